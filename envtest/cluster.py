@@ -129,8 +129,7 @@ class Cluster(Protocol):
     """A control plane and its nodes, node-0 first. Close it when it is not needed any more.
 
     Both kinds keep their files in ``folder``, and a driver finds the same folders and sockets in
-    ``nodes``. ``has_rights`` says whether the API server knows RBAC and admission policies: the embedded
-    one lets everybody do everything.
+    ``nodes``.
     """
 
     kubernetes: str
@@ -140,7 +139,11 @@ class Cluster(Protocol):
 
     @property
     def has_rights(self) -> bool:
-        """Whether a client may do only what its account may do."""
+        """Whether a client may do only what roles allow; for the embedded cluster this is an option."""
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether containers run programs; those of the embedded cluster only play what they print."""
 
     @property
     def nodes(self) -> Sequence[NodeLayout]:

@@ -2,6 +2,9 @@
 
 ``python -m proto.generate`` writes them. ``python -m proto.generate --check`` exits with 1 if one is missing,
 stale or left over. Needs grpcio-tools.
+
+The stubs of the kubelet's API are also written into ``envtest/kubelet_api``, since ``envtest`` imports
+nothing of the driver.
 """
 
 from __future__ import annotations
@@ -9,9 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 PROTO_FOLDER = Path(__file__).resolve().parent
+COPIES_FOLDER = PROTO_FOLDER.parent / "envtest" / "kubelet_api"
+_COPIED = ("dra_health_v1", "dra_v1", "podresources_v1", "registration_v1")
 
 
 def compile_into(target: Path, folder: Path = PROTO_FOLDER) -> None:
@@ -42,16 +48,39 @@ def stale(folder: Path = PROTO_FOLDER) -> list[str]:
     return sorted(name for name in fresh.keys() | present.keys() if fresh.get(name) != present.get(name))
 
 
+def copies(generated: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The stubs of the kubelet's API as ``envtest`` has them: name -> content.
+
+    Each is in a descriptor pool of its own. The default pool takes a message once, and in the process of a
+    test these, ``proto`` and the stubs of another driver may meet.
+    """
+    return {
+        name: content.replace(b"_descriptor_pool.Default()", b"_descriptor_pool.DescriptorPool()").replace(
+            b"'proto.", b"'envtest.kubelet_api."
+        )
+        for name, content in generated.items()
+        if name.partition("_pb2")[0] in _COPIED
+    }
+
+
+def stale_copies(folder: Path = COPIES_FOLDER) -> list[str]:
+    """The names of copies in ``folder`` that are missing, out of date, or left over."""
+    fresh, present = copies(stubs(PROTO_FOLDER)), stubs(folder)
+    return sorted(name for name in fresh.keys() | present.keys() if fresh.get(name) != present.get(name))
+
+
 def main() -> int:
     """Write or check the stubs; returns the exit code."""
     parser = argparse.ArgumentParser(description="Make the stubs of the .proto files.")
     parser.add_argument("--check", action="store_true", help="only say which stubs are stale")
     if not parser.parse_args().check:
         compile_into(PROTO_FOLDER.parent)
+        for name, content in copies(stubs(PROTO_FOLDER)).items():
+            (COPIES_FOLDER / name).write_bytes(content)
         return 0
-    names = stale()
+    names = [f"proto/{name}" for name in stale()] + [f"envtest/kubelet_api/{name}" for name in stale_copies()]
     for name in names:
-        sys.stderr.write(f"proto/{name} is stale: run python -m proto.generate\n")
+        sys.stderr.write(f"{name} is stale: run python -m proto.generate\n")
     return 1 if names else 0
 
 

@@ -96,9 +96,12 @@ class ApiClient:
         *,
         content_type: str = "application/json",
         query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Object:
-        """Send a request and return the object in the answer."""
-        with self.stream(method, path, body, content_type=content_type, query=query) as answer:
+        """Send a request and return the object in the answer; ``headers`` are added to the usual ones."""
+        with self.stream(
+            method, path, body, content_type=content_type, query=query, headers=headers
+        ) as answer:
             return dict(json.load(answer))
 
     def stream(
@@ -109,6 +112,7 @@ class ApiClient:
         *,
         content_type: str = "application/json",
         query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
         timeout_seconds: float = REQUEST_SECONDS,
     ) -> http.client.HTTPResponse:
         """Send a request and return the answer to read from; close it. Bytes are sent as they are.
@@ -116,18 +120,19 @@ class ApiClient:
         ``timeout_seconds`` is how long the server may stay silent.
         """
         address = f"{path}?{urlencode(query)}" if query else path
-        headers = {
+        sent = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token}",
             # A connection for each request: no pool has to be kept, and threads need no lock.
             "Connection": "close",
             "Content-Type": content_type,
+            **(headers or {}),
         }
         connection = self._connection(timeout_seconds)
         # JSON is YAML, so an apply patch may be sent as JSON, too.
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         try:
-            connection.request(method, address, data, headers)
+            connection.request(method, address, data, sent)
             answer = connection.getresponse()
             # The answer has a file object of its own on the socket, and the descriptor is closed with the
             # last of the two. http.client has let go of the socket already where the server closes the

@@ -10,20 +10,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from driver.devices.names import DRIVER_NAME
-from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError, ClusterFault
-from envtest.client.layout import ClusterLayout, NodeLayout
+from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
+from envtest.embedded.api.requests import ADMIN
 from envtest.embedded.control import (
     claim_controller,
     disruption_controller,
     kinds,
     namespace_controller,
+    role_aggregation,
     scheduler,
     taint_eviction,
 )
@@ -39,6 +39,7 @@ from envtest.embedded.server import EmbeddedApiServer
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
+_TOKEN_SECONDS = 24 * 3600
 
 
 class EmbeddedCluster:
@@ -48,34 +49,36 @@ class EmbeddedCluster:
     ``nodes``. ``times`` are the kubelets' intervals, by default those of the real one.
     """
 
-    has_rights = False
-
     def __init__(
         self,
         node_count: int = 1,
         times: KubeletTimes | None = None,
         folder: Path | None = None,
         start: StartProcess = start_process,
+        *,
+        rbac: bool = False,
     ) -> None:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers.
+        starts the processes of drivers. With ``rbac`` a client may do what roles allow.
         """
         self.kubernetes = KUBERNETES
+        self.has_rights = rbac
+        self.runs_programs = False
         self._times = times
         # What is started is stopped in the opposite order, here too where a later part cannot start.
         with ExitStack() as cleanup:
             self.folder = folder or Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
             cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            self._layout = ClusterLayout(self.folder)
+            self._layout = state_folder(self.folder)
             self._layout.logs.mkdir()
             self.nodes = tuple(self._layout.node(index) for index in range(node_count))
             for node in self.nodes:
                 _make_node_folders(node)
-            self.api_server = cleanup.enter_context(EmbeddedApiServer())
+            self.api_server = cleanup.enter_context(EmbeddedApiServer(rbac=rbac))
             self.server = self.api_server.url
-            self.api = ApiClient(self.server, None, "embedded")
+            self.api = ApiClient(self.server, None, self.api_server.gate.add_user(ADMIN))
             objects = Objects(self.api_server)
             for node in self.nodes:
                 objects.create(kinds.NODES, "", _node_object(node.name))
@@ -123,9 +126,20 @@ class EmbeddedCluster:
         return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
 
     def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
-        """A kubeconfig for a service account's pod; here everybody may do everything."""
-        name = f"{DRIVER_NAMESPACE}.{service_account}.{node}"
-        return self.api_server.write_kubeconfig(self._layout.kubeconfig(name))
+        """A kubeconfig that shows a token as a pod of a service account has it on a node.
+
+        Without RBAC an account that is not there is the administrator. Raises ClusterError.
+        """
+        objects = Objects(self.api_server)
+        account = objects.find(kinds.SERVICE_ACCOUNTS, DRIVER_NAMESPACE, service_account)
+        home = objects.find(kinds.NODES, "", node)
+        path = self._layout.kubeconfig(f"{DRIVER_NAMESPACE}.{service_account}.{node}")
+        if account is None or home is None:
+            raise ClusterError(
+                f"there is no service account {DRIVER_NAMESPACE}/{service_account}, or no node {node}"
+            )
+        token = self.api_server.gate.tokens.issue(account, _TOKEN_SECONDS, node=home)
+        return self.api_server.write_kubeconfig_of_token(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What CDI put into a running container."""
@@ -177,6 +191,7 @@ class EmbeddedCluster:
             namespace_controller.EmbeddedServiceAccountController(self.api_server),
             claim_controller.EmbeddedClaimController(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
+            role_aggregation.EmbeddedRoleAggregation(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),
             scheduler.EmbeddedScheduler(self.api_server),
@@ -195,9 +210,6 @@ class EmbeddedCluster:
 
 
 def _make_node_folders(node: NodeLayout) -> None:
-    """Raises ConfigError where the sockets of a driver would not fit below the folder."""
-    registration_socket(node.registry_dir, DRIVER_NAME)
-    checked_socket_path(node.plugins_dir / DRIVER_NAME / service_socket_name())
     for folder in (node.plugins_dir, node.registry_dir, node.cdi_dir):
         folder.mkdir(parents=True)
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from pathlib import Path
 from typing import Any, Self
 
+from envtest.embedded.access.bootstrap import bootstrap_objects
+from envtest.embedded.access.gate import Gate
+from envtest.embedded.access.object_rights import ObjectRights
+from envtest.embedded.access.reviews import Reviews
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
-from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.served import Listener, ServedApi
+from envtest.embedded.api.requests import ADMIN, User, parse_request
+from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.custom.definitions import Definitions
 
 Object = dict[str, Any]
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 # kube-apiserver makes them itself at its start.
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -23,16 +30,26 @@ _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 class EmbeddedApiServer(ServedApi):
     """A stateful API server; use it as a context manager, or call ``start`` and ``stop``.
 
-    The objects stay when it is stopped, as etcd would keep them.
+    The objects stay when it is stopped, as etcd would keep them. ``gate`` knows its users.
     """
 
-    def __init__(self) -> None:
-        """Begin with the namespaces that every cluster has."""
-        super().__init__()
+    def __init__(self, *, rbac: bool = False, tls: ServerTls | None = None) -> None:
+        """Begin with the namespaces that every cluster has.
+
+        With ``rbac`` a client may do what roles allow; otherwise everybody may do everything. With ``tls`` it
+        speaks HTTPS.
+        """
+        super().__init__(tls)
+        self.gate = Gate(self.store, rbac=rbac)
+        self.admit_client = self.gate.admit
+        Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
+        self.verbs.admission.mutators.append(ObjectRights(self.gate))
         self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)
+        for role in bootstrap_objects() if rbac else ():
+            self.create(f"{_RBAC}/{role['kind'].lower()}s", role)
 
     def __enter__(self) -> Self:
         self.start()
@@ -43,7 +60,7 @@ class EmbeddedApiServer(ServedApi):
 
     def start(self) -> None:
         """Listen, at first on a free port, later on the same."""
-        listener = Listener(self.host, self._port, Handler, self)
+        listener = Listener(self.host, self._port, Handler, self, self.tls)
         self._port = listener.server_address[1]
         self._listener = listener
         # poll_interval is how long ``shutdown`` may have to wait; connections are accepted at once.
@@ -67,20 +84,20 @@ class EmbeddedApiServer(ServedApi):
         self.start()
 
     def compact(self) -> None:
-        """Forget the history: resourceVersions from before are answered 410 Gone."""
+        """Answer resourceVersions from before with 410 Gone; watches that run go on."""
         self.store.compact()
 
     def send_bookmarks(self) -> None:
         """Send a bookmark on each watch that allows them."""
         with self.store.changed:
             self.bookmarks_due += 1
-            self.store.changed.notify_all()
+            self.store.notify()
 
     def end_watches(self) -> None:
         """End all watches without an error, as a server that is shutting down does."""
         with self.store.changed:
             self.watch_generation += 1
-            self.store.changed.notify_all()
+            self.store.notify()
 
     def count(self, verb: str, resource: str) -> int:
         """How many requests with this verb came for this resource so far."""
@@ -117,18 +134,25 @@ class EmbeddedApiServer(ServedApi):
         """Let the next requests fail; ``how`` are the fields of Fault."""
         return self.faults.add(Fault(verb, path, **how))
 
-    def write_kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig for this server; returns ``path``."""
-        cluster = {"name": "embedded", "cluster": {"server": self.url}}
-        context = {"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}
-        user = {"name": "embedded", "user": {"token": "embedded"}}
+    def write_kubeconfig(self, path: Path, user: User = ADMIN) -> Path:
+        """Write a kubeconfig with a new token of a user; only its owner can read it. Returns ``path``."""
+        return self.write_kubeconfig_of_token(path, self.gate.add_user(user))
+
+    def write_kubeconfig_of_token(self, path: Path, token: str) -> Path:
+        """Write a kubeconfig that shows a token; only its owner can read it. Returns ``path``."""
+        cluster = {"server": self.url}
+        if self.tls is not None:
+            authority = base64.b64encode(self.tls.authority.encode()).decode()
+            cluster["certificate-authority-data"] = authority
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "embedded",
-            "clusters": [cluster],
-            "contexts": [context],
-            "users": [user],
+            "clusters": [{"name": "embedded", "cluster": cluster}],
+            "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
+            "users": [{"name": "embedded", "user": {"token": token}}],
         }
+        # Before the token is in it: write_text alone would make it readable for all.
+        path.touch(mode=0o600)
         path.write_text(json.dumps(config))
         return path

@@ -31,6 +31,7 @@ class RealCluster:
     """
 
     has_rights = True
+    runs_programs = True
 
     def __init__(self, described: description.Description, processes: Processes) -> None:
         """Wait for the API server of a cluster whose processes are started."""

@@ -49,11 +49,13 @@ class DemoCluster:
     """A cluster with one node and the driver on it. Every wait ends with an error after some time.
 
     Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
-    removes it. ``machine`` is a fake machine, unless GPUs are lent. Methods raise what the cluster raises.
+    removes it. ``machine`` is a fake machine, unless GPUs are lent. With ``rbac`` an embedded cluster lets a
+    client do what roles allow, as a real one always does. Methods raise what the cluster raises.
     """
 
-    def __init__(self, kind: Kind, machine: str, lent: LentGpus | None = None) -> None:
+    def __init__(self, kind: Kind, machine: str, lent: LentGpus | None = None, *, rbac: bool = False) -> None:
         self.kind = kind
+        self._rbac = rbac
         self.machine = machine
         self.node_name = ""
         self._lent = lent
@@ -224,7 +226,7 @@ class DemoCluster:
         if self.kind == "embedded":
             from envtest.embedded.cluster import EmbeddedCluster
 
-            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=self._folder()))
+            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=self._folder(), rbac=self._rbac))
             say("API server, scheduler, controllers and kubelet run in this process")
             return embedded
         from envtest.real.startup import start_cluster

@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     show_default=False,
     help="real, for the idle GPUs of this machine, which are as before afterwards; or fake:MACHINE.",
 )
+@click.option("--rbac", is_flag=True, help="Let users and the driver do only what roles allow them.")
 @click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
 @output_option()
-def demo(machine: str, kind: Literal["embedded", "real"], nvml: str, output: str, *, keep: bool) -> None:
+def demo(
+    machine: str, kind: Literal["embedded", "real"], nvml: str, output: str, *, rbac: bool, keep: bool
+) -> None:
     """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
     Needs no GPU. With --nvml real it shows the same on the idle GPUs of this machine; it refuses where
@@ -55,6 +58,8 @@ def demo(machine: str, kind: Literal["embedded", "real"], nvml: str, output: str
         raise click.UsageError(f"--nvml {nvml!r} is neither real nor fake:MACHINE")
     if is_real and kind == "real":
         raise click.UsageError("the GPUs of this machine are for the embedded cluster: leave out --cluster")
+    if is_real and rbac:
+        raise click.UsageError("--rbac is for fake GPUs: leave out --nvml real")
     _check_machine(machine)
     if output == "table":  # at once: the imports below take a second
         node = "the idle GPUs of this machine" if is_real else f"the machine {machine}; no GPU is needed"
@@ -73,7 +78,7 @@ def demo(machine: str, kind: Literal["embedded", "real"], nvml: str, output: str
     configure("warning", sys.stderr)
     narrator = Narrator(Console(quiet=output != "table"))
     with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
-        cluster = DemoCluster(kind, "real" if is_real else machine, lent)
+        cluster = DemoCluster(kind, "real" if is_real else machine, lent, rbac=rbac)
         with _closed(cluster, ending), _logs_of_failure(cluster):
             _told(cluster, narrator, output, keep=keep)
 

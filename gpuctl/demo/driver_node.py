@@ -200,10 +200,10 @@ class DriverNode(DriverProcesses):
         nvml = f"fake:{named}@{folder / 'state.json'}"
         fake = FakeMachine.open(nvml)
         # A real container runs real programs, which load libcuda.
-        libcuda = compiled_libcuda() if cluster.has_rights else None
+        libcuda = compiled_libcuda() if cluster.runs_programs else None
         build_driver_root(folder / "driver", fake, libcuda=libcuda)
         build_sysfs(folder, fake)
-        if not cluster.has_rights and knows_limits(fake.state.driver_version):
+        if not cluster.runs_programs and knows_limits(fake.state.driver_version):
             fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
             memory_hook = memory_hook or played_hook(folder)
         return cls(
@@ -214,7 +214,7 @@ class DriverNode(DriverProcesses):
             sysfs_root=folder / "sys",
             # An empty one: the processes of this machine are not those of the fake node.
             proc_root=folder / "proc",
-            own_shm=cluster.has_rights,
+            own_shm=cluster.runs_programs,
             launcher=launcher,
             packages=packages,
             memory_hook=memory_hook,
@@ -245,5 +245,5 @@ def played_hook(folder: Path) -> Path:
 
 def apply_manifests(cluster: Cluster, packages: Path = PACKAGE_ROOT) -> None:
     """Put the driver's rights and classes into a cluster."""
-    for manifest in (*(RIGHTS if cluster.has_rights else ()), *CLASSES):
+    for manifest in (*RIGHTS, *CLASSES):
         cluster.api.apply(packages / manifest)

@@ -13,7 +13,7 @@ from proto import generate
 
 
 def test_the_stubs_are_fresh() -> None:
-    assert generate.stale() == []
+    assert generate.stale() == generate.stale_copies() == []
 
 
 @pytest.fixture
@@ -34,6 +34,22 @@ def test_a_missing_and_a_left_over_stub_are_stale(folder: Path) -> None:
     (folder / "dra_v1_pb2.pyi").unlink()
     (folder / "gone_pb2.py").write_text("")
     assert generate.stale(folder) == ["dra_v1_pb2.pyi", "gone_pb2.py"]
+
+
+def test_a_left_over_and_a_changed_copy_are_stale(tmp_path: Path) -> None:
+    folder = shutil.copytree(generate.COPIES_FOLDER, tmp_path / "copies")
+    (folder / "mps_v1_pb2.py").write_text("")
+    (folder / "dra_v1_pb2.py").write_text("")
+
+    assert generate.stale_copies(folder) == ["dra_v1_pb2.py", "mps_v1_pb2.py"]
+
+
+def test_the_stubs_and_their_copies_meet_in_one_process_in_either_order() -> None:
+    names = ("proto.dra_v1_pb2", "envtest.kubelet_api.dra_v1_pb2")
+    for order in (names, names[::-1]):
+        use = "two.Claim.FromString(one.Claim(uid='x').SerializeToString())"
+        program = f"import {order[0]} as one, {order[1]} as two; {use}"
+        subprocess.run([sys.executable, "-c", program], cwd=generate.PROTO_FOLDER.parent, check=True)
 
 
 def test_a_broken_source_is_an_error(folder: Path) -> None:

@@ -7,16 +7,19 @@ import json
 import random
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
 
 from driver.errors import DriverError
 from tools.conformance.allocation import area as allocation_area
+from tools.conformance.api import area as api_area
+from tools.conformance.api.servers import RealServer
 from tools.conformance.area import Area, Case
 from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
-from tools.conformance.oracle import Oracle, write_vectors
+from tools.conformance.oracle import Oracle, read_vectors, write_vectors
 from tools.conformance.pods import area as pods_area
 from tools.conformance.validation import area as validation_area
 
@@ -40,10 +43,11 @@ AREAS: tuple[Area, ...] = (
     shares_area.AREA,
     passthrough_area.AREA,
     vgpu_area.AREA,
+    api_area.AREA,
 )
 
 
-def cases(area: Area, seed: int) -> Iterator[Case]:
+def cases_of(area: Area, seed: int) -> Iterator[Case]:
     """The written cases, then random ones without end; the same for the same seed."""
     yield from area.written()
     rng = random.Random(f"{area.name} {seed}")  # noqa: S311 - no secret
@@ -53,7 +57,7 @@ def cases(area: Area, seed: int) -> Iterator[Case]:
 
 @click.group()
 def main() -> None:
-    """Compare allocation, CEL and validation with Kubernetes' own."""
+    """Compare allocation, CEL, validation and the API server with Kubernetes' own."""
 
 
 @main.command()
@@ -67,9 +71,9 @@ def run(oracle: Path, count: int, seed: int, only: tuple[str, ...]) -> None:
     for area in AREAS:
         if only and area.name not in only:
             continue
-        left = itertools.islice(cases(area, seed), count)
+        left = itertools.islice(cases_of(area, seed), count)
         found = 0
-        with Oracle(oracle) as asked:
+        with (area.start or Oracle)(oracle) as asked:
             while batch := list(itertools.islice(left, _BATCH)):
                 for case, answer in asked.ask(batch):
                     difference = area.difference(case, answer)
@@ -92,9 +96,28 @@ def record(oracle: Path, more: int, only: tuple[str, ...]) -> None:
     for area in AREAS:
         if only and area.name not in only:
             continue
-        wanted = list(itertools.islice(cases(area, 0), len(area.written()) + more))
-        with Oracle(oracle) as asked:
+        wanted = list(itertools.islice(cases_of(area, 0), len(area.written()) + more))
+        with (area.start or Oracle)(oracle) as asked:
             print(f"{area.name}: {write_vectors(area.name, asked.ask(wanted))} vectors")
+
+
+@main.command()
+@click.option("--only", default="*", show_default=True, help="The cases by name, such as `patch/merge/*`.")
+@click.option(
+    "--oracle", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Ask Kubernetes anew."
+)
+def api(only: str, oracle: Path | None) -> None:
+    """Play HTTP requests on the embedded API server; print what Kubernetes answers otherwise."""
+    if oracle is None:
+        answered = [one for one in read_vectors(api_area.AREA.name) if fnmatchcase(one[0]["name"], only)]
+    else:
+        with RealServer(oracle) as real:
+            cases = [case for case in api_area.written_cases() if fnmatchcase(case["name"], only)]
+            answered = list(real.ask(cases))
+    different = list(api_area.differing(answered))
+    for case, found in different:
+        print(case["name"], *found, sep="\n    ")
+    print(f"{len(answered)} cases, {len(different)} different")
 
 
 if __name__ == "__main__":

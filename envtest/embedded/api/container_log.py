@@ -49,6 +49,11 @@ class ContainerLog:
             self._ended = True
             self._changed.notify_all()
 
+    def wake(self) -> None:
+        """Have all that wait ask again whether they are gone."""
+        with self._changed:
+            self._changed.notify_all()
+
     def wait(self, seen: int, gone: Callable[[], bool]) -> tuple[Sequence[LogLine], bool]:
         """The lines after the first ``seen``, once there are any; and whether more may come.
 

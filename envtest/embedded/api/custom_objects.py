@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
+from envtest.embedded.schema.bodies import without_repeated
 from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
 from envtest.embedded.schema.decoding import Decoder, DecodingError
+from envtest.embedded.schema.fitting import fit_errors
 from kubernetes_rules.custom_resources import objects
 from kubernetes_rules.custom_resources.embedded import NotObjectMeta
 from kubernetes_rules.validation import field as field_errors
@@ -32,6 +33,9 @@ _NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to "
     "complete validation"
 )
+_MOST_SHOWN = 25
+"""How much of a body without a kind is shown a second time."""
+
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
@@ -39,17 +43,6 @@ def custom_of(resource: Resource) -> CustomKind:
     """What the definition says of a custom resource."""
     assert resource.custom is not None, resource
     return resource.custom
-
-
-def check_scope(resource: Resource, request: Request) -> None:
-    """Raises Refused (404) where the path has a namespace and the custom kind none, or the other way."""
-    if resource.custom is None:
-        return
-    is_in_namespace = bool(request.namespace)
-    if is_in_namespace != resource.namespaced and not (
-        resource.namespaced and request.verb in ("list", "watch")
-    ):
-        raise Refused(404, "the server could not find the requested resource", details={})
 
 
 def check_may_create(resource: Resource, item: Object) -> None:
@@ -61,29 +54,73 @@ def check_may_create(resource: Resource, item: Object) -> None:
         raise Refused(403, text, details=details_of(resource.group, resource.plural, name))
 
 
-def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
-    """A body as its own copy with defaults and without unknown fields, and the paths of these.
+def read(resource: Resource, body: Object, *, is_patched: bool) -> tuple[Object, list[str]]:
+    """A copy of a body with defaults and without unknown fields, and what strict decoding refuses of it.
 
-    Raises Refused (400).
+    ``is_patched`` says that it is what a patch made of an object. Raises Refused (400).
     """
-    kind = body.get("kind")
-    if not kind or not isinstance(kind, str):
-        text = json.dumps(body, separators=(",", ":"))
-        start = text if len(text) <= 25 else f"{text[:25]} ..."
-        head = f"the object provided is unrecognized (must be of type {resource.kind}): "
-        raise Refused(400, f"{head}Object 'Kind' is missing in '{text}' ({start})")
-    found = body.get("apiVersion") or ""
-    if found != resource.api_version:
-        text = f"the API version in the data ({found}) does not match the expected API version"
-        raise Refused(400, f"{text} ({resource.api_version})")
-    decoder = Decoder()
+    _check_names(resource, body, is_patched=is_patched)
+    decoder = Decoder(completes=False)
+    body, repeated = without_repeated(body)
     try:
-        metadata = decoder.decode(body.get("metadata") or {}, object_metadata(), "metadata")
+        metadata = _metadata(decoder, body)
         item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
     except (DecodingError, NotObjectMeta) as error:
         head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         raise Refused(400, f"{head}{error}") from error
-    return objects.defaulted(custom_of(resource).schema, item), decoder.unknown + unknown
+    problems = [*repeated, *decoder.problems, *(f'unknown field "{path}"' for path in unknown)]
+    return defaulted(resource, item), problems
+
+
+def read_applied(resource: Resource, body: Object) -> tuple[Object, list[str]]:
+    """What is to be applied, and what strict decoding refuses of it.
+
+    Raises Refused (400, 500 where it does not fit the schema).
+    """
+    _check_names(resource, body, is_patched=False)
+    body, repeated = without_repeated(body)
+    item = {**body, "metadata": body.get("metadata") or {}}
+    errors = fit_errors(item, custom_of(resource).type)
+    if errors:
+        metadata = item["metadata"] if isinstance(item["metadata"], dict) else {}
+        names = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        what = f"({names}; {resource.api_version}, Kind={resource.kind})"
+        raise plain_go_error(f"failed to create typed patch object {what}: {_listed(errors)}")
+    return item, repeated
+
+
+def _listed(errors: list[str]) -> str:
+    return errors[0] if len(errors) == 1 else "errors:\n" + "\n".join(f"  {one}" for one in errors)
+
+
+def _check_names(resource: Resource, body: Object, *, is_patched: bool) -> None:
+    """Check kind and version of a body; raises Refused (400)."""
+    kind = body.get("kind")
+    if not kind or not isinstance(kind, str):
+        text = json.dumps(body, separators=(",", ":"))
+        start = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+        head = f"the object provided is unrecognized (must be of type {resource.kind}): "
+        raise Refused(400, f"{head}Object 'Kind' is missing in '{text}' ({start})")
+    found = body.get("apiVersion") or ""
+    if found != resource.api_version and not is_patched:
+        text = f"the API version in the data ({found}) does not match the expected API version"
+        raise Refused(400, f"{text} ({resource.api_version})")
+
+
+def _metadata(decoder: Decoder, body: Object) -> Object:
+    """The metadata as ObjectMeta; raises DecodingError."""
+    metadata = body.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        words = {str: "string", bool: "bool", list: "array"}
+        found = words.get(type(metadata), "number")
+        raise DecodingError(f"json: cannot unmarshal {found} into Go value of type v1.ObjectMeta")
+    read: Object = decoder.decode(metadata, object_metadata(), (None, "metadata", ""))
+    return read
+
+
+def defaulted(resource: Resource, item: Object) -> Object:
+    """The object with the defaults of its schema; a built-in one as it is."""
+    return item if resource.custom is None else objects.defaulted(resource.custom.schema, item)
 
 
 def in_version(resource: Resource, item: Object) -> Object:
@@ -96,7 +133,9 @@ def in_version(resource: Resource, item: Object) -> Object:
         return item
     stored_as = resource.custom.schemas.get(item["apiVersion"])
     if stored_as is not None:
-        item = objects.defaulted(stored_as, objects.pruned(stored_as, item)[0])
+        found = objects.defaulted(stored_as, objects.pruned(stored_as, item)[0])
+        # Mostly nothing changes, and what is the same object is encoded once for all watches.
+        item = item if found == item else found
     if item["apiVersion"] == resource.api_version:
         return item
     return objects.pruned(resource.custom.schema, {**item, "apiVersion": resource.api_version})[0]
@@ -139,10 +178,13 @@ def update_errors(resource: Resource, subresource: str, item: Object, old: Objec
 
 
 def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
-    """The error of an object of another kind; its version was compared when it was read."""
-    if item["kind"] == resource.kind:
-        return []
-    return [field_errors.invalid("kind", item["kind"], f"must be {resource.kind}")]
+    """The errors of an object of another kind or version."""
+    wanted = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return [
+        field_errors.invalid(name, item.get(name), f"must be {value}")
+        for name, value in wanted.items()
+        if item.get(name) != value
+    ]
 
 
 def _rule_errors(

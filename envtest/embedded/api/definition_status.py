@@ -17,12 +17,6 @@ FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
-def with_first_status(item: Object) -> Object:
-    """A new definition with the status that it begins with."""
-    status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
-    return with_stored_version({**item, "status": status})
-
-
 def with_stored_version(item: Object) -> Object:
     """The definition, whose storage version is among those in which objects have been stored."""
     versions = list(item["status"].get("storedVersions") or ())
@@ -32,7 +26,8 @@ def with_stored_version(item: Object) -> Object:
 
 
 def marked_for_deletion(item: Object) -> Object:
-    """The definition with its finalizer and the condition that its instances will be deleted."""
+    """The definition with a time of deletion, its finalizer and the condition that its instances go."""
+    item = {**item, "metadata": {**item["metadata"], "deletionTimestamp": now()}}
     finalizers = item["metadata"].get("finalizers") or []
     if FINALIZER not in finalizers:
         item = {**item, "metadata": {**item["metadata"], "finalizers": [*finalizers, FINALIZER]}}

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import json
+import ssl
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
-
-import yaml
 
 from envtest.embedded.api import discovery, openapi, unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
-from envtest.embedded.api.reading import resource_table
+from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
-from envtest.embedded.api.served import ServedApi
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
+from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of
+from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _TOO_MANY = 201, 429
 _HEALTH = ("/healthz", "/readyz", "/livez")
 _JSON = "application/json"
 _BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_NO_KIND = "couldn't get version/kind; json parse error: "
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -46,6 +48,11 @@ class Handler(StreamRequestHandler):
     def _api(self) -> ServedApi:
         api: ServedApi = self.server.api
         return api
+
+    @property
+    def _certificate(self) -> dict[str, Any] | None:
+        """The client's certificate, as Python's ssl shows it; None where it has shown none."""
+        return self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
 
     def handle(self) -> None:
         """Answer requests until the client or an error ends the connection."""
@@ -75,23 +82,29 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
-        if self._answered_without_resource(head):
-            return True
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
+        try:
+            user = self._api.admit_client(head, request, self._certificate)
+        except Refused as refused:
+            self._send_json(refused.code, refused.body)
+            return True
+        if self._answered_without_resource(head):
+            return True
         if request is None:
             code = 404 if head.method in _METHODS else 405
             text = "the server could not find the requested resource"
             self._send_json(code, status_body(code, text, details={}))
             return True
+        request = replace(request, user=user)
         api = self._api
         api.requests.append(request)
         token = api.accepted_bearer
         if token is not None and head.header("authorization") != f"Bearer {token}":
             self._send_json(401, status_body(401, "Unauthorized"))
             return True
-        fault = api.faults.take(request.verb, request.path)
+        fault = api.faults.take(request.verb or "", request.path)
         if fault is not None and self._ended_by(fault):
             # The caller closes the connection, which then has got no answer.
             return fault.kind != "close"
@@ -103,22 +116,26 @@ class Handler(StreamRequestHandler):
             resource = self._api.verbs.resource_of(request)
             if resource.custom is not None and resource.custom.deprecation:
                 warnings.append(resource.custom.deprecation)
+            stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
-                return serve_log(self._api, self.server, self.wfile, request)
+                return serve_log(self._api, stream, request)
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
+            # kubectl get asks for a Table: the server chooses the columns.
+            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
+            form.check_include(include)
             if request.verb == "watch":
-                return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
+                return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
-            # kubectl get asks for a Table: the server chooses the columns.
-            if request.verb in ("get", "list") and _wants_table(head):
-                items = answer["items"] if request.verb == "list" else [answer]
-                metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
-                include = request.query.get("includeObject", "Metadata")
-                answer = resource_table(body_resource(request, resource), items, metadata, include)
-            elif request.verb in ("get", "list") and METADATA in head.header("accept"):
-                answer = metadata_of(answer)
+            if answer.get("kind") != "Status":
+                taken = body_resource(request, resource)
+                formed = form.of_list if request.verb == "list" else form.of_object
+                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
+        except NotAcceptable as error:
+            code, answer = 406, status_body(406, str(error))
+        except UnknownInclude as error:
+            code, answer = 400, status_body(400, str(error))
         except Refused as refused:
             code, answer = refused.code, refused.body
         self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
@@ -128,25 +145,28 @@ class Handler(StreamRequestHandler):
         self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
+        taken = verbs.resource_of(request).kind_of(request.subresource)
         match request.verb:
             case "get":
                 return 200, verbs.get(request, stale)
             case "list":
                 return 200, verbs.list(request, stale)
             case "create":
-                return _CREATED, verbs.create(request, _parsed(head, body), warnings)
+                return _CREATED, verbs.create(request, _parsed(head, body, taken), warnings)
             case "update":
-                return 200, verbs.update(request, _parsed(head, body), warnings)
+                return 200, verbs.update(request, _parsed(head, body, taken), warnings)
             case "patch":
                 kind = head.header("content-type").partition(";")[0].strip()
-                patch = _yaml(body) if kind == APPLY else _json(body)
+                patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _parsed(head, body) if body else None, warnings)
+                return 200, verbs.delete(
+                    request, _parsed(head, body, "DeleteOptions") if body else None, warnings
+                )
             case _:
-                options = _parsed(head, body) if body else None
+                options = _parsed(head, body, "DeleteOptions") if body else None
                 return 200, verbs.deletecollection(request, options, warnings)
 
     def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
@@ -204,49 +224,41 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
-def _wants_table(head: wire.HttpRequest) -> bool:
-    return TABLE in head.header("accept")
+def _go_type(resource: Resource) -> str:
+    """What the code of Kubernetes calls the type of an object: its package and kind."""
+    package = resource.collection[0].partition(".")[0] or "core"
+    return f"{package}.{resource.kind}"
 
 
-def _version_of(item: dict[str, Any]) -> dict[str, Any]:
-    return {"resourceVersion": item["metadata"]["resourceVersion"]}
-
-
-def _parsed(head: wire.HttpRequest, body: bytes) -> Any:
-    """The body as its Content-Type says; raises Refused (400, 415)."""
-    kind = head.header("content-type").partition(";")[0].strip()
-    if kind == protobuf.CONTENT_TYPE:
+def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
+    """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
+    content_type = head.header("content-type").partition(";")[0].strip()
+    if content_type == protobuf.CONTENT_TYPE:
         try:
             return protobuf.from_protobuf(body)
         except DecodingError as error:
             raise Refused(400, f"the object provided is unrecognized: {error}") from error
-    if kind not in _BODY_TYPES:
+    if content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    return _yaml(body) if kind == "application/yaml" else _json(body)
-
-
-def _json(body: bytes) -> Any:
+    is_yaml = content_type == "application/yaml"
     try:
-        return json.loads(body)
-    except ValueError as error:
-        raise Refused(400, f"the object provided is unrecognized (must be of type JSON): {error}") from error
-    except RecursionError as error:
-        raise Refused(400, "the object provided is nested too deeply") from error
+        return object_of(read_yaml(body) if is_yaml else read_json(body), body)
+    except BodyError as error:
+        text = f"the object provided is unrecognized (must be of type {kind}): "
+        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
 
 
-def _yaml(body: bytes) -> Any:
-    # Most clients send apply patches as JSON, which is YAML too and read far faster as JSON.
+def _options(head: wire.HttpRequest, body: bytes) -> Any:
+    return _parsed(head, body, "DeleteOptions") if body else None
+
+
+def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
-        return json.loads(body)
-    except ValueError:
-        pass
-    except RecursionError as error:
-        raise Refused(400, "the object provided is nested too deeply") from error
-    try:
-        return yaml.safe_load(body)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise Refused(400, f"error decoding YAML: {error}") from error
+        return read_yaml(body) if is_apply else read_json(body)
+    except BodyError as error:
+        what = "error decoding YAML" if is_apply else "the object provided is unrecognized"
+        raise Refused(400, f"{what}: {error}") from error
 
 
 def _retry_header(code: int, answer: Any) -> dict[str, str]:

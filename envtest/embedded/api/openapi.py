@@ -18,12 +18,15 @@ Object = dict[str, Any]
 
 _SCALARS: dict[str, Object] = {
     "string": {"type": "string"},
-    "integer": {"type": "integer"},
+    "bytes": {"type": "string", "format": "byte"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
     "number": {"type": "number"},
     "boolean": {"type": "boolean"},
     # A quantity may be written as a text or as a number.
     "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "time": {"type": "string", "format": "date-time"},
+    "microTime": {"type": "string", "format": "date-time"},
     "intOrString": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
     "any": {"type": "object"},
 }

@@ -17,6 +17,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 _PATCH_TYPES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+_CUSTOM_PATCH_TYPES = (JSON_PATCH, MERGE, APPLY)
 
 # The limit of kube-apiserver (maxJSONPatchOperations).
 _MOST_OPERATIONS = 10_000
@@ -27,21 +28,23 @@ _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 
 
+def check_patch_type(content_type: str, *, is_custom: bool) -> None:
+    """Raises Refused (415) for a kind of patch that objects, or custom objects, do not take."""
+    known = _CUSTOM_PATCH_TYPES if is_custom else _PATCH_TYPES
+    if content_type not in known:
+        text = "the body of the request was in an unknown format - accepted media types include: "
+        raise Refused(415, text + ", ".join(known))
+
+
 def patched(stored: dict[str, Any], patch: Any, content_type: str, kind: FieldType) -> dict[str, Any]:
     """The object, of the type ``kind``, after the patch; ``stored`` is left alone.
 
-    Raises Refused (400, 413, 415, 422) for a patch that cannot be applied.
+    Raises Refused (400, 413, 422) for a patch that cannot be applied.
     """
     if content_type == JSON_PATCH:
         if not isinstance(patch, list):
             raise Refused(400, "a JSON patch is a list of operations")
         return _json_patched(stored, patch)
-    if content_type not in (MERGE, STRATEGIC):
-        raise Refused(
-            415,
-            "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(_PATCH_TYPES),
-        )
     if not isinstance(patch, dict):
         raise Refused(400, "the patch has to be an object")
     merged = strategic_merged(stored, patch, kind) if content_type == STRATEGIC else _merged(stored, patch)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from io import BufferedIOBase
 from typing import Any
 
 from envtest.embedded.api.container_log import ContainerLog, LogLine
 from envtest.embedded.api.reading import not_found
-from envtest.embedded.api.requests import Request, query_integer
-from envtest.embedded.api.served import ServedApi
+from envtest.embedded.api.requests import Request, query_flag, query_integer
+from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
 from kubernetes_rules.validation import field as field_errors
@@ -34,7 +33,7 @@ class LogOptions:
     since: datetime | None
 
 
-def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: Request) -> bool:
+def serve_log(api: ServedApi, stream: Stream, request: Request) -> bool:
     """Answer a request for a log; always returns True: the connection goes on. Raises Refused."""
     resource = api.verbs.resource_of(request)
     pod = api.store.get(resource.collection, (request.namespace, request.name))
@@ -44,18 +43,17 @@ def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: R
     container = _container_of(pod, options.container)
     if not pod["spec"].get("nodeName"):
         # Without a node there is no kubelet to ask, and the answer is empty, not an error.
-        sink.write(answer_bytes(204, b"", _TEXT))
-        sink.flush()
+        stream.write(answer_bytes(204, b"", _TEXT))
         return True
     # Logs of earlier containers are not kept.
     log = None if options.previous else api.find_log(pod["metadata"]["uid"], container)
     if log is None:
         raise Refused(400, _reason_for_no_log(pod, container, previous=options.previous))
     if options.follow:
-        _follow(api, listener, sink, log, options)
+        with stream.woken(log.wake):
+            _follow(stream, log, options)
     else:
-        sink.write(answer_bytes(200, _cut(_text(_chosen(log.lines, options), options), options), _TEXT))
-        sink.flush()
+        stream.write(answer_bytes(200, _cut(_text(_chosen(log.lines, options), options), options), _TEXT))
     return True
 
 
@@ -79,9 +77,9 @@ def _log_options(request: Request) -> LogOptions:
     since = None if seconds is None else datetime.now(UTC) - timedelta(seconds=seconds)
     return LogOptions(
         request.query.get("container", ""),
-        _is_true(request, "follow"),
-        _is_true(request, "previous"),
-        _is_true(request, "timestamps"),
+        query_flag(request, "follow"),
+        query_flag(request, "previous"),
+        query_flag(request, "timestamps"),
         tail,
         limit,
         since if moment is None else _read_time(moment),
@@ -118,11 +116,9 @@ def _reason_for_no_log(pod: Object, container: str, *, previous: bool) -> str:
     return f"{where} is not available"
 
 
-def _follow(
-    api: ServedApi, listener: object, sink: BufferedIOBase, log: ContainerLog, options: LogOptions
-) -> None:
-    """Send the lines so far, then each new one, until the container or the server ends."""
-    sink.write(stream_head(_TEXT))
+def _follow(stream: Stream, log: ContainerLog, options: LogOptions) -> None:
+    """Send the lines so far, then each new one, until the container ends or the client leaves."""
+    stream.write(stream_head(_TEXT))
     lines, left = log.lines, options.limit_bytes
     seen, goes_on = len(lines), True
     chosen = _chosen(lines, options)
@@ -131,15 +127,13 @@ def _follow(
         # limitBytes counts over the whole stream.
         data = data if left is None else data[:left]
         if data:
-            sink.write(chunk(data))
-            sink.flush()
+            stream.write(chunk(data))
         left = None if left is None else left - len(data)
         if not goes_on or left == 0:
             break
-        chosen, goes_on = log.wait(seen, lambda: not api.serves(listener))
+        chosen, goes_on = log.wait(seen, lambda: stream.ended)
         seen += len(chosen)
-    sink.write(chunk(b""))
-    sink.flush()
+    stream.write(chunk(b""))
 
 
 def _chosen(lines: Sequence[LogLine], options: LogOptions) -> Sequence[LogLine]:
@@ -160,11 +154,6 @@ def _cut(data: bytes, options: LogOptions) -> bytes:
 def _stamp(line: LogLine) -> str:
     # RFC 3339 with nine digits, as the kubelet writes it; Python knows six.
     return line.time.strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
-
-
-def _is_true(request: Request, name: str) -> bool:
-    """A truth value of a query: anything but false and 0 is true (Convert_Slice_string_To_bool)."""
-    return name in request.query and request.query[name].lower() not in ("false", "0")
 
 
 def _read_time(text: str) -> datetime:

@@ -51,7 +51,8 @@ class Removal:
         if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
             return self._end_namespace(key, stored)
         if collection == DEFINITIONS and "deletionTimestamp" not in stored["metadata"]:
-            stored = marked_for_deletion(stored)
+            # Its controller deletes the instances, and removes the finalizer then.
+            return self._store.put(collection, key, marked_for_deletion(stored))
         orphans = _orphans(collection, options)
         grace_seconds = self._grace_seconds(collection, stored, options)
         metadata = stored["metadata"]

@@ -7,9 +7,10 @@ strconv and json (400), a value that makes no sense in those of apimachinery's v
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, unquote_plus
 
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
@@ -25,7 +26,9 @@ _DELETE_OPTIONS = FieldType("struct", "meta.v1.DeleteOptions")
 _POLICIES = ("Foreground", "Background", "Orphan")
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+_MOST_MANAGER_BYTES = 128
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,10 @@ class Request:
 
     ``namespace``, ``name`` and ``subresource`` are empty where the path has none. ``below`` is the path after
     ``proxy/``, which a pod is asked for. ``client`` is the name that the client gives itself, ``user`` who it
-    is.
+    is. ``dry_run`` are the values of the parameter dryRun. ``verb`` is None for a method that no resource has.
     """
 
-    verb: Verb
+    verb: Verb | None
     path: str
     group: str
     version: str
@@ -63,6 +66,7 @@ class Request:
     client: str = ""
     below: str = ""
     user: User = ADMIN
+    dry_run: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -75,35 +79,65 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
 
     ``method`` is the HTTP method, ``target`` the path with its query.
     """
-    # urlsplit would take the first part of such a path for a host.
-    if target.startswith("//"):
-        return None
-    parts = urlsplit(target)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    match [unquote(part) for part in parts.path.strip("/").split("/")]:
-        case ["api", version, *rest] if rest:
+    path, _, query_text = target.partition("?")
+    query, dry_run = _query(query_text)
+    # A slash at the end means nothing, an empty part anywhere else is no part of a resource's path.
+    match unquote(path).removeprefix("/").removesuffix("/").split("/"):
+        case ["api", version, *rest] if rest and all(rest):
             group = ""
-        case ["apis", group, version, *rest] if rest:
+        case ["apis", group, version, *rest] if rest and all(rest):
             pass
         case _:
             return None
+    # The older way to ask for a watch.
+    if rest[0] == "watch" and len(rest) > 1 and method == "GET":
+        rest, query = rest[1:], {**query, "watch": "true"}
     namespace = ""
     # namespaces/NAME/status is a subresource of the namespace, not a collection in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource, *more = [*rest, "", ""][: max(3, len(rest))]
     verb = _verb(method, query, has_name=bool(name), is_subresource=bool(subresource))
-    if verb is None or (more and subresource != "proxy"):
+    if more and subresource != "proxy":
         return None
-    below = "/".join(more)
     return Request(
-        verb, parts.path, group, version, resource, namespace, name, subresource, query, client, below
+        verb,
+        path,
+        group,
+        version,
+        resource,
+        namespace,
+        name,
+        subresource,
+        query,
+        client,
+        below="/".join(more),
+        dry_run=dry_run,
     )
+
+
+def _query(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The query, of a parameter that comes twice the first value; and all values of dryRun.
+
+    Pairs that Go's net/url cannot read are left out.
+    """
+    query: dict[str, str] = {}
+    dry_run = []
+    for pair in text.split("&"):
+        if not pair or ";" in pair or _BROKEN_ESCAPE.search(pair):
+            continue
+        name, _, value = (unquote_plus(part) for part in pair.partition("="))
+        query.setdefault(name, value)
+        if name == "dryRun":
+            dry_run.append(value)
+    # An empty value alone is none, as an absent parameter.
+    return query, () if dry_run == [""] else tuple(dry_run)
 
 
 def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb | None:
     """The API's verb for an HTTP method; None where the API has none."""
-    if method == "GET" and query.get("watch") in ("1", "true"):
+    # The parameter has no effect on a get.
+    if method == "GET" and not has_name and query.get("watch", "0").lower() not in ("false", "0"):
         return "watch"
     # Such as binding and eviction, which are asked for by creating an object.
     if method == "POST" and is_subresource:
@@ -134,6 +168,11 @@ def query_integer(request: Request, name: str) -> int | None:
     return number
 
 
+def query_flag(request: Request, name: str) -> bool:
+    """A truth value of the query: all but false and 0 is true (Convert_Slice_string_To_bool)."""
+    return name in request.query and request.query[name].lower() not in ("false", "0")
+
+
 def delete_options(request: Request, body: Any) -> Object:
     """The DeleteOptions of the body, or those of the query where there is no body.
 
@@ -147,22 +186,31 @@ def delete_options(request: Request, body: Any) -> Object:
     return options
 
 
-def check_write_options(request: Request) -> None:
-    """Check the values of a write's query; raises Refused (422) for an unknown one."""
+def check_write_options(request: Request, *, is_apply: bool = False) -> None:
+    """Check the query of a write; raises Refused (422). Go: ValidateCreateOptions, ValidatePatchOptions."""
     errors = []
-    dry_run = request.query.get("dryRun")
-    if dry_run not in (None, "", "All"):
-        errors.append(field_errors.not_supported("dryRun", [dry_run], ("All",)))
+    manager = request.query.get("fieldManager", "")
+    if is_apply and not manager:
+        errors.append(field_errors.required("fieldManager", "is required for apply patch"))
+    if not is_apply and request.verb == "patch" and "force" in request.query:
+        errors.append(field_errors.forbidden("force", "may not be specified for non-apply patch"))
+    if len(manager.encode()) > _MOST_MANAGER_BYTES:
+        errors.append(field_errors.too_long("fieldManager", _MOST_MANAGER_BYTES))
+    for at, letter in enumerate(manager):
+        if not letter.isprintable():
+            text = f"invalid character U+{ord(letter):04X} (at position {at})"
+            errors.append(field_errors.invalid("fieldManager", manager, text))
+    errors += _dry_run_errors(request.dry_run)
     validation = request.query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
         errors.append(field_errors.not_supported("fieldValidation", validation, _VALIDATIONS))
     if errors:
-        raise invalid(_META, _KINDS[request.verb], "", errors)
+        raise invalid(_META, _KINDS[request.verb or ""], "", errors)
 
 
 def is_dry(request: Request, options: Object) -> bool:
     """Whether the request is to be checked and answered, and nothing written (dryRun=All)."""
-    return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])
+    return "All" in request.dry_run or "All" in (options.get("dryRun") or [])
 
 
 def _from_query(request: Request) -> Object:
@@ -170,10 +218,15 @@ def _from_query(request: Request) -> Object:
     seconds = query_integer(request, "gracePeriodSeconds")
     if seconds is not None:
         options["gracePeriodSeconds"] = seconds
-    for name in ("propagationPolicy", "dryRun"):
-        if name in request.query:
-            options[name] = [request.query[name]] if name == "dryRun" else request.query[name]
-    return options
+    if "propagationPolicy" in request.query:
+        options["propagationPolicy"] = request.query["propagationPolicy"]
+    if "orphanDependents" in request.query:
+        options["orphanDependents"] = query_flag(request, "orphanDependents")
+    if request.dry_run:
+        options["dryRun"] = list(request.dry_run)
+    # Preconditions have no names of their own in a query.
+    asked = {name: request.query[name] for name in ("uid", "resourceVersion") if name in request.query}
+    return options | ({"preconditions": asked} if asked else {})
 
 
 def _from_body(body: Any) -> Object:
@@ -194,7 +247,8 @@ def _delete_errors(options: Object) -> list[field_errors.FieldError]:
         errors.append(field_errors.invalid("propagationPolicy", policy, both))
     elif policy is not None and policy not in _POLICIES:
         errors.append(field_errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
-    dry_run = options.get("dryRun") or []
-    if set(dry_run) - {"All"}:
-        errors.append(field_errors.not_supported("dryRun", dry_run, ("All",)))
-    return errors
+    return errors + _dry_run_errors(options.get("dryRun") or [])
+
+
+def _dry_run_errors(values: Sequence[str]) -> list[field_errors.FieldError]:
+    return [] if set(values) <= {"All"} else [field_errors.not_supported("dryRun", list(values), ("All",))]

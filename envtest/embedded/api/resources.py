@@ -14,7 +14,11 @@ VERSION = "v1"
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
-_KINDS_OF_OTHERS = {"Eviction": ("policy", "v1"), "Scale": ("autoscaling", "v1")}
+_KINDS_OF_OTHERS = {
+    "Eviction": ("policy", "v1"),
+    "Scale": ("autoscaling", "v1"),
+    "TokenRequest": ("authentication.k8s.io", "v1"),
+}
 """The kinds of subresources that are of another group than their resource."""
 
 _KUBERNETES_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
@@ -83,6 +87,10 @@ class Resource:
             return self.verbs
         return next((verbs for name, _, verbs in self.subresources if name == subresource), ())
 
+    def kind_of(self, subresource: str) -> str:
+        """The kind that a subresource takes; that of the resource for the empty name."""
+        return next((kind for name, kind, _ in self.subresources if name == subresource), self.kind)
+
     def has(self, subresource: str) -> bool:
         """Whether it has this subresource; the empty name is the resource itself."""
         return not subresource or any(name == subresource for name, _, _ in self.subresources)
@@ -90,6 +98,13 @@ class Resource:
 
 def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
     return ("status", kind, _STATUS_VERBS)
+
+
+def _answered_only(group: str, *kinds: str, namespaced: bool = False) -> list[Resource]:
+    """Resources of one group that are only created, and stored nowhere: the answer is what was asked."""
+    return [
+        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, verbs=("create",)) for kind in kinds
+    ]
 
 
 def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) -> list[Resource]:
@@ -102,7 +117,7 @@ def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) 
 
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
-_NO_RIGHTS = "everybody may do everything"
+_NO_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
@@ -156,7 +171,13 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_status("Service"),),
         without_effect="it has no address, and nothing is routed to pods",
     ),
-    Resource("", "serviceaccounts", "ServiceAccount", short_names=("sa",)),
+    Resource(
+        "",
+        "serviceaccounts",
+        "ServiceAccount",
+        short_names=("sa",),
+        subresources=(("token", "TokenRequest", ("create",)),),
+    ),
     *_stored_only(
         "admissionregistration.k8s.io",
         ("MutatingWebhookConfiguration", "no webhook is called"),
@@ -204,6 +225,11 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("rs",),
         categories=("all",),
         subresources=(_SCALE, _status("ReplicaSet")),
+    ),
+    *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
+    *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+    *_answered_only(
+        "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
     ),
     Resource("batch", "jobs", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "Lease"),

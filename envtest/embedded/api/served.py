@@ -2,33 +2,70 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
+import ssl
 import sys
 import threading
 from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.faults import Faults
+from envtest.embedded.api.requests import ADMIN, Request, User
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
+from envtest.embedded.api.wire import EncodedObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
+    from io import BufferedIOBase
 
     from envtest.embedded.api.container_log import ContainerLog
-    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.wire import HttpRequest
 
     FindLog = Callable[[str, str], ContainerLog | None]
+    AdmitClient = Callable[[HttpRequest, Request | None, Mapping[str, Any] | None], User]
 
 
 _KEPT_REQUESTS = 10_000
 
 
+def _everybody(_head: HttpRequest, _request: Request | None, _certificate: Mapping[str, Any] | None) -> User:
+    return ADMIN
+
+
 def _no_log(_pod_uid: str, _container: str) -> ContainerLog | None:
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """How a server speaks HTTPS.
+
+    ``authority`` (PEM) is what clients are to trust: its own certificate, or that of its issuer.
+    ``certificate_file`` has the server's certificate with its chain, ``key_file`` the key.
+    ``client_authority`` (PEM) issues the certificates of clients, which they may show; empty for none.
+    """
+
+    authority: str
+    certificate_file: Path
+    key_file: Path
+    client_authority: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """The context for connections; raises OSError and ssl.SSLError for unusable files."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate_file, self.key_file)
+        if self.client_authority:
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.load_verify_locations(cadata=self.client_authority)
+        return context
 
 
 class ServedApi:
@@ -38,12 +75,14 @@ class ServedApi:
     of an older server. Each watch sends a bookmark when ``bookmarks_due`` rises, and ends when
     ``watch_generation`` rises; ``watches`` counts the watches that began. Where ``accepted_bearer`` is set, a
     request with another token is answered 401. ``find_log`` finds the log of a container, by the UID of its
-    pod and its own name. ``minor`` is the minor version of Kubernetes that ``/version`` answers, ``host`` the
-    address to listen at, and ``ahead_seconds``
-    is added to this machine's time in the Date of answers.
+    pod and its own name. ``admit_client`` finds the user of a request, from its head, what it is about and
+    the client's certificate, and raises Refused where they may not. ``minor`` is the minor version of
+    Kubernetes that ``/version`` answers, ``host`` the address to listen at, and ``ahead_seconds`` is added to
+    this machine's time in the Date of answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ServerTls | None = None) -> None:
+        self.tls = tls
         self.store = Store()
         self.catalogue = Catalogue()
         self.verbs = Verbs(self.store, self.catalogue)
@@ -52,11 +91,13 @@ class ServedApi:
         self.minor = "37"
         self.host = "127.0.0.1"
         self.ahead_seconds = 0.0
+        self.encoded = EncodedObjects()
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0
         self.watches = 0
         self.find_log: FindLog = _no_log
+        self.admit_client: AdmitClient = _everybody
         self._listener: Listener | None = None
         self._port = 0
 
@@ -64,12 +105,12 @@ class ServedApi:
     def url(self) -> str:
         """Where it listens; stays the same when it is stopped and started again."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self._port}"
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self._port}"
 
     @property
     def address(self) -> str:
         """``host:port`` of ``url``."""
-        return self.url.removeprefix("http://")
+        return self.url.partition("://")[2]
 
     @property
     def running(self) -> bool:
@@ -84,11 +125,13 @@ class ServedApi:
         """Count a watch that will send every change from now on."""
         with self.store.changed:
             self.watches += 1
-            self.store.changed.notify_all()
 
 
 class Listener(ThreadingTCPServer):
-    """One bound port; remembers its connections so that they end when it does."""
+    """One bound port; remembers its connections so that they end when it does.
+
+    It also notices when a client leaves while its answer, a watch for example, goes on.
+    """
 
     # Neither the end of the process nor ``server_close`` waits for threads: those of watches run for long.
     daemon_threads = True
@@ -97,12 +140,21 @@ class Listener(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, handler: type[BaseRequestHandler], api: object) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        handler: type[BaseRequestHandler],
+        api: object,
+        tls: ServerTls | None = None,
+    ) -> None:
         """Bind the port on an address of loopback; ``handler`` finds ``api`` at its server."""
+        self._tls = None if tls is None else tls.context()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.api = api
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
+        self._streaming = selectors.DefaultSelector()
         super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -111,11 +163,55 @@ class Listener(ThreadingTCPServer):
             self._connections.add(request)
         super().process_request(request, client_address)
 
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer the requests of a connection, in its thread; with HTTPS after the handshake."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        # The socket moves into the wrapping one, so ``end`` has to know that one.
+        with self._tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as wrapped:
+            with self._lock:
+                self._connections.discard(request)
+                self._connections.add(wrapped)
+            try:
+                wrapped.do_handshake()
+                super().finish_request(wrapped, client_address)
+            except ssl.SSLError as error:
+                # A client that does not trust the certificate, or speaks no TLS: its own affair.
+                raise ConnectionAbortedError(str(error)) from error
+            finally:
+                with self._lock:
+                    self._connections.discard(wrapped)
+
     def shutdown_request(self, request: Any) -> None:
         """Forget the connection and close it."""
         with self._lock:
             self._connections.discard(request)
         super().shutdown_request(request)
+
+    @contextmanager
+    def noticing_end(self, connection: socket.socket, on_end: Callable[[], None]) -> Iterator[None]:
+        """Call ``on_end``, once and in another thread, when the client of the connection has left."""
+        with self._lock:
+            self._streaming.register(connection, selectors.EVENT_READ, on_end)
+        try:
+            yield
+        finally:
+            with self._lock:
+                # It is not there any more if the client left or has sent something.
+                if connection in self._streaming.get_map():
+                    self._streaming.unregister(connection)
+
+    def service_actions(self) -> None:
+        """Look for clients that have left; socketserver calls it between two accepts, 50 times a second."""
+        with self._lock:
+            # Not readable: the client is there and waits, as it should.
+            readable = [key for key, _ in self._streaming.select(0)]
+            for key in readable:
+                self._streaming.unregister(key.fileobj)
+        for key in readable:
+            if _has_left(key.fileobj):
+                key.data()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Note an exception of a handler, unless the connection was closed or cut."""
@@ -136,3 +232,47 @@ class Listener(ThreadingTCPServer):
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue  # the client has closed it already
+
+
+class Stream:
+    """An answer that goes on until it is complete, the client leaves or the server stops."""
+
+    def __init__(self, api: ServedApi, listener: Listener, connection: socket.socket, sink: BufferedIOBase):
+        self._api = api
+        self._listener = listener
+        self._connection = connection
+        self._sink = sink
+        self._left = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nobody to write to, or the server stops."""
+        return self._left or not self._api.serves(self._listener)
+
+    @contextmanager
+    def woken(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call ``wake`` when ``ended`` has become true because the client left."""
+
+        def on_end() -> None:
+            self._left = True
+            wake()
+
+        with self._listener.noticing_end(self._connection, on_end):
+            yield
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes at once. Raises ConnectionError where the client has left."""
+        self._sink.write(data)
+        self._sink.flush()
+
+
+def _has_left(connection: Any) -> bool:
+    """Whether a connection that is readable was ended by the client."""
+    try:
+        # Of TLS, too, the bytes as they come: what a client sends while it waits is that it closes.
+        data = socket.socket.recv(connection, 1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return not data or isinstance(connection, ssl.SSLSocket)

@@ -54,14 +54,22 @@ class Entry:
 
 
 def applied(
-    stored: Object | None, config: Object, kind: FieldType, manager: Manager, now: str, *, force: bool
+    stored: Object | None,
+    config: Object,
+    kind: FieldType,
+    manager: Manager,
+    now: str,
+    *,
+    force: bool,
+    has_status: bool = True,
 ) -> Object:
     """The object after ``config`` is applied; raises Refused (409) with the fields that others own.
 
-    Fields that the manager applied before and now leaves out are removed, unless another manager owns them.
+    With ``has_status`` the status is written through its subresource only. Fields that the manager applied
+    before and now leaves out are removed, unless another manager owns them.
     """
     live: Object = copy.deepcopy(stored) if stored is not None else {}
-    wanted = _owned_part(config, manager.subresource)
+    wanted = _owned_part(config, manager.subresource, has_status=has_status)
     paths = frozenset(_paths_of(wanted, kind))
     entries = _entries(live, kind, now)
     merged = _merged(live, wanted, kind)
@@ -123,11 +131,12 @@ def without_times(item: Object) -> Object:
     return {**item, "metadata": {**metadata, "managedFields": entries}}
 
 
-def _owned_part(item: Object, subresource: str) -> Object:
-    """The part whose fields have owners: no identity, and the status only through its subresource."""
+def _owned_part(item: Object, subresource: str, *, has_status: bool = True) -> Object:
+    """The part whose fields have owners: no identity, and the status only through its subresource if any."""
     if subresource:
         return {key: item[key] for key in (subresource,) if key in item}
-    part = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
+    unowned = ("apiVersion", "kind", *(("status",) if has_status else ()))
+    part = {key: value for key, value in item.items() if key not in unowned}
     metadata = {
         key: value for key, value in (part.pop("metadata", None) or {}).items() if key not in _UNOWNED
     }

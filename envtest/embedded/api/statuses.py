@@ -40,7 +40,7 @@ def status_body(
         "status": "Failure",
         "message": message,
         **({"reason": reason} if reason else {}),
-        **({"details": details} if details else {}),
+        **({} if details is None else {"details": details}),
         "code": code,
     }
 

@@ -24,12 +24,19 @@ SCALE = "scale"
 SCALE_KIND = Resource("autoscaling", "scales", "Scale")
 """The kind of that subresource; it has no collection."""
 
+KINDS = {SCALE: SCALE_KIND, "token": Resource("authentication.k8s.io", "tokenrequests", "TokenRequest")}
+"""The kinds of subresources that are of another group than their resource."""
+
 _SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def scale_of(resource: Resource, item: Mapping[str, Any]) -> Object:
     """The Scale of an object; raises Refused (500) where a custom one has no number of replicas."""
     if resource.custom is not None:
+        path = (resource.custom.scale or {})["specReplicasPath"]
+        if value_at(item, path) is None:
+            text = f'the spec replicas field "{path}" does not exist'
+            raise Refused(500, f"Internal error occurred: {text}", details={"causes": [{"message": text}]})
         return _custom_scale(resource.custom, item)
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
     replicas = spec.get("replicas", 1)
@@ -46,13 +53,17 @@ def scale_of(resource: Resource, item: Mapping[str, Any]) -> Object:
     }
 
 
+def form_to_patch(resource: Resource, item: Object, subresource: str) -> Object:
+    """The form of a stored object that a patch of the subresource changes."""
+    if subresource != SCALE:
+        return item
+    return scale_of(resource, item) if resource.custom is None else _custom_scale(resource.custom, item)
+
+
 def _custom_scale(custom: CustomKind, item: Mapping[str, Any]) -> Object:
     """The Scale of a custom object, by the paths of its definition."""
     paths = custom.scale
     assert paths is not None
-    if value_at(item, paths["specReplicasPath"]) is None:
-        text = f'the spec replicas field "{paths["specReplicasPath"]}" does not exist'
-        raise Refused(500, f"Internal error occurred: {text}", details={"causes": [{"message": text}]})
     replicas = value_at(item, paths["specReplicasPath"])
     selector = value_at(item, paths.get("labelSelectorPath") or "")
     return {
@@ -86,9 +97,12 @@ def scaled(resource: Resource, item: Mapping[str, Any], scale: Mapping[str, Any]
     metadata = {key: value for key, value in item["metadata"].items() if key != "resourceVersion"}
     item = {**item, "metadata": {**metadata, **asked}}
     if resource.custom is not None and resource.custom.scale is not None:
+        path = resource.custom.scale["specReplicasPath"]
+        if value_at(item, path) is None and "replicas" not in (scale.get("spec") or {}):
+            raise Refused(400, f'the spec replicas field "{path}" cannot be empty')
         # Without a version of its own a Scale is for the object as it is.
         item["metadata"].setdefault("resourceVersion", version)
-        return _with_value(item, resource.custom.scale["specReplicasPath"].strip(".").split("."), replicas)
+        return _with_value(item, path.strip(".").split("."), replicas)
     return {**item, "spec": {**item["spec"], "replicas": replicas}}
 
 

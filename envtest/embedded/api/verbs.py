@@ -14,12 +14,19 @@ from typing import Any
 from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.patching import APPLY, check_patch_type, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, selection, shown
+from envtest.embedded.api.reading import list_page, not_found, shown
 from envtest.embedded.api.removal import Removal, evict
-from envtest.embedded.api.requests import Request, check_write_options, delete_options, is_dry
+from envtest.embedded.api.requests import (
+    Request,
+    check_write_options,
+    delete_options,
+    is_dry,
+    query_flag,
+)
 from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
@@ -32,6 +39,7 @@ _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "statu
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
+_EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
@@ -41,13 +49,15 @@ class Verbs:
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers.
+    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
+    resource and subresource.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
+        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
@@ -61,10 +71,13 @@ class Verbs:
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is None or not resource.has(request.subresource):
+        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
+            raise not_found(resource, request.name)
+        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        custom_objects.check_scope(resource, request)
-        if request.verb not in resource.verbs_of(request.subresource):
+        # Across namespaces there is only list and watch.
+        everywhere = resource.namespaced and not request.namespace
+        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
             raise Refused(405, "the server does not allow this method on the requested resource", details={})
         return resource
 
@@ -95,7 +108,8 @@ class Verbs:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
         _warn_without_effect(resource, found)
-        return self._add(request, resource, item, found)
+        answer = self.answers.get((resource.group, resource.plural, ""))
+        return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
@@ -125,15 +139,17 @@ class Verbs:
         Returns whether the object was created, and the object.
         """
         resource = self.resource_of(request)
-        check_write_options(request)
+        check_write_options(request, is_apply=content_type == APPLY)
         found: Warnings = [] if warnings is None else warnings
         _warn_without_effect(resource, found)
         taken = body_resource(request, resource)
+        check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
-            return self._apply(request, resource, writing.read_body(request, resource, patch, found), found)
+            config = writing.read_body(request, resource, patch, found, completes=False)
+            return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
-            before = shown(resource, stored, request.subresource)
+            before = subresources.form_to_patch(resource, stored, request.subresource)
             # Each attempt finds the same unknown fields; one warning is enough.
             unknown: Warnings = []
             wanted = writing.read_body(
@@ -202,6 +218,11 @@ class Verbs:
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
     ) -> Object:
+        answer = self.answers.get((resource.group, resource.plural, request.subresource))
+        if answer is not None:
+            return answer(
+                request, writing.read_body(request, body_resource(request, resource), body, warnings)
+            )
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -273,25 +294,26 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        name = request.query.get("fieldManager", "")
-        if not name:
-            text = "fieldManager: Required value: is required for apply patch"
-            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         if config["metadata"].get("managedFields"):
             raise Refused(400, "metadata.managedFields must be nil")
-        manager = Manager(name, "Apply", request.subresource)
-        force = request.query.get("force") in ("true", "1")
+        manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
+        force = query_flag(request, "force")
+
+        def merged_with(stored: Object | None) -> Object:
+            kind, has_status = writing.kind_of(resource), resource.has("status")
+            merged = applied(stored, config, kind, manager, now(), force=force, has_status=has_status)
+            return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
-            return applied(stored, config, writing.kind_of(resource), manager, now(), force=force)
+            return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
             # A UID means the object that has it: none may be created in its place.
             if request.subresource or config["metadata"].get("uid"):
                 raise not_found(resource, request.name)
-            merged = applied(None, config, writing.kind_of(resource), manager, now(), force=force)
+            merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
                 return True, self._add(request, resource, merged, warnings)
@@ -381,6 +403,13 @@ class Verbs:
         return stored
 
 
+def _is_place(request: Request, resource: Resource) -> bool:
+    """Whether the path is one of the resource: with a namespace where it has any, and only there."""
+    if not resource.namespaced:
+        return not request.namespace
+    return bool(request.namespace or not request.name)
+
+
 def _why_not_found(resource: Resource | None, subresource: str) -> str:
     if resource is not None and resource.collection == _PODS and subresource in _INTO_CONTAINERS:
         return "the embedded cluster has no containers to enter: kubectl logs shows what their commands print"
@@ -388,8 +417,8 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 
 
 def body_resource(request: Request, resource: Resource) -> Resource:
-    """The resource that the body is of: a Scale for that subresource, else the requested one."""
-    return subresources.SCALE_KIND if request.subresource == subresources.SCALE else resource
+    """The resource that the body is of, such as a Scale; most subresources take that of the request."""
+    return subresources.KINDS.get(request.subresource, resource)
 
 
 def _warn_without_effect(resource: Resource, warnings: Warnings | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Any
@@ -13,6 +14,7 @@ MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_HEADERS = 100
+_MOST_KEPT_BYTES = 8 * 1024 * 1024
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -26,16 +28,26 @@ class BodyTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request: ``headers`` by their names in lower case, ``target`` the path with its query."""
+    """One request: ``headers`` by their names in lower case, ``target`` the path with its query.
+
+    ``repeated`` has all values of the headers that came more than once; ``headers`` has the first one.
+    """
 
     method: str
     target: str
     headers: dict[str, str]
     closes: bool
+    repeated: dict[str, list[str]] = field(default_factory=dict)
 
     def header(self, name: str) -> str:
         """A header's value, empty where it is absent."""
         return self.headers.get(name, "")
+
+    def values(self, name: str) -> list[str]:
+        """All values of a header, none where it is absent."""
+        if name in self.repeated:
+            return self.repeated[name]
+        return [self.headers[name]] if name in self.headers else []
 
 
 def read_head(source: BufferedIOBase) -> HttpRequest | None:
@@ -50,6 +62,7 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
         raise BadRequestLine
     headers: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
     while True:
         line = source.readline(_MOST_LINE_BYTES)
         if line in (b"\r\n", b"\n"):
@@ -57,11 +70,15 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
         name, colon, value = line.decode("latin-1").partition(":")
         if not colon or len(headers) >= _MOST_HEADERS:
             raise BadRequestLine
-        headers[name.lower()] = value.strip()
+        name, value = name.lower(), value.strip()
+        if name in headers:
+            repeated.setdefault(name, [headers[name]]).append(value)
+        else:
+            headers[name] = value
     connection = headers.get("connection", "").lower()
     # HTTP/1.1 keeps a connection unless it is told otherwise, HTTP/1.0 closes it.
     closes = connection == "close" or (parts[2] == "HTTP/1.0" and connection != "keep-alive")
-    return HttpRequest(parts[0], parts[1], headers, closes)
+    return HttpRequest(parts[0], parts[1], headers, closes, repeated)
 
 
 def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase) -> bytes:
@@ -128,3 +145,31 @@ def chunk(data: bytes) -> bytes:
 def json_bytes(value: Any) -> bytes:
     """A value in compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class EncodedObjects:
+    """The JSON of the objects that were encoded last: a change that many watches send is encoded once.
+
+    Up to 8 MiB are kept. Objects must not change after that. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[int, tuple[Any, bytes]] = {}
+        self._kept_bytes = 0
+
+    def json_of(self, item: Any) -> bytes:
+        """The object in compact JSON."""
+        # Encoding under the lock lets the other watches of the change wait for it.
+        with self._lock:
+            # An object that is kept keeps its id to itself.
+            found = self._kept.get(id(item))
+            if found is not None:
+                return found[1]
+            data = json_bytes(item)
+            self._kept[id(item)] = (item, data)
+            self._kept_bytes += len(data)
+            while self._kept_bytes > _MOST_KEPT_BYTES:
+                _, dropped = self._kept.pop(next(iter(self._kept)))
+                self._kept_bytes -= len(dropped)
+            return data

@@ -8,12 +8,12 @@ from typing import Any
 
 from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.defaults import defaulted, first_status, now
-from envtest.embedded.api.definition_status import with_first_status, with_stored_version
+from envtest.embedded.api.definition_status import with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
-from envtest.embedded.schema.types import FieldType, type_of
+from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 from kubernetes_rules.validation import field as field_errors
@@ -45,6 +45,11 @@ _GENERATION = frozenset(
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases", "customresourcedefinitions"})
 """The resources that cannot be updated without a resourceVersion."""
 
+_SCHEME = "pkg/runtime/scheme.go:111"
+"""Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
+
+_NO_KIND = "couldn't get version/kind; json parse error: "
+
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
@@ -58,25 +63,29 @@ def kind_of(resource: Resource) -> FieldType:
     return found
 
 
-def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
+def read_body(
+    request: Request, resource: Resource, body: Any, warnings: list[str], *, completes: bool = True
+) -> Object:
     """A body as its own copy, without unknown fields; raises Refused (400).
 
-    Unknown fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    Unknown and repeated fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    ``completes`` puts in what Go's json always writes; what is applied must not get it.
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    if resource.custom is not None:
-        item, unknown = custom_objects.read(resource, body)
+    if resource.custom is not None and not completes:
+        item, problems = custom_objects.read_applied(resource, body)
+    elif resource.custom is not None:
+        item, problems = custom_objects.read(resource, body, is_patched=request.verb == "patch")
     else:
-        item, unknown = _decoded(resource, body)
-    head = _unreadable(resource)
+        item, problems = _decoded(resource, body, completes=completes)
     # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
-    texts = [f'unknown field "{path}"' for path in unknown]
-    if texts and mode == "Strict":
-        raise Refused(400, f"{head}strict decoding error: {', '.join(texts)}")
+    if problems and mode == "Strict":
+        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
     if mode == "Warn":
-        warnings += texts
+        warnings += problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         text = "the namespace of the provided object does not match the namespace sent on the request"
@@ -84,26 +93,46 @@ def read_body(request: Request, resource: Resource, body: Any, warnings: list[st
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
-def _unreadable(resource: Resource) -> str:
-    """How the refusal of a body begins that does not fit its type."""
-    return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-
-
-def _decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
-    """A body of a built-in kind without unknown fields, and the paths of these; raises Refused (400)."""
-    found = (body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind)
-    if found[0] != resource.api_version:
-        text = f"the API version in the data ({found[0]}) does not match the expected API version"
-        raise Refused(400, f"{text} ({resource.api_version})")
-    head = _unreadable(resource)
-    if found[1] != resource.kind:
-        raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
-    decoder = Decoder()
+def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Object, list[str]]:
+    """A body of a built-in kind, and what strict decoding refuses of it; raises Refused (400)."""
+    api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
+    head = (
+        f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
+    )
+    if (api_version, kind) != (resource.api_version, resource.kind):
+        raise Refused(400, _other_kind(resource, api_version, kind, head))
+    decoder = Decoder(completes)
     try:
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.unknown
+    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
+
+
+def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
+    """Why a body of another kind than that of the resource is refused."""
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        field, wrong = ("apiVersion", api_version) if isinstance(kind, str) else ("kind", kind)
+        found = {list: "array", dict: "object", bool: "bool"}.get(type(wrong), "number")
+        text = f"json: cannot unmarshal {found} into Go struct field .{field} of type string"
+        return f"the object provided is unrecognized (must be of type {resource.kind}): {_NO_KIND}{text}"
+    version = api_version.rpartition("/")[2]
+    if type_of(api_version, kind) is None:
+        text = f'no kind "{kind}" is registered for version "{api_version}" in scheme "{_SCHEME}"'
+        return head + text
+    if kind == resource.kind:
+        text = f"the API version in the data ({api_version}) does not match the expected API version"
+        return f"{text} ({resource.api_version})"
+    internal = resource.group.partition(".")[0] or "core"
+    return f"{head}converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+
+
+def completed(resource: Resource, item: Object) -> Object:
+    """A copy of an object that was put together, with its defaults or what Go's json always writes."""
+    if resource.custom is not None:
+        return custom_objects.defaulted(resource, item)
+    found: Object = Decoder().decode(item, kind_of(resource))
+    return found
 
 
 def prepare_create(
@@ -116,7 +145,7 @@ def prepare_create(
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
     if request.namespace:
         metadata["namespace"] = request.namespace
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
         metadata.pop(name, None)
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
@@ -128,14 +157,14 @@ def prepare_create(
         return item
     if resource.built_in in _GENERATION:
         metadata["generation"] = 1
-    if resource.built_in == "customresourcedefinitions":
-        return with_first_status(item)
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
     if resource.built_in != "nodes":
         item.pop("status", None)
-        status = first_status(resource.built_in)
-        if status is not None:
-            item["status"] = status
+        kind = kind_of(resource).fields.get("status")
+        if kind is not None and kind.unset:
+            item["status"] = {**zero_of(kind), **first_status(resource.built_in)}
+    if resource.built_in == "customresourcedefinitions":
+        return with_stored_version(item)
     return defaulted(item, resource.built_in, disabled_gates, None)
 
 
@@ -160,6 +189,9 @@ def prepare_update(
             f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
         )
         raise Refused(400, text)
+    if _needs_version(request, resource) and not new.get("resourceVersion"):
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
@@ -171,10 +203,8 @@ def prepare_update(
         item = _with_content(request, stored, wanted)
         if resource.custom is not None and not resource.custom.has_status:
             item |= {"status": wanted["status"]} if "status" in wanted else {}
-    # Put in here, so that an update that changes nothing is equal to what is stored. Where a kind allows no
-    # unconditional update, a missing version stays missing, and is refused.
-    if new.get("resourceVersion") or not _needs_version(request, resource):
-        item["metadata"]["resourceVersion"] = old["resourceVersion"]
+    # Put in here, so that an update that changes nothing is equal to what is stored.
+    item["metadata"]["resourceVersion"] = old["resourceVersion"]
     if resource.built_in == "customresourcedefinitions" and not request.subresource:
         item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
@@ -186,9 +216,8 @@ def prepare_update(
 
 def _needs_version(request: Request, resource: Resource) -> bool:
     """Whether the object cannot be updated without saying its version."""
-    if resource.custom is not None:
-        return request.subresource != subresources.SCALE
-    return resource.built_in in _CONDITIONAL_UPDATE and not request.subresource
+    is_conditional = resource.custom is not None or resource.built_in in _CONDITIONAL_UPDATE
+    return is_conditional and request.subresource != subresources.SCALE
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
@@ -237,19 +266,13 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     """Check an update; raises Refused (422)."""
     # In full for devices. Leases are checked only for the version that they have to bring.
     is_dra = resource.group == "resource.k8s.io"
-    lacks_version = _needs_version(request, resource) and not item["metadata"].get("resourceVersion")
     if resource.custom is not None:
-        if lacks_version:
-            text = "must be specified for an update"
-            errors = [field_errors.invalid("metadata.resourceVersion", 0, text)]
-        else:
-            errors = custom_objects.update_errors(resource, request.subresource, item, stored)
-        _refuse(resource, item, errors)
+        _refuse(resource, item, custom_objects.update_errors(resource, request.subresource, item, stored))
         return
     errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
     if request.subresource == "status":
         errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra or lacks_version:
+    elif is_dra:
         errors = update_errors_of(item, stored)
     _refuse(resource, item, errors)
 

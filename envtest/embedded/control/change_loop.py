@@ -5,21 +5,21 @@ Objects that fail are left alone for a while, and do not stop the others.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.process.log import get_logger
-from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
 from envtest.embedded.control.objects import ApiDown, Objects, uid_of
+from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 
@@ -48,25 +48,26 @@ class ChangeLoop:
         self._name = name
         self._server = server
         self._collections = [resource.collection for resource in resources]
+        self._condition = server.store.condition(*self._collections)
         self._sync = sync
         self._asked = False
         self._ended = False
         self._failures = 0
 
-    def start(self, service: Service) -> None:
-        """Run in a thread of ``service``, until that stops."""
-        service.spawn(self._name, self._run, stop=self._end)
+    def start(self, threads: Threads) -> None:
+        """Run in one of these threads, until they stop."""
+        threads.spawn(self._name, self._run, self._end)
 
     def ask(self) -> None:
         """Have ``sync`` called soon, for another reason than a change of an object."""
-        with self._server.store.changed:
+        with self._condition:
             self._asked = True
-            self._server.store.changed.notify_all()
+            self._condition.notify_all()
 
     def _run(self) -> None:
         store = self._server.store
         while not self._ended:
-            with store.changed:
+            with self._condition:
                 # The version from before the pass: changes that come while it runs call for another one. Its
                 # own writes do so too, until a pass changes nothing.
                 seen, self._asked = store.resource_version, False
@@ -74,19 +75,19 @@ class ChangeLoop:
             missed = not self._server.running
             due = None if missed else self._synced()
             deadline = None if due is None else time.monotonic() + due
-            with store.changed:
+            with self._condition:
                 while not self._has_to_sync(seen, missed=missed):
                     rest = None if deadline is None else deadline - time.monotonic()
                     if rest is not None and rest <= 0:
                         break
-                    store.changed.wait(rest)
+                    self._condition.wait(rest)
 
     def _synced(self) -> float | None:
         """What ``sync`` returns; a short time if a write was refused; 0 after a fault and its back-off."""
         try:
             due = self._sync()
         except (Refused, ApiDown) as error:
-            _log.info("loop has to look again", loop=self._name, error=str(error))
+            _log.info("the %s has to look again: %s", self._name, error)
             return AGAIN_SECONDS
         except Exception as error:  # noqa: BLE001 - the loop has to go on whatever an object does to it
             self._failures += 1
@@ -98,8 +99,8 @@ class ChangeLoop:
 
     def _rest(self, seconds: float) -> None:
         """Wait so long, or until the end, whatever changes: the next call may fail as this one did."""
-        with self._server.store.changed:
-            self._server.store.changed.wait_for(lambda: self._ended, seconds)
+        with self._condition:
+            self._condition.wait_for(lambda: self._ended, seconds)
 
     def _has_to_sync(self, seen: int, *, missed: bool) -> bool:
         """Whether to call ``sync`` before its time: never while the API server is stopped."""
@@ -108,12 +109,12 @@ class ChangeLoop:
         if not self._server.running:
             return False
         store = self._server.store
-        return missed or self._asked or any(store.changes_after(one, seen) for one in self._collections)
+        return missed or self._asked or any(store.last_change(one) > seen for one in self._collections)
 
     def _end(self) -> None:
-        with self._server.store.changed:
+        with self._condition:
             self._ended = True
-            self._server.store.changed.notify_all()
+            self._condition.notify_all()
 
 
 class Controller(ABC):
@@ -121,16 +122,16 @@ class Controller(ABC):
 
     def __init__(self, name: str, server: EmbeddedApiServer, watched: Sequence[kinds.Kind]) -> None:
         self._objects = Objects(server)
-        self._service = Service()
+        self._threads = Threads()
         self._loop = ChangeLoop(name, server, watched, self.sync)
 
     def start(self) -> None:
         """Run in a thread of its own until ``stop``."""
-        self._loop.start(self._service)
+        self._loop.start(self._threads)
 
     def stop(self) -> None:
         """End the thread."""
-        self._service.stop()
+        self._threads.stop()
 
     @abstractmethod
     def sync(self) -> float | None:
@@ -194,7 +195,7 @@ class ObjectBackOff:
         except ApiDown:
             raise
         except Refused as refused:
-            _log.info("object has to be looked at again", loop=self._loop, uid=uid, error=str(refused))
+            _log.info("the %s has to look at %s again: %s", self._loop, uid, refused)
             wait = back_off_seconds(times, AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001 - one object must not stop the loop for the others
             metadata = item["metadata"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driver.errors import DriverError
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
@@ -24,8 +23,8 @@ NAME = "claim controller"
 _LONGEST_BASE = 57
 
 
-class NoTemplate(DriverError):
-    """A claim cannot be made; ``what`` is in the real controller's words."""
+class NoTemplate(Exception):
+    """A claim cannot be made; the message is in the real controller's words."""
 
 
 class EmbeddedClaimController(Controller):
@@ -70,7 +69,7 @@ class EmbeddedClaimController(Controller):
             try:
                 claim = claim or self._create(pod, entry)
             except NoTemplate as error:
-                text = f"PodResourceClaim {entry['name']}: {error.what}"
+                text = f"PodResourceClaim {entry['name']}: {error}"
                 self._objects.post_event(pod, "Warning", "FailedResourceClaimCreation", text, _COMPONENT)
                 return
             names[entry["name"]] = claim["metadata"]["name"]

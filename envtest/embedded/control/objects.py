@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from driver.errors import DriverError
-from driver.process.log import get_logger
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
@@ -19,10 +18,10 @@ Object = dict[str, Any]
 
 NOT_FOUND, CONFLICT = 404, 409
 
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
-class ApiDown(DriverError):
+class ApiDown(Exception):
     """The API server is stopped: nothing can be read or written until it is started again."""
 
 
@@ -115,7 +114,7 @@ class Objects:
         try:
             self._post_event(item, event_type, reason, message, source)
         except Refused as refused:
-            _log.info("event refused", reason=reason, object=item["metadata"]["name"], error=str(refused))
+            _log.info("the event %s of %s is refused: %s", reason, item["metadata"]["name"], refused)
 
     def _post_event(self, item: Object, event_type: str, reason: str, message: str, source: str) -> None:
         metadata = item["metadata"]
@@ -148,7 +147,7 @@ class Objects:
 
     def _check_up(self) -> None:
         if not self._server.running:
-            raise ApiDown("the API server is stopped", "start it")
+            raise ApiDown("the API server is stopped: start it")
 
 
 def uid_of(item: Mapping[str, Any]) -> str:

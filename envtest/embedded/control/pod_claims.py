@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.errors import DriverError
 from envtest.embedded.control import kinds
 from envtest.embedded.control.objects import Objects, uid_of
 from kubernetes_rules.pod_claims import claim_entries, is_made_for
@@ -18,8 +17,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 
 
-class ClaimNotUsable(DriverError):
-    """A pod cannot use one of its claims (yet); ``what`` is in the words of Kubernetes."""
+class ClaimNotUsable(Exception):
+    """A pod cannot use one of its claims (yet); the message is in the words of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.errors import DriverError
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
@@ -48,12 +47,12 @@ _NO_NODES = "no nodes available to schedule pods"
 _SCHEDULER_NAME = "default-scheduler"
 
 
-class Unschedulable(DriverError):
-    """There is no place for a pod now; ``what`` is in kube-scheduler's words."""
+class Unschedulable(Exception):
+    """There is no place for a pod now; the message is in kube-scheduler's words."""
 
 
-class SchedulingFailed(DriverError):
-    """What a pod asks for is wrong; ``what`` is in kube-scheduler's words."""
+class SchedulingFailed(Exception):
+    """What a pod asks for is wrong; the message is in kube-scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,10 @@ class EmbeddedScheduler(Controller):
             self._bind(pod, claims, placement, view)
         except Unschedulable as error:
             self._queue.refuse(pod, time.monotonic())
-            self._refuse(pod, "Unschedulable", error.what)
+            self._refuse(pod, "Unschedulable", str(error))
         except (SchedulingFailed, NotReserved) as error:
             self._queue.fail(pod, time.monotonic())
-            self._refuse(pod, "SchedulerError", error.what)
+            self._refuse(pod, "SchedulerError", str(error))
 
     def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
         """Find a node. Raises Unschedulable, SchedulingFailed."""
@@ -359,8 +358,8 @@ def _age(pod: Object) -> tuple[str, int, str]:
     return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)
 
 
-class NotReserved(DriverError):
-    """A claim could not be written; ``what`` is in kube-scheduler's words."""
+class NotReserved(Exception):
+    """A claim could not be written; the message is in kube-scheduler's words."""
 
 
 def _reserve(objects: Objects, claim: Object, pod: Object, allocation: Object | None) -> Object:

@@ -81,12 +81,17 @@ class Definitions:
         if "deletionTimestamp" in item["metadata"]:
             resources = tuple(map(_ending, resources))
         if resources != before:
-            self._catalogue.replace(before, resources)
+            self._replace(before, resources)
         self._served[key[1]] = (wanted, resources)
+
+    def _replace(self, before: tuple[Resource, ...], resources: tuple[Resource, ...]) -> None:
+        self._catalogue.replace(before, resources)
+        # Watches of what is served no more, or otherwise, have to end.
+        self._store.notify()
 
     def _forget(self, key: Key, item: Object) -> None:
         _, before = self._served.pop(key[1], (None, ()))
-        self._catalogue.replace(before, ())
+        self._replace(before, ())
         self._ending.pop(collection_of(item), None)
         # Names that it had are free now.
         for other in self._others(item):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from driver.errors import NodeIncomplete
+from envtest.embedded.node.cdi_specs import read_specs
+
+
+class InjectionFailed(Exception):
+    """A runtime cannot put a CDI device into a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +53,23 @@ def resolve(folder: Path, device_ids: Sequence[str], host_root: Path = Path("/")
 
     The edits of a spec itself come once, before those of its first device. ``host_root`` is where this
     process sees the root of the host; the paths of the host in the answer are those that this process sees.
-    Raises NodeIncomplete where a runtime could not start the container: an unknown device, a device that two
-    specs have, or a path of the host that is not there.
+    Raises InjectionFailed where a runtime could not start the container: an unknown device, a device that two
+    specs have, a device of an invalid spec, or a path of the host that is not there.
     """
-    specs = list(_specs_in(folder))
+    specs = read_specs(folder)
+    missing = [one for one in dict.fromkeys(device_ids) if one not in specs.devices]
+    if missing:
+        why = f" (ignored: {'; '.join(specs.ignored)})" if specs.ignored else ""
+        raise InjectionFailed(f"unresolvable CDI devices {', '.join(missing)}{why}")
     view = ContainerView()
     applied: list[Mapping[str, Any]] = []
     for device_id in dict.fromkeys(device_ids):
-        kind, _, name = device_id.partition("=")
-        found = [
-            (spec, device)
-            for spec in specs
-            for device in spec["devices"]
-            if (spec["kind"], device["name"]) == (kind, name)
-        ]
-        # A runtime ignores a device that two specs of equal priority define.
-        if len(found) != 1:
-            raise NodeIncomplete(
-                f"{len(found)} CDI specs in {folder} have the device {device_id}", "prepare the claim anew"
-            )
-        spec, device = found[0]
+        spec, device = specs.devices[device_id]
         if not any(spec is one for one in applied):
             applied.append(spec)
             _apply(view, spec.get("containerEdits") or {}, host_root)
         _apply(view, device.get("containerEdits") or {}, host_root)
     return view
-
-
-def _specs_in(folder: Path) -> Iterator[Mapping[str, Any]]:
-    for path in sorted(folder.glob("*.json")):
-        # Between the listing and the read, the plugin may have removed the spec of another claim.
-        with suppress(FileNotFoundError):
-            yield json.loads(path.read_text())
 
 
 def _apply(view: ContainerView, edits: Mapping[str, Any], host_root: Path) -> None:
@@ -108,4 +95,4 @@ def _on_host(path: str, host_root: Path) -> str:
     for seen in (host_root / path.lstrip("/"), Path(path)):
         if seen.exists():
             return str(seen)
-    raise NodeIncomplete(f"{path} of a CDI spec is not there", "prepare the claim anew")
+    raise InjectionFailed(f"{path} of a CDI spec is not there")

@@ -99,7 +99,7 @@ class ContainerRuntime:
         """Start a container with these CDI devices in a pod that was added.
 
         It ends with its command; where it ``ends``, also with one that cannot be played. Raises
-        NodeIncomplete where containerd could not create the container, and StartFailed where runc did not
+        InjectionFailed where containerd could not create the container, and StartFailed where runc did not
         start it, which leaves one that has ended.
         """
         pod = self._pods[pod_uid]

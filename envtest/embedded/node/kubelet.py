@@ -5,6 +5,7 @@ It does not count memory and CPU, pull images, or probe. Commands are played (se
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -15,15 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from driver.errors import DriverError, NodeIncomplete
-from driver.process.log import get_logger
-from driver.process.service import Service
 from envtest.client.layout import NodeLayout
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.control.threads import Threads
 from envtest.embedded.node.back_offs import ContainerBackOffs
+from envtest.embedded.node.cdi import InjectionFailed
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
@@ -39,7 +39,7 @@ Object = dict[str, Any]
 _COMPONENT = "kubelet"
 # Pods are worked on at the same time, so the plugin gets concurrent calls, as from the real kubelet.
 _WORKERS = 16
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,6 @@ class PodWork:
     faults: int = 0
 
 
-class ScanFailed(DriverError):
-    """The folder of registration sockets could not be read; a retry may help."""
-
-
 class EmbeddedKubelet:
     """The kubelet of one node. ``plugins`` are its registered plugins, ``claims`` the prepared claims."""
 
@@ -93,13 +89,13 @@ class EmbeddedKubelet:
         self._node_name = node.name
         self._runtime = runtime
         self._times = times or KubeletTimes()
-        self._service = Service()
+        self._threads = Threads()
         self._lock = threading.Lock()
         self._work: dict[str, PodWork] = {}
         self._name = f"kubelet of {node.name}"
         self._back_off = change_loop.ObjectBackOff(self._name)
         self._loop = change_loop.ChangeLoop(self._name, server, (kinds.PODS,), self._sync)
-        self.plugins = PluginRegistry(node.registry_dir, self._service, self._loop.ask)
+        self.plugins = PluginRegistry(node.registry_dir, self._threads, self._loop.ask)
         self.claims = ClaimCache(self._objects, self.plugins, node.kubelet_dir / "dra_manager_state")
         self._pod_resources = PodResources(node.kubelet_dir, self._pods_here, self.claims)
         self._container_back_offs = ContainerBackOffs(*self._times.restart_back_off)
@@ -109,18 +105,18 @@ class EmbeddedKubelet:
 
     def start(self) -> None:
         """Run in threads of its own until ``stop``; the node's slices are wiped first, as at every start."""
-        self._service.on_stop("plugins", self.plugins.close)
-        self._workers = self._service.pool(f"pods of {self._node_name}", _WORKERS)
+        self._threads.on_stop(self.plugins.close)
+        self._workers = self._threads.pool(f"pods of {self._node_name}", _WORKERS)
         # A container that ends changes no object, so the loop has to be asked.
         self._runtime.on_end = self._loop.ask
         self._pod_resources.start()
-        self._service.on_stop("pod resources", self._pod_resources.stop)
-        self._loop.start(self._service)
-        self._service.repeat(f"sockets of {self._node_name}", self._times.scan, self._scan)
+        self._threads.on_stop(self._pod_resources.stop)
+        self._loop.start(self._threads)
+        self._threads.repeat(f"{self._name}: looking for plugins", self._times.scan, self.plugins.scan)
 
     def stop(self) -> None:
         """End all threads and connections. Containers run on, and claims stay prepared."""
-        self._service.stop()
+        self._threads.stop()
         if self._workers is not None:
             self._workers.shutdown(wait=True, cancel_futures=True)
 
@@ -147,16 +143,6 @@ class EmbeddedKubelet:
             for pod in self._objects.list(kinds.PODS)
             if (pod.get("spec") or {}).get("nodeName") == self._node_name
         ]
-
-    def _scan(self) -> None:
-        """Scan for sockets; raises ScanFailed, after which the service tries again with a back-off."""
-        try:
-            self.plugins.scan()
-        except DriverError:
-            raise
-        except Exception as error:
-            unforeseen.note(f"{self._name}: looking for plugins", error)
-            raise ScanFailed(f"the sockets of plugins cannot be looked at: {error}", "look again") from error
 
     def _sync_pod(self, pod: Object) -> float | None:
         uid = uid_of(pod)
@@ -215,7 +201,7 @@ class EmbeddedKubelet:
         try:
             task()
         except (Refused, ApiDown) as error:
-            _log.info("pod has to be looked at again", uid=uid, error=str(error))
+            _log.info("the pod %s has to be looked at again: %s", uid, error)
             self._retry_after(uid, change_loop.AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001 - nobody catches what a worker raises
             unforeseen.note(f"{self._name} at the pod {uid}", error)
@@ -239,7 +225,7 @@ class EmbeddedKubelet:
             # The kubelet posts the event and returns no sync error, so the next attempt is the next resync.
             self._retry_after(uid, random.uniform(*self._times.prepare_retry))  # noqa: S311 - no secret
             self._write_status(pod, None)
-            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error.what}"
+            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
             self._objects.post_event(pod, "Warning", "FailedPrepareDynamicResources", text, _COMPONENT)
             return
         metadata = pod["metadata"]
@@ -267,9 +253,9 @@ class EmbeddedKubelet:
         command, image = command_of(pod, container), container.get("image", "")
         try:
             self._runtime.start(uid, name, devices, command, image=image, ends=ends)
-        except NodeIncomplete as error:
+        except InjectionFailed as error:
             self._retry_after(uid, self._times.create_retry)
-            text = f"failed to generate container spec: CDI device injection failed: {error.what}"
+            text = f"failed to generate container spec: CDI device injection failed: {error}"
             self._set_waiting(uid, name, Waiting("CreateContainerError", text))
             self._objects.post_event(pod, "Warning", "Failed", f"Error: {text}", _COMPONENT)
             return
@@ -289,11 +275,11 @@ class EmbeddedKubelet:
             self._waiting.pop(uid, None)
         try:
             self.claims.unprepare(uid)
-        except DriverError as error:
+        except KubeletError as error:
             self._retry_after(uid, self._times.unprepare_retry)
-            _log.warning("pod's claims not unprepared", uid=uid, error=error.what)
+            _log.warning("the claims of the pod %s are not unprepared: %s", uid, error)
             if pod is not None:
-                text = f"error killing pod: unprepare dynamic resources: {error.what}"
+                text = f"error killing pod: unprepare dynamic resources: {error}"
                 self._objects.post_event(pod, "Warning", "FailedKillPod", text, _COMPONENT)
             return
         if pod is None:
@@ -343,7 +329,7 @@ class EmbeddedKubelet:
         # A plugin that comes back in time keeps its slices.
         over, rest = self.plugins.unused(self._times.wipe)
         for driver in over:
-            _log.info("wiping slices of a driver that is gone", driver=driver, node=self._node_name)
+            _log.info("%s: wiping the slices of %s, which is gone", self._name, driver)
             self._objects.delete_collection(
                 kinds.SLICES, f"spec.nodeName={self._node_name},spec.driver={driver}"
             )

@@ -8,8 +8,7 @@ from typing import TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
-from driver.errors import DriverError
-from proto import registration_v1_pb2 as registration
+from envtest.kubelet_api import registration_v1_pb2 as registration
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -34,8 +33,8 @@ CHANNEL_OPTIONS = (
 )
 
 
-class KubeletError(DriverError):
-    """The kubelet could not do something for a pod; ``what`` is in the real kubelet's words."""
+class KubeletError(Exception):
+    """The kubelet could not do something for a pod; the message is in the real kubelet's words."""
 
 
 def call(

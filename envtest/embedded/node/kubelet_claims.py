@@ -14,13 +14,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from driver.process.durable import write_durably
 from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.objects import Objects, uid_of
 from envtest.embedded.node.kubelet_calls import Answer, KubeletError, call_plugin
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
+from envtest.kubelet_api import dra_v1_pb2 as dra
 from kubernetes_rules.pod_claims import extended_claim
-from proto import dra_v1_pb2 as dra
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -139,7 +138,7 @@ class ClaimCache:
                     raise pod_claims.claim_not_found(extended)
                 found.append(claim)
         except pod_claims.ClaimNotUsable as error:
-            raise KubeletError(error.what) from error
+            raise KubeletError(str(error)) from error
         for claim in found:
             name = claim["metadata"]["name"]
             if not pod_claims.is_reserved(claim, pod):
@@ -214,7 +213,10 @@ class ClaimCache:
             for info in self._claims.values()
         ]
         # Before plugins are called, so that claims of pods that are gone are found after a crash.
-        write_durably(self._checkpoint, json.dumps({"claims": kept}).encode())
+        new = self._checkpoint.with_suffix(".new")
+        new.write_text(json.dumps({"claims": kept}))
+        # A reader finds the old checkpoint or the new one, never a part.
+        new.replace(self._checkpoint)
 
 
 def container_device_ids(

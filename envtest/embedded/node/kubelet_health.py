@@ -12,7 +12,7 @@ import grpc
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.node.kubelet_calls import status_code
-from proto import dra_health_v1_pb2 as device_health
+from envtest.kubelet_api import dra_health_v1_pb2 as device_health
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 # The kubelet waits so long before it opens the stream again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -11,14 +12,13 @@ from pathlib import Path
 
 import grpc
 
-from driver.process.log import get_logger
-from driver.process.service import Service
+from envtest.embedded.control.threads import Threads
 from envtest.embedded.node import kubelet_calls as calls
 from envtest.embedded.node.kubelet_health import HealthCache, HealthWatch
 
 FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 0.5, 122.0
 CONNECT_SECONDS = 1.0
-_log = get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -59,9 +59,9 @@ class PluginRegistry:
     ``changed`` is called after a plugin came or went, or ceased to answer.
     """
 
-    def __init__(self, registry_dir: Path, service: Service, changed: Callable[[], None]) -> None:
+    def __init__(self, registry_dir: Path, threads: Threads, changed: Callable[[], None]) -> None:
         self._folder = registry_dir
-        self._service = service
+        self._threads = threads
         self._changed = changed
         self._lock = threading.RLock()
         self._scanning = threading.Lock()
@@ -135,8 +135,8 @@ class PluginRegistry:
             delay = min(FIRST_BACK_OFF_SECONDS * 2**socket_file.failures, LAST_BACK_OFF_SECONDS)
             socket_file.failures = min(socket_file.failures + 1, 16)
             socket_file.not_before = time.monotonic() + delay
-            text = calls.rpc_text(error) if isinstance(error, grpc.RpcError) else error.what
-            _log.info("plugin not registered", socket=str(path), error=text)
+            text = calls.rpc_text(error) if isinstance(error, grpc.RpcError) else error
+            _log.info("the plugin at %s is not registered: %s", path, text)
 
     def _register(self, path: Path) -> Plugin:
         info = calls.get_info(path)
@@ -160,7 +160,7 @@ class PluginRegistry:
         health = calls.health_service_of(info)
         if health is not None:
             plugin.watch = HealthWatch(plugin.driver, channel, health, self.health)
-            self._service.spawn(f"health of {plugin.driver}", plugin.watch.run, stop=plugin.watch.stop)
+            self._threads.spawn(f"health of {plugin.driver}", plugin.watch.run, plugin.watch.stop)
         self._note_use(plugin.driver)
         self._changed()
         return plugin

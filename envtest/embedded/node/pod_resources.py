@@ -19,7 +19,7 @@ from envtest.embedded.control.objects import ApiDown, is_terminal
 from envtest.embedded.control.pod_claims import ClaimNotUsable
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_claims, devices_of
 from envtest.embedded.node.pod_status import all_containers, is_sidecar
-from proto import podresources_v1_pb2 as pb
+from envtest.kubelet_api import podresources_v1_pb2 as pb
 
 Object = dict[str, Any]
 

@@ -71,7 +71,11 @@ def _type(schema: Schema) -> FieldType:
             return FieldType("list", of=_type(schema.items), keys=keys)
         case "object" | "":
             return _object_type(schema)
-    return FieldType("any", default=default)
+        case "string" | "boolean":
+            return FieldType(schema.type, default=default)
+        case "integer" | "number":
+            return FieldType("number", default=default)
+    return FieldType("any")
 
 
 def _object_type(schema: Schema) -> FieldType:

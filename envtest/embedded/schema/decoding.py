@@ -1,20 +1,33 @@
-"""Checks an object against its type: wrong types are refused, unknown fields and nulls left out."""
+"""Checks an object against its type: wrong types are refused, unknown fields and nulls left out.
+
+What Go's json writes although nobody has set it is put in, such as an empty ``status``.
+"""
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
-from envtest.embedded.schema.types import FieldType
+from envtest.embedded.schema.bodies import Decimal, Repeated
+from envtest.embedded.schema.texts import TextError, read_bytes, read_time
+from envtest.embedded.schema.types import FieldType, struct_of, unset_value, zero_of
 from kubernetes_rules.quantity import Quantity
 
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float),
+Object = dict[str, Any]
+Place = tuple["Place | None", str | int, str]
+"""Where a value is: the place of what holds it, its key there, and the Go type of a struct that holds it."""
+
+_GO_TYPES = {
+    "boolean": "bool",
+    "number": "float64",
+    "bytes": "[]uint8",
+    "intOrString": "int32",
+    "time": "string",
+    "microTime": "string",
 }
+_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 class DecodingError(ValueError):
@@ -23,129 +36,165 @@ class DecodingError(ValueError):
 
 @dataclass(slots=True)
 class Decoder:
-    """Decodes objects and collects the paths of ``unknown`` fields on the way."""
+    """Decodes objects, and collects on the way the ``problems`` that only strict decoding refuses.
 
-    unknown: list[str] = field(default_factory=list)
+    A decoder that ``completes`` puts in the fields that are always written.
+    """
 
-    def decode(self, value: Any, kind: FieldType, path: str = "", field: str = "") -> Any:
-        """The value without unknown fields and nulls; raises DecodingError.
+    completes: bool = True
+    problems: list[str] = field(default_factory=list)
 
-        ``path`` is where the value is in the object, ``field`` how Go's json names that place.
-        """
-        expected = _PLAIN.get(kind.shape)
-        if expected is not None:
-            # In Python a bool is an int, which it must not be here.
-            if isinstance(value, bool) != (kind.shape == "boolean") or not isinstance(value, expected):
-                raise _mismatch(value, kind, field)
-            return value
-        match kind.shape:
-            case "struct":
-                return self._struct(value, kind, path, field)
-            case "list":
-                return self._list(value, kind, path, field)
-            case "map":
-                return self._map(value, kind, path, field)
-            case "quantity":
-                return _quantity(value, kind, field)
-            case "time":
-                return _time(value, kind, field)
-            case "intOrString" if isinstance(value, bool) or not isinstance(value, (int, str)):
-                raise _mismatch(value, kind, field)
-        return value
+    def decode(self, value: Any, kind: FieldType, place: Place | None = None) -> Any:
+        """The value without unknown fields and nulls; raises DecodingError. ``place`` is where it is."""
+        shape = kind.shape
+        if shape == "struct":
+            return self._struct(value, kind, place)
+        if shape == "list":
+            return self._list(value, kind, place)
+        if shape == "map":
+            return self._map(value, kind, place)
+        if shape == "quantity":
+            return _quantity(value)
+        fits = _FITS.get(shape)
+        if fits is not None:
+            if fits(value):
+                return value
+        elif isinstance(value, str):
+            return _read(value, shape)
+        elif shape == "bytes" and _are_bytes(value):
+            return base64.b64encode(bytes(value)).decode()
+        raise _mismatch(value, kind, place)
 
-    def _struct(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
+    def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
         if kind.union:
-            return _of_union(value, kind, field)
+            return _of_union(value, kind, place)
         if not isinstance(value, dict):
-            raise _mismatch(value, kind, field)
-        fields, result = kind.fields, {}
-        for name, item in value.items():
-            here = f"{path}.{name}" if path else name
-            # Go names the struct that it decodes, and the path of fields that leads there.
-            above = field.partition(".")[2]
-            known_as = f"{kind.ref.rpartition('.')[2]}.{f'{above}.' if above else ''}{name}"
+            raise _mismatch(value, kind, place)
+        struct = struct_of(kind.ref)
+        fields, ref, result = struct.fields, kind.ref, {}
+        for name, item in self._entries(value, place):
             known = fields.get(name)
             if known is None:
-                self.unknown.append(here)
+                self.problems.append(f'unknown field "{_path((place, name, ref))}"')
+            # Most fields are texts, for which the general way is long.
+            elif known.shape == "string" and type(item) is str:
+                result[name] = item
             # Go reads a null into a field as if the field were absent.
             elif item is not None:
-                result[name] = self.decode(item, known, here, known_as)
+                result[name] = self.decode(item, known, (place, name, ref))
+        if self.completes:
+            for name in struct.written:
+                if name not in result:
+                    result[name] = unset_value(fields[name])
         return result
 
-    def _list(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
-        if not isinstance(value, list):
-            raise _mismatch(value, kind, field)
+    def _list(self, value: Any, kind: FieldType, place: Place | None) -> Any:
         of = kind.of
-        assert of is not None
+        if not isinstance(value, list) or of is None:
+            raise _mismatch(value, kind, place)
         return [
-            _empty(of) if item is None else self.decode(item, of, f"{path}[{index}]", field)
+            zero_of(of) if item is None else self.decode(item, of, (place, index, ""))
             for index, item in enumerate(value)
         ]
 
-    def _map(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
-        if not isinstance(value, dict):
-            raise _mismatch(value, kind, field)
+    def _map(self, value: Any, kind: FieldType, place: Place | None) -> Any:
         of = kind.of
-        assert of is not None
+        if not isinstance(value, dict) or of is None:
+            raise _mismatch(value, kind, place)
         return {
-            key: _empty(of) if item is None else self.decode(item, of, f"{path}.{key}", field)
-            for key, item in value.items()
+            key: zero_of(of) if item is None else self.decode(item, of, (place, key, ""))
+            for key, item in self._entries(value, place)
         }
 
+    def _entries(self, value: Object, place: Place | None) -> Iterable[tuple[str, Any]]:
+        return self._repeated(value, place) if isinstance(value, Repeated) else value.items()
 
-def _of_union(value: Any, kind: FieldType, field: str) -> Any:
+    def _repeated(self, value: Repeated, place: Place | None) -> Iterator[tuple[str, Any]]:
+        """The entries of an object with equal keys: each later one is noted, and the last one counts."""
+        seen: set[str] = set()
+        for name, item in value.pairs:
+            if name in seen:
+                self.problems.append(f'duplicate field "{_path((place, name, ""))}"')
+            seen.add(name)
+            yield name, item
+
+
+def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:
     """A schema, or what stands in its place; Go reads these without noticing unknown fields."""
     if kind.union == "boolean" and isinstance(value, bool):
         return value
-    if isinstance(value, list) and kind.union == "strings":
-        return Decoder().decode(value, FieldType("list", of=FieldType("string")), field=field)
-    if isinstance(value, list) and kind.union == "list":
-        return Decoder().decode(value, FieldType("list", of=replace(kind, union="")), field=field)
-    return Decoder().decode(value, replace(kind, union=""), field=field)
+    taken = replace(kind, union="")
+    if isinstance(value, list) and kind.union != "boolean":
+        taken = FieldType("list", of=taken if kind.union == "list" else FieldType("string"))
+    return Decoder().decode(value, taken, place)
 
 
-def _empty(kind: FieldType) -> Any:
-    """The value of a null in a list or a map: the zero of its type, as Go reads it."""
-    empties: dict[str, Any] = {"struct": {}, "list": [], "map": {}, "boolean": False, "quantity": "0"}
-    return empties.get(
-        kind.shape, 0 if kind.shape in ("integer", "number") else "" if kind.shape != "any" else None
-    )
+def _fits_int32(value: Any) -> bool:
+    # In Python a bool is an int, which it must not be here.
+    return type(value) is int and -(2**31) <= value < 2**31
 
 
-def _quantity(value: Any, kind: FieldType, field: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise _mismatch(value, kind, field)
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "int32": _fits_int32,
+    "int64": lambda value: type(value) is int and -(2**63) <= value < 2**63,
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "intOrString": lambda value: isinstance(value, str) or _fits_int32(value),
+    "any": lambda _: True,
+}
+"""Whether a value is of a shape that is stored as it is written."""
+
+
+def _are_bytes(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and 0 <= one < 256 for one in value)
+
+
+def _quantity(value: Any) -> str:
     try:
         # Quantities are stored in their canonical form: 1024Mi becomes 1Gi.
-        return str(Quantity.parse(str(value)))
+        return str(Quantity.parse("" if isinstance(value, (bool, list, dict)) else str(value)))
     except ValueError as error:
-        rule = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        raise DecodingError(rule) from error
+        raise DecodingError(_QUANTITY_RULE) from error
 
 
-def _time(value: Any, kind: FieldType, field: str) -> str:
-    if not isinstance(value, str):
-        raise _mismatch(value, kind, field)
+def _read(text: str, shape: str) -> str:
     try:
-        datetime.fromisoformat(value)
-    except ValueError as error:
-        text = f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}"'
-        raise DecodingError(text) from error
-    return value
+        return read_bytes(text) if shape == "bytes" else read_time(text, is_micro=shape == "microTime")
+    except TextError as error:
+        raise DecodingError(str(error)) from error
 
 
-def _mismatch(value: Any, kind: FieldType, field: str) -> DecodingError:
-    """The error in the words of Go's json. Of integers the width is unknown here; the widest is named."""
-    words: dict[type, str] = {
-        str: "string",
-        bool: "bool",
-        int: "number",
-        float: f"number {value}",
-        list: "array",
-    }
+def _path(place: Place | None) -> str:
+    """The place as strict decoding names it: ``spec.containers[0].name``."""
+    text = ""
+    while place is not None:
+        place, key, _ = place
+        text = (f"[{key}]" if isinstance(key, int) else f".{key}") + text
+    return text.removeprefix(".")
+
+
+def _go_field(place: Place | None) -> str:
+    """The place as Go's json names it: the last struct, then the fields that lead there."""
+    names: list[str] = []
+    struct = ""
+    while place is not None:
+        place, key, ref = place
+        if ref:
+            struct = struct or ref.rpartition(".")[2]
+            names.append(str(key))
+    return ".".join([struct, *reversed(names)])
+
+
+def _mismatch(value: Any, kind: FieldType, place: Place | None) -> DecodingError:
+    """The error in the words of Go's json."""
+    words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = words.get(type(value), "object")
+    kind_of_number = kind.shape in ("int32", "int64", "intOrString")
+    if isinstance(value, Decimal) or (type(value) is int and kind_of_number):
+        found = f"number {value}" if kind_of_number else "number"
     return DecodingError(
-        f"json: cannot unmarshal {found} into Go struct field {field} of type {_go_type(kind)}"
+        f"json: cannot unmarshal {found} into Go struct field {_go_field(place)} of type {_go_type(kind)}"
     )
 
 
@@ -157,4 +206,4 @@ def _go_type(kind: FieldType) -> str:
             return f"[]{_go_type(kind.of)}"
         case "map" if kind.of is not None:
             return f"map[string]{_go_type(kind.of)}"
-    return {"integer": "int64", "boolean": "bool", "number": "float64"}.get(kind.shape, kind.shape)
+    return _GO_TYPES.get(kind.shape, kind.shape)

@@ -1,6 +1,6 @@
-"""Writes types.json from the OpenAPI documents of a Kubernetes source tree (its folder api/openapi-spec/v3).
+"""Writes types.json from Kubernetes' sources: its OpenAPI documents, and k8s.io/api and k8s.io/apimachinery.
 
-python -m envtest.embedded.schema.extract FOLDER
+python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY APIEXTENSIONS
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _DOCUMENTS = {
         ("v1", ("Pod", "Binding", "Node", "Namespace", "Event", "ConfigMap", "ServiceAccount")),
         ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret")),
         ("policy/v1", ("Eviction",)),
+        ("authentication.k8s.io/v1", ("TokenRequest",)),
     ),
     "apis__admissionregistration.k8s.io__v1_openapi.json": (
         (
@@ -36,6 +37,13 @@ _DOCUMENTS = {
     "apis__apps__v1_openapi.json": (
         ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
         ("autoscaling/v1", ("Scale",)),
+    ),
+    "apis__authentication.k8s.io__v1_openapi.json": (
+        ("authentication.k8s.io/v1", ("SelfSubjectReview", "TokenReview")),
+    ),
+    "apis__authorization.k8s.io__v1_openapi.json": (
+        ("authorization.k8s.io/v1", ("LocalSubjectAccessReview", "SelfSubjectAccessReview")),
+        ("authorization.k8s.io/v1", ("SelfSubjectRulesReview", "SubjectAccessReview")),
     ),
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
@@ -54,7 +62,7 @@ _DOCUMENTS = {
 _SPECIAL = {
     "Quantity": "quantity",
     "Time": "time",
-    "MicroTime": "time",
+    "MicroTime": "microTime",
     "IntOrString": "intOrString",
     "FieldsV1": "any",
     "RawExtension": "any",
@@ -67,6 +75,18 @@ _UNIONS = {
 }
 """A schema of a CustomResourceDefinition, or something else that the name says."""
 
+
+_SCALARS = {
+    ("integer", "int32"): "int32",
+    ("integer", None): "int64",
+    ("integer", "int64"): "int64",
+    ("string", "byte"): "bytes",
+}
+"""The shapes of types with a format; others are named as OpenAPI names their type."""
+
+_STRUCT = re.compile(r"^type (\w+) struct \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_GO_FIELD = re.compile(r'^[ \t]+(?:\w+[ \t]+)?(\S+)[ \t]+`.*?json:"([\w$-]*),?([^"]*)"', re.MULTILINE)
+"""A field of a struct in Go: its type, its name in JSON and the options behind the name."""
 
 _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
 # Only fields; ``oneof`` and nested messages do not occur in Kubernetes' protobuf.
@@ -87,7 +107,11 @@ def main(folder: Path, api: Path, apimachinery: Path, apiextensions: Path) -> No
                 _collect(schemas, root, types)
     tags: dict[str, Any] = {}
     for name in sorted(types):
-        _collect_tags((api, apimachinery, apiextensions), name, types[name], tags)
+        folders = (api, apimachinery, apiextensions)
+        _collect_tags(folders, name, types[name], tags)
+        sources = _folder(folders, name).glob("types*.go")
+        text = "\n".join(path.read_text() for path in sorted(sources))
+        _mark_written(dict(_STRUCT.findall(text)), name.rpartition(".")[2], types[name])
     head = f'{{"kinds":{json.dumps(kinds, sort_keys=True)},\n"types":{{\n'
     text = head + _lines(types) + '\n},\n"tags":{\n' + _lines(tags) + "\n}}\n"
     TYPES_FILE.write_text(text)
@@ -104,9 +128,7 @@ def _collect_tags(
 ) -> None:
     """The protobuf tags of a type's ``fields``; a part that JSON has inline names its own type."""
     package, _, message = name.rpartition(".")
-    parts = {"meta": folders[1] / "pkg/apis", "apiextensions": folders[2] / "pkg/apis"}
-    folder = parts.get(package.partition(".")[0], folders[0])
-    text = (folder / package.replace(".", "/") / "generated.proto").read_text()
+    text = (_folder(folders, name) / "generated.proto").read_text()
     found = tags[name] = {}
     for kind, name_in_protobuf, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
         # JSON has x-kubernetes-list-type for xKubernetesListType, and $ref for ref.
@@ -119,6 +141,31 @@ def _collect_tags(
         elif kind[0].isupper():
             found[number] = ["", f"{package}.{kind}"]
             _collect_tags(folders, f"{package}.{kind}", fields, tags)
+
+
+def _folder(folders: tuple[Path, Path, Path], name: str) -> Path:
+    """Where the Go package of a type is."""
+    package = name.rpartition(".")[0]
+    parts = {"meta": folders[1] / "pkg/apis", "apiextensions": folders[2] / "pkg/apis"}
+    return parts.get(package.partition(".")[0], folders[0]) / package.replace(".", "/")
+
+
+def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) -> None:
+    """Mark the ``fields`` that Go's json writes where they are unset: as their zero (!) or as null (?)."""
+    for kind, name, options in _GO_FIELD.findall(structs.get(struct, "")):
+        if not name:
+            # A struct that Go embeds: JSON has its fields here.
+            _mark_written(structs, kind, fields)
+        spec = fields.get(name)
+        # The option omitempty has no effect on structs.
+        is_struct = not kind.startswith(("*", "[", "map")) and (
+            (isinstance(spec, dict) and "ref" in spec)
+            or spec in ("quantity", "time", "microTime", "intOrString")
+        )
+        if spec is None or ("omitempty" in options and not is_struct) or "omitzero" in options:
+            continue
+        mark = "?" if kind.startswith("*") else "!"
+        fields[name] = spec + mark if isinstance(spec, str) else {**spec, "unset": mark}
 
 
 def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
@@ -146,7 +193,7 @@ def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
 
 
 def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
-    """What types.json says of a field: the name of a scalar, or a map with ref, list or map."""
+    """What types.json says of a field: the shape of a scalar, or a map with ref, list or map."""
     # OpenAPI v3 wraps a $ref so, to put a default or a description beside it.
     if len(value.get("allOf", ())) == 1:
         value = {**value["allOf"][0], **{key: item for key, item in value.items() if key != "allOf"}}
@@ -171,7 +218,8 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         return spec
     if value.get("type") == "object":
         return {"map": _spec(schemas, value.get("additionalProperties") or {}, types)}
-    return value.get("type", "any")
+    kind = value.get("type", "any")
+    return _SCALARS.get((kind, value.get("format")), kind)
 
 
 def _patch(value: Schema) -> dict[str, str]:

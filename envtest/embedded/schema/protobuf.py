@@ -111,7 +111,7 @@ def _add(
 def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any:
     if kind.shape == "boolean":
         return value not in (0, b"")
-    if kind.shape == "integer":
+    if kind.shape in ("int32", "int64"):
         number = value if isinstance(value, int) else 0
         # Negative numbers are sent as 64 bits in two's complement.
         return number - (1 << 64) if number >> 63 else number
@@ -122,15 +122,15 @@ def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any
     match kind.shape:
         case "struct" if kind.union:
             return _union(data, kind, depth)
-        case "struct":
-            return _struct(data, kind, depth)
         case "number":
             return float(struct.unpack("<d", data)[0])
+        case "struct":
+            return _struct(data, kind, depth)
         case "quantity":
             # A Quantity is a message with its text.
             return _text(dict(_fields(data)).get(1, b"0"))
-        case "time":
-            return _time(data)
+        case "time" | "microTime":
+            return _time(data, is_micro=kind.shape == "microTime")
         case "intOrString":
             parts = dict(_fields(data))
             # IntOrString: 1 is the type (0 a number, 1 a text), 2 the number, 3 the text.
@@ -149,14 +149,14 @@ def _union(data: bytes, kind: FieldType, depth: int) -> Any:
     return _struct(_as_bytes(parts.get(2 if kind.union == "boolean" else 1, b"")), kind, depth)
 
 
-def _time(data: bytes) -> str:
+def _time(data: bytes, *, is_micro: bool) -> str:
     """An RFC 3339 time; empty for the zero time, which has no seconds or those of the year 1."""
     parts = dict(_fields(data))
     seconds, nanos = parts.get(1, 0), parts.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int) or not seconds or seconds >> 63:
         return ""
     moment = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{moment}.{nanos // 1000:06}Z" if nanos else f"{moment}Z"
+    return f"{moment}.{nanos // 1000:06}Z" if is_micro else f"{moment}Z"
 
 
 def _json(data: bytes) -> Any:

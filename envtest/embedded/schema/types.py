@@ -11,11 +11,14 @@ from typing import Any, Literal
 
 Shape = Literal[
     "string",
-    "integer",
+    "bytes",
+    "int32",
+    "int64",
     "number",
     "boolean",
     "quantity",
     "time",
+    "microTime",
     "intOrString",
     "any",
     "struct",
@@ -33,10 +36,12 @@ class FieldType:
     ``ref`` names the type of a struct. ``of`` is the type of the entries of a list or of the values of a
     map. ``keys`` are the fields that identify the entries of a list under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
-    strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``members`` are the fields
-    of a struct without a name, as custom kinds have them, and ``of`` is the type of further ones. ``default``
-    is that of a scalar in a custom kind. ``union`` is what a struct may be instead. The shape ``deduced``
-    means that each value tells its type itself: a map has fields, and a list is replaced as a whole.
+    strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``unset`` is how Go's json
+    writes a field without a value: as the zero of its type (!), as null (?), or not at all (empty).
+    ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is the type
+    of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may be
+    instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a list is
+    replaced as a whole.
     """
 
     shape: Shape
@@ -46,6 +51,7 @@ class FieldType:
     merge_key: str = ""
     strategies: tuple[str, ...] = ()
     atomic: bool = False
+    unset: Literal["", "!", "?"] = ""
     union: Literal["", "boolean", "list", "strings"] = ""
     members: Mapping[str, FieldType] = field(default_factory=dict, hash=False)
     default: Any = None
@@ -72,11 +78,19 @@ DEDUCED = FieldType("deduced")
 
 
 @dataclass(frozen=True, slots=True)
+class Struct:
+    """The fields of a type by their names in JSON, and the names of those that Go's json writes always."""
+
+    fields: dict[str, FieldType]
+    written: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Document:
     kinds: dict[str, dict[str, str]]
     types: dict[str, dict[str, Any]]
     tags: dict[str, dict[str, list[str]]]
-    known: dict[str, dict[str, FieldType]] = field(default_factory=dict)
+    known: dict[str, Struct] = field(default_factory=dict)
 
 
 @cache
@@ -100,24 +114,55 @@ def tags_of(name: str) -> dict[str, list[str]]:
     return _document().tags[name]
 
 
-def fields_of(name: str) -> dict[str, FieldType]:
-    """The fields of a type by their names in JSON."""
+def struct_of(name: str) -> Struct:
+    """The type of that name, such as ``core.v1.Pod``."""
     document = _document()
     # Types refer to each other and to themselves, so each is read when it is asked for.
     if name not in document.known:
-        document.known[name] = {key: _read(spec) for key, spec in document.types[name].items()}
+        fields = {key: _read(spec) for key, spec in document.types[name].items()}
+        document.known[name] = Struct(fields, tuple(key for key, kind in fields.items() if kind.unset))
     return document.known[name]
+
+
+def fields_of(name: str) -> dict[str, FieldType]:
+    """The fields of a type by their names in JSON."""
+    return struct_of(name).fields
+
+
+_ZEROS: dict[str, Any] = {"boolean": False, "quantity": "0", "string": "", "bytes": ""}
+
+
+def zero_of(kind: FieldType) -> Any:
+    """The value of a type that nobody has set, as Go's json writes it; a new one at each call."""
+    if kind.shape == "struct":
+        struct = struct_of(kind.ref)
+        return {name: unset_value(struct.fields[name]) for name in struct.written}
+    return _ZEROS.get(kind.shape, 0 if kind.shape in ("int32", "int64", "number", "intOrString") else None)
+
+
+def unset_value(kind: FieldType) -> Any:
+    """How a field without a value is written, for a field that is always written."""
+    return zero_of(kind) if kind.unset == "!" else None
 
 
 def _read(spec: Any) -> FieldType:
     if isinstance(spec, str):
-        return FieldType(spec)  # type: ignore[arg-type] # the file has only shapes
+        shape = spec.rstrip("!?")
+        return FieldType(shape, unset=spec[len(shape) :])  # type: ignore[arg-type] # the file has only these
     strategies = tuple(filter(None, spec.get("strategy", "").split(",")))
-    merge_key = spec.get("merge", "")
+    merge_key, unset = spec.get("merge", ""), spec.get("unset", "")
     if "ref" in spec:
-        atomic, union = spec.get("atomic", False), spec.get("or", "")
-        return FieldType("struct", spec["ref"], strategies=strategies, atomic=atomic, union=union)
+        return FieldType(
+            "struct",
+            spec["ref"],
+            strategies=strategies,
+            atomic=spec.get("atomic", False),
+            unset=unset,
+            union=spec.get("or", ""),
+        )
     if "map" in spec:
-        return FieldType("map", of=_read(spec["map"]))
+        return FieldType("map", of=_read(spec["map"]), unset=unset)
     keys = tuple(spec["keys"]) if "keys" in spec else None
-    return FieldType("list", of=_read(spec["list"]), keys=keys, merge_key=merge_key, strategies=strategies)
+    return FieldType(
+        "list", of=_read(spec["list"]), keys=keys, merge_key=merge_key, strategies=strategies, unset=unset
+    )

@@ -12,7 +12,6 @@ from typing import Any
 from envtest.embedded.schema.custom_kinds import Column
 from envtest.embedded.shown.ages import age_of
 from envtest.embedded.shown.json_paths import JsonPathError, found_at
-from envtest.embedded.shown.tables import carried
 
 Object = dict[str, Any]
 
@@ -28,10 +27,8 @@ _NAME = Column(
 )
 
 
-def custom_table(
-    items: Iterable[Object], columns: Sequence[Column], metadata: Object, include: str
-) -> Object:
-    """A metav1.Table; ``include`` (None, Metadata or Object) is the part of the object in each row."""
+def custom_table(columns: Sequence[Column], items: Iterable[Object], metadata: Object) -> Object:
+    """A metav1.Table, whose rows have no objects."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -47,11 +44,7 @@ def custom_table(
             for one in (_NAME, *columns)
         ],
         "rows": [
-            {
-                "cells": [item["metadata"]["name"], *(_cell(item, one) for one in columns)],
-                "object": carried(item, include),
-            }
-            for item in items
+            {"cells": [item["metadata"]["name"], *(_cell(item, one) for one in columns)]} for item in items
         ],
     }
 

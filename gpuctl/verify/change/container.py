@@ -16,7 +16,7 @@ from typing import Protocol
 from driver.nvml.api import Nvml
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
-from envtest.embedded.node.cdi import ContainerView, resolve
+from envtest.embedded.node.cdi import ContainerView
 from envtest.embedded.node.container_hooks import run_create_runtime
 from envtest.embedded.node.containers import Container, PodSandbox, StartFailed
 from fakegpu.machine.capabilities import VISIBLE_NODES
@@ -145,7 +145,7 @@ class PlainContainers:
 
     def start(self, cdi_dir: Path, device_ids: Sequence[str], words: Sequence[str]) -> RunningContainer:
         """Start a process; see ``Containers``. ContainerFailed if gpu-memory-hook refuses it."""
-        view = resolve(cdi_dir, device_ids)
+        view = runc.resolved(cdi_dir, device_ids)
         variables = {**runc.environment(view), VISIBLE_NODES: ":".join(sorted(view.nodes))}
         pipes = view.mounts.get(variables.get(_PIPES, ""))
         if pipes is not None:

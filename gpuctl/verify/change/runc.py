@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from driver.errors import NodeIncomplete
 from driver.roots.places import PROGRAM_FOLDERS
 from driver.roots.root import SLASH, Root
-from envtest.embedded.node.cdi import ContainerView, DeviceNode, Mount, resolve
+from envtest.embedded.node.cdi import ContainerView, DeviceNode, InjectionFailed, Mount, resolve
 from gpuctl.demo import watchdog
 from gpuctl.verify.change.control_groups import end_groups
 from gpuctl.verify.change.program import ContainerFailed, StartedProgram
@@ -129,6 +130,14 @@ def driver_paths(files: DriverFiles, root: Root) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
+def resolved(cdi_dir: Path, device_ids: Sequence[str], host_root: Path = SLASH) -> ContainerView:
+    """What CDI puts into a container with these devices; raises NodeIncomplete where a runtime could not."""
+    try:
+        return resolve(cdi_dir, device_ids, host_root)
+    except InjectionFailed as error:
+        raise NodeIncomplete(str(error), "prepare the claim anew") from error
+
+
 def environment(view: ContainerView) -> dict[str, str]:
     """The variables of a container in which Python finds the modules that this process finds."""
     modules = os.pathsep.join(str(Path(path).absolute()) for path in sys.path if path and Path(path).exists())
@@ -230,7 +239,7 @@ class RuncContainers:
 
     def start(self, cdi_dir: Path, device_ids: Sequence[str], words: Sequence[str]) -> _RuncContainer:
         """Start a container; see ``Containers``."""
-        view = resolve(cdi_dir, device_ids, self._host_root)
+        view = resolved(cdi_dir, device_ids, self._host_root)
         mark = {watchdog.MARK: str(self._folder)}
         view.hooks = [_marked({**hook, "path": self._seen(hook["path"])}, mark) for hook in view.hooks]
         name = new_id(self._folder)

@@ -108,8 +108,8 @@ def test_status_is_written_through_its_subresource_alone(client: KubeClient) -> 
         f"{CLAIMS}/c", {**by_status, "status": {"reservedFor": []}, "metadata": {"name": "c"}}
     )
 
-    assert (by_status["spec"], by_status["status"]) == ({"devices": {}}, {"allocation": {}})
-    assert by_main["status"] == {"allocation": {}}
+    assert by_status["spec"] == {"devices": {"requests": None}}
+    assert by_status["status"] == by_main["status"] == {"allocation": {"devices": {}}}
 
 
 def test_lists_are_selected_by_fields_and_labels(client: KubeClient) -> None:
@@ -163,7 +163,7 @@ def test_a_watch_shows_what_moves_in_and_out_of_its_selection(client: KubeClient
         client.patch(f"{PODS}/p", patch, "application/merge-patch+json")
     client.delete(f"{PODS}/p")
 
-    params = {"resourceVersion": start, "labelSelector": "app=x", "timeoutSeconds": "0"}
+    params = {"resourceVersion": start, "labelSelector": "app=x", "timeoutSeconds": "-1"}
     kinds = [kind for kind, _ in client.watch(PODS, params, idle_seconds=10)]
 
     assert kinds == ["ADDED", "DELETED", "ADDED", "DELETED"]
@@ -172,7 +172,7 @@ def test_a_watch_shows_what_moves_in_and_out_of_its_selection(client: KubeClient
 def test_a_watch_without_a_version_begins_with_what_is_there(client: KubeClient) -> None:
     client.create(PODS, pod("p"))
 
-    events = list(client.watch(PODS, {"timeoutSeconds": "0"}, idle_seconds=10))
+    events = list(client.watch(PODS, {"timeoutSeconds": "-1"}, idle_seconds=10))
 
     assert [(kind, item["metadata"]["name"]) for kind, item in events] == [("ADDED", "p")]
 

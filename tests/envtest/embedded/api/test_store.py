@@ -57,14 +57,15 @@ def test_an_earlier_version_shows_what_was_there_then() -> None:
 
 
 def test_the_oldest_changes_are_forgotten_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_KEPT_CHANGES", 10)
-    monkeypatch.setattr(store_module, "_FORGOTTEN_AT_ONCE", 5)
+    monkeypatch.setattr(store_module, "_KEPT_BYTES", 5000)
     store = Store()
 
-    versions = [put(store, f"n{number}") for number in range(15)]
+    versions = [put(store, "n", value="x" * 100) for _ in range(15)]
 
-    assert store.oldest(THINGS) == versions[4]
-    assert [change.resource_version for change in store.changes_after(THINGS, versions[4])] == versions[5:]
+    floor = store.oldest(THINGS)
+    assert versions[0] < floor < versions[-1]
+    kept = [change.resource_version for change in store.changes_after(THINGS, floor)]
+    assert kept == [version for version in versions if version > floor]
 
 
 def test_a_server_that_is_behind_answers_with_what_was() -> None:

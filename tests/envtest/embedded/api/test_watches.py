@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
+from envtest.embedded.api import store, watching, wire
+from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, pod
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+from tests.eventually import eventually
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+MERGE = "application/merge-patch+json"
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+STREAMED = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
 
 @pytest.fixture
@@ -25,18 +33,31 @@ def events(server: EmbeddedApiServer, query: str, accept: str = "application/jso
     """All events of a watch that ends at once."""
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
-        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=0&{query}", headers={"Accept": accept})
+        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=-1&{query}", headers={"Accept": accept})
         return [json.loads(line) for line in connection.getresponse().read().splitlines()]
     finally:
         connection.close()
 
 
+@contextmanager
+def watch_of(server: EmbeddedApiServer, query: str, path: str = PODS) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a watch that goes on; at the end the client leaves."""
+    connection = http.client.HTTPConnection(server.address, timeout=10)
+    try:
+        begun = server.watches
+        connection.request("GET", f"{path}?watch=true&{query}")
+        answer = connection.getresponse()
+        eventually("the watch has begun", lambda: server.watches, lambda count: count > begun)
+        yield (json.loads(line) for line in answer)
+    finally:
+        connection.close()
+        answer.close()
+
+
 def test_a_list_that_is_streamed_ends_with_a_marked_bookmark(server: EmbeddedApiServer) -> None:
     server.create(PODS, pod("p"))
 
-    added, bookmark = events(
-        server, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    )
+    added, bookmark = events(server, STREAMED)
 
     assert (added["type"], added["object"]["metadata"]["name"]) == ("ADDED", "p")
     metadata = bookmark["object"]["metadata"]
@@ -51,10 +72,186 @@ def test_a_watch_that_wants_no_initial_events_gets_none(server: EmbeddedApiServe
     assert events(server, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan") == []
 
 
-def test_initial_events_without_a_match_are_refused(server: EmbeddedApiServer) -> None:
-    [answer] = events(server, "sendInitialEvents=true")
+@pytest.mark.parametrize(
+    ("query", "code", "text"),
+    [
+        (
+            "sendInitialEvents=true",
+            422,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (
+            "sendInitialEvents=true&resourceVersionMatch=Exact",
+            422,
+            'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"',
+        ),
+        (
+            "resourceVersionMatch=NotOlderThan",
+            422,
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+        ("continue=abc", 422, "resourceVersionMatch is forbidden when continue is provided"),
+        ("resourceVersion=x", 500, 'parsing "x": invalid syntax'),
+        ("limit=x", 400, 'parsing "x": invalid syntax'),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    server: EmbeddedApiServer, query: str, code: int, text: str
+) -> None:
+    [answer] = events(server, query)
 
-    assert answer["code"] == 422
+    assert answer["code"] == code
+    assert text in answer["message"]
+
+
+def test_a_watch_without_a_version_is_a_streamed_list(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p"))
+
+    found = events(server, "resourceVersion=0&allowWatchBookmarks=true")
+
+    assert [event["type"] for event in found] == ["ADDED", "BOOKMARK"]
+    assert "annotations" in found[1]["object"]["metadata"]
+
+
+def test_a_streamed_list_of_a_version_that_is_not_there_yet_is_an_error_event(
+    server: EmbeddedApiServer,
+) -> None:
+    current = server.store.resource_version
+
+    [event] = events(server, f"{STREAMED}&resourceVersion={current + 100}")
+
+    status = event["object"]
+    assert (event["type"], status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
+    assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert status["message"] == f"Timeout: Too large resource version: {current + 100}, current: {current}"
+
+
+def test_a_watch_gets_a_bookmark_before_its_time_is_up(
+    server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_LAST_BOOKMARK_SECONDS", 599.99)
+    now = server.store.resource_version
+    query = f"resourceVersion={now}&allowWatchBookmarks=true&timeoutSeconds=600"
+
+    with watch_of(server, query) as lines:
+        event = next(lines)
+
+    assert (event["type"], event["object"]["metadata"]) == ("BOOKMARK", {"resourceVersion": str(now)})
+
+
+def test_the_parameter_has_no_effect_on_a_get(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p"))
+
+    assert ask(server, "GET", f"{PODS}/p?watch=true").body["kind"] == "Pod"
+
+
+def test_metadata_alone_comes_to_who_wants_no_more(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p"))
+
+    added, bookmark = events(server, STREAMED, accept=METADATA)
+
+    for event in (added, bookmark):
+        item = event["object"]
+        assert item.keys() == {"kind", "apiVersion", "metadata"}
+        assert (item["kind"], item["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+
+
+def test_only_the_first_row_of_a_watch_has_the_columns(server: EmbeddedApiServer) -> None:
+    for name in ("p", "q"):
+        server.create(PODS, pod(name))
+
+    first, second, bookmark = (event["object"] for event in events(server, STREAMED, accept=TABLE))
+
+    assert first["columnDefinitions"][0]["name"] == "Name"
+    assert (second["columnDefinitions"], bookmark["columnDefinitions"]) == (None, None)
+    assert "annotations" in bookmark["rows"][0]["object"]["metadata"]
+
+
+def test_a_watch_that_goes_on_outlives_the_compaction(server: EmbeddedApiServer) -> None:
+    with watch_of(server, f"resourceVersion={server.store.resource_version}") as lines:
+        server.compact()
+        server.create(PODS, pod("p"))
+
+        assert next(lines)["object"]["metadata"]["name"] == "p"
+
+
+def test_a_slow_watch_gets_an_error_instead_of_a_gap(
+    server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(server.store, ("", "pods"), server.store.resource_version, lambda _: True)
+    monkeypatch.setattr(store, "_KEPT_BYTES", 2000)
+    server.create(PODS, pod("p"))
+    for number in range(10):
+        ask(server, "PATCH", f"{PODS}/p", {"metadata": {"labels": {"n": str(number)}}}, content_type=MERGE)
+
+    with pytest.raises(Expired, match="too old resource version"):
+        watch.take_events()
+
+
+def test_a_watch_that_fell_behind_ends_with_the_error_of_a_version_that_is_too_old(
+    server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_KEPT_BYTES", 2000)
+    with watch_of(server, f"resourceVersion={server.store.resource_version}") as lines:
+        # All in one go: the watch cannot look in between.
+        with server.store.changed:
+            for number in range(10):
+                server.store.put(("", "pods"), ("", "p"), {"metadata": {"name": "p", "n": "x" * number}})
+
+        [event] = lines
+
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+def test_a_write_wakes_no_watch_of_another_kind(server: EmbeddedApiServer) -> None:
+    woken: list[str] = []
+    condition = server.store.condition(("", "configmaps"))
+    begun, changed = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with condition:
+            begun.set()
+            while not server.store.last_change(("", "configmaps")):
+                condition.wait(60)
+                woken.append("")
+        changed.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait(10)
+    for number in range(20):
+        server.create(PODS, pod(f"p{number}"))
+    server.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "c"}})
+
+    assert changed.wait(10)
+    thread.join()
+    assert len(woken) == 1
+
+
+def test_the_threads_of_watches_end_with_their_clients(server: EmbeddedApiServer) -> None:
+    before = threading.active_count()
+    paths = (PODS, PODS, "/api/v1/nodes")
+    with ExitStack() as clients:
+        for path in paths:
+            clients.enter_context(watch_of(server, f"resourceVersion={server.store.resource_version}", path))
+        assert threading.active_count() >= before + len(paths)
+
+    # Nothing is written meanwhile, so only their own ends can wake them.
+    eventually("the threads have ended", threading.active_count, lambda count: count <= before, seconds=30)
+
+
+def test_a_change_for_many_watches_is_encoded_once(server: EmbeddedApiServer) -> None:
+    item = server.create(PODS, pod("p"))
+
+    assert server.encoded.json_of(item) is server.encoded.json_of(item)
+
+
+def test_encoded_objects_are_dropped_before_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_MOST_KEPT_BYTES", 50)
+    encoded, items = wire.EncodedObjects(), [{"n": number} for number in range(100)]
+
+    assert [json.loads(encoded.json_of(item)) for item in items] == items
+    assert encoded.json_of(items[0]) is not encoded.json_of(dict(items[0]))
 
 
 def test_a_version_from_before_the_compaction_is_an_error_event(server: EmbeddedApiServer) -> None:

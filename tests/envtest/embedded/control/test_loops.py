@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from driver.process.service import Service
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff, back_off_seconds
 from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.objects import ApiDown
+from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
 from tests.eventually import eventually
@@ -115,7 +115,7 @@ class Loop:
         self.calls = 0
         self.well = threading.Event()
         self._outcomes = list(outcomes)
-        self.service = Service()
+        self.threads = Threads()
         self.loop = ChangeLoop("a loop", server, (kinds.NAMESPACES,), self._sync)
 
     def _sync(self) -> None:
@@ -133,11 +133,11 @@ def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
     monkeypatch.setattr(change_loop, "LAST_BACK_OFF_SECONDS", 0.01)
     with EmbeddedApiServer() as server:
         loop = Loop(server, error, error)
-        loop.loop.start(loop.service)
+        loop.loop.start(loop.threads)
         try:
             assert loop.well.wait(10)
         finally:
-            loop.service.stop()
+            loop.threads.stop()
 
     assert loop.calls == 3
     assert [(one.doing, one.error) for one in unforeseen.take()] == [("a loop", error)] * 2
@@ -146,9 +146,9 @@ def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
 def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
     with EmbeddedApiServer() as server:
         loop = Loop(server, KeyError("containers"), KeyError("containers"))
-        loop.loop.start(loop.service)
+        loop.loop.start(loop.threads)
         eventually("the loop was called", lambda: loop.calls)
-        loop.service.stop()
+        loop.threads.stop()
 
         assert not [one for one in threading.enumerate() if one.name == "a loop"]
         assert loop.calls == 1
@@ -197,9 +197,7 @@ def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() 
 def test_no_object_is_worked_on_while_the_server_is_down() -> None:
     done: list[str] = []
     with pytest.raises(ApiDown):
-        ObjectBackOff("a loop").for_each(
-            [item("sick"), item("well")], failing(ApiDown("down", "start it"), done)
-        )
+        ObjectBackOff("a loop").for_each([item("sick"), item("well")], failing(ApiDown("down"), done))
 
     assert done == ["sick"]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from driver.errors import ClaimBlocked
 from envtest.embedded.api import unforeseen
+from envtest.embedded.node import kubelet_plugins
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.plugin_sockets import READY_PART
@@ -276,14 +278,14 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
 def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
     registered: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scan, failures = registered.kubelet.plugins.scan, [OSError("stale file handle")]
+    failures = [OSError("stale file handle")]
 
-    def fails_once() -> None:
+    def fails_once(path: Path) -> bool:
         if failures:
             raise failures.pop()
-        scan()
+        return path.is_socket()
 
-    monkeypatch.setattr(registered.kubelet.plugins, "scan", fails_once)
+    monkeypatch.setattr(kubelet_plugins, "_is_socket", fails_once)
     registered.wait(lambda: not failures)
     registered.layout.registry_dir.unlink()
 

@@ -1,0 +1,1 @@
+"""Who asks the embedded API server, and what they may do."""

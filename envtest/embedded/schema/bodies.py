@@ -1,0 +1,259 @@
+"""Reads the JSON and the YAML of a body as Go does, and refuses it in Go's words.
+
+What is no Unicode becomes U+FFFD: bytes that are no UTF-8, and halves of surrogate pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Self
+
+import yaml
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_CLOSED = re.compile(r"\{[^][{}]*\}|\[[^][{}]*\]")
+_WORDS = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Illegal trailing comma before end of object": "looking for beginning of object key string",
+    "Illegal trailing comma before end of array": "looking for beginning of value",
+    "Expecting ':' delimiter": "after object key",
+    "Expecting ',' delimiter": "after object key:value pair",
+    "Extra data": "after top-level value",
+    "Invalid control character at": "in string literal",
+    "Invalid \\escape": "in string escape code",
+    "Invalid \\uXXXX escape": "in \\u hexadecimal character escape",
+}
+"""What Python's json says of an unexpected character, and what Go's says."""
+_SHOWN_BYTES = 30
+_ANY_OBJECT = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+)
+"""What Go reads the kind of an object into."""
+
+
+class BodyError(ValueError):
+    """The body cannot be read; the text is the rest of what the API server answers with 400."""
+
+
+class Decimal(float):
+    """A number that is no integer, with its ``text`` in the body."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """The number that the text says."""
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override] # a copy is made from the text too
+        return (self.text,)
+
+
+class Repeated(dict[str, Any]):
+    """An object some of whose keys come more than once; ``pairs`` are all entries in their order."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+def read_json(body: bytes) -> Any:
+    """The value of a JSON text; raises BodyError."""
+    text = body.decode(errors="replace")
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise BodyError(f"{_in_go(error)} ({_shown(body)})") from error
+    except RecursionError as error:
+        raise BodyError(
+            f"invalid character {_quoted(text[0])} exceeded max depth ({_shown(body)})"
+        ) from error
+    # The halves of pairs are escaped, so that almost no body has to be gone through.
+    return _replaced(value) if _ESCAPED_SURROGATE.search(body) else value
+
+
+def read_yaml(body: bytes) -> Any:
+    """The value of the first document of a YAML text; raises BodyError."""
+    # Most clients send JSON, which is YAML too and read far faster as JSON.
+    if body[:1] == b"{":
+        try:
+            return read_json(body)
+        except BodyError:
+            pass
+    try:
+        loader = _Loader(body.decode(errors="replace"))
+        has_document = loader.check_data()  # type: ignore[no-untyped-call] # has no types
+        return loader.get_data() if has_document else {}
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise BodyError(f"yaml: line {line}: {error.problem} ({_shown(body)})") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BodyError(f"yaml: {error} ({_shown(body)})") from error
+
+
+def object_of(value: Any, body: bytes) -> dict[str, Any]:
+    """The value of ``body`` where an object is expected, which null is too; raises BodyError."""
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    found = {str: "string", list: "array", bool: "bool"}.get(type(value), "number")
+    text = f"json: cannot unmarshal {found} into Go value of type {_ANY_OBJECT} ({_shown(body)})"
+    raise BodyError(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else Repeated(pairs)
+
+
+def _no_number(name: str) -> Any:
+    raise json.JSONDecodeError("Expecting value", name, 0)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_number)
+
+
+def _in_go(error: json.JSONDecodeError) -> str:
+    """The error in the words of Go's json, which names the character that it does not expect."""
+    words = _WORDS.get(error.msg)
+    escape = error.msg.startswith("Invalid \\")
+    found = error.doc[error.pos + escape : error.pos + escape + 1]
+    if not found or words is None:
+        return "unexpected end of JSON input"
+    if words == "after object key:value pair" and _is_in_array(error.doc[: error.pos]):
+        words = "after array element"
+    return f"invalid character {_quoted(found)} {words}"
+
+
+def _is_in_array(before: str) -> bool:
+    """Whether the last bracket that is open in a correct piece of JSON is that of an array."""
+    brackets = _STRING.sub("", before)
+    while brackets != (shorter := _CLOSED.sub("", brackets)):
+        brackets = shorter
+    return brackets.rfind("[") > brackets.rfind("{")
+
+
+def _quoted(character: str) -> str:
+    return {"\n": "'\\n'", "\t": "'\\t'", "\r": "'\\r'", "'": "'\\''", "\\": "'\\\\'"}.get(
+        character, f"'{character}'"
+    )
+
+
+def _shown(body: bytes) -> str:
+    """The beginning of the body, as text if it looks like an object."""
+    if not body:
+        return "<empty>"
+    more = " ..." if len(body) > _SHOWN_BYTES else ""
+    start = body[:_SHOWN_BYTES]
+    return (start.decode(errors="replace") if body.startswith(b"{") else start.hex()) + more
+
+
+def _replaced(value: Any) -> Any:
+    """The value without halves of surrogate pairs, in keys too."""
+    if isinstance(value, str):
+        return _SURROGATE.sub(_REPLACEMENT, value)
+    if isinstance(value, Repeated):
+        return Repeated([(_replaced(key), _replaced(item)) for key, item in value.pairs])
+    if isinstance(value, dict):
+        return {_replaced(key): _replaced(item) for key, item in value.items()}
+    return [_replaced(item) for item in value] if isinstance(value, list) else value
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain scalars as Kubernetes' YAML does: no dates, no numbers to the base of 60, and y is true."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - that of the library, which fills it
+
+
+def _resolve(tag: str, pattern: str, first: str) -> None:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), list(first))
+
+
+_TRUE = ("y", "yes", "on", "true")
+_resolve(
+    "bool", "[yY]|[nN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|[tT]rue|TRUE|[fF]alse|FALSE", "yYnNoOtTfF"
+)
+_resolve("int", "[-+]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]*|[1-9][0-9_]*)", "-+0123456789")
+_resolve("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
+_resolve("null", "~|null|Null|NULL|", "~nN")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("$"), [""])
+_resolve("merge", "<<", "<")
+
+
+def _yaml_bool(loader: _Loader, node: yaml.ScalarNode) -> bool:
+    return loader.construct_scalar(node).lower() in _TRUE
+
+
+def _yaml_int(loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = loader.construct_scalar(node).replace("_", "").lower()
+    digits = text.lstrip("+-")
+    # A leading zero means octal digits.
+    number = int(digits, 8 if digits[:1] == "0" and digits[1:].isdigit() else 0)
+    return -number if text.startswith("-") else number
+
+
+def _yaml_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
+    number = float(loader.construct_scalar(node))
+    return int(number) if number.is_integer() else number
+
+
+def _yaml_map(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    loader.flatten_mapping(node)
+    pairs = []
+    for key_node, item_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, (str, int, float)):
+            raise yaml.constructor.ConstructorError(None, None, "unsupported map key", key_node.start_mark)
+        name = str(key).lower() if isinstance(key, bool) else str(key)
+        pairs.append((name, loader.construct_object(item_node, deep=True)))
+    return _object(pairs)
+
+
+def _yaml_binary(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return loader.construct_yaml_binary(node).decode(errors="replace")
+
+
+_CONSTRUCT: dict[str, Any] = {
+    "bool": _yaml_bool,
+    "int": _yaml_int,
+    "float": _yaml_float,
+    "map": _yaml_map,
+    "timestamp": yaml.SafeLoader.construct_yaml_str,
+    "binary": _yaml_binary,
+    "merge": yaml.SafeLoader.construct_yaml_str,
+}
+for _name, _construct in _CONSTRUCT.items():
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _construct)
+
+
+def without_repeated(item: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A copy of an object in which the last of equal keys counts, and a text for each that is repeated."""
+    found: list[str] = []
+    result: dict[str, Any] = _plain(item, "", found)
+    return result, found
+
+
+def _plain(value: Any, path: str, found: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_plain(one, f"{path}[{index}]", found) for index, one in enumerate(value)]
+    if isinstance(value, Repeated):
+        seen: set[str] = set()
+        for key, _ in value.pairs:
+            if key in seen:
+                found.append(f'duplicate field "{f"{path}.{key}" if path else key}"')
+            seen.add(key)
+    if isinstance(value, dict):
+        return {key: _plain(one, f"{path}.{key}" if path else key, found) for key, one in value.items()}
+    return float(value) if isinstance(value, Decimal) else value

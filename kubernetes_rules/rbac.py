@@ -1,0 +1,266 @@
+"""What roles and their bindings allow (RBAC), and whether somebody gives away rights that they lack.
+
+Go: kubernetes/plugin/pkg/auth/authorizer/rbac, pkg/registry/rbac/validation,
+component-helpers/auth/rbac/validation. Rules, subjects and references are those of
+rbac.authorization.k8s.io/v1, as JSON has them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Object = Mapping[str, Any]
+
+MASTERS = "system:masters"
+"""The group whose members may do everything."""
+
+SERVICE_ACCOUNTS = "system:serviceaccount:"
+"""How the user names of service accounts begin; the namespace, a colon and the name follow."""
+
+FULL_AUTHORITY: tuple[Object, ...] = (
+    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Something that a user asks to do (apiserver: authorizer.Attributes).
+
+    ``path`` is set for a request that is about no resource, such as ``/version``; the other fields are
+    empty then, except for the verb.
+    """
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def qualified_resource(self) -> str:
+        """The resource with its subresource: ``pods/log``."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A rule that a user has, and the binding that gives it, in the words of Kubernetes."""
+
+    rule: Object
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The roles and bindings of a cluster.
+
+    ``role`` finds the rules of a role by kind, namespace (empty for a ClusterRole) and name; None where there
+    is no such role.
+    """
+
+    cluster_bindings: Sequence[Object]
+    bindings: Sequence[Object]
+    role: Callable[[str, str, str], Sequence[Object] | None]
+
+    def grants(
+        self, user: str, groups: Sequence[str], namespace: str, errors: list[str] | None = None
+    ) -> Iterator[Grant]:
+        """All rules that the user has in the namespace; ``errors`` collects the bindings to absent roles.
+
+        ``bindings`` are those of that namespace.
+        """
+        for binding in (*self.cluster_bindings, *(self.bindings if namespace else ())):
+            inside = binding["metadata"].get("namespace") or ""
+            subject = next(
+                (one for one in binding.get("subjects") or () if applies(one, user, groups, inside)), None
+            )
+            if subject is None:
+                continue
+            reference = binding["roleRef"]
+            rules = self.role(
+                reference["kind"], inside if reference["kind"] == "Role" else "", reference["name"]
+            )
+            if rules is None:
+                if errors is not None:
+                    errors.append(_absent(reference))
+                continue
+            source = _source(binding, inside, reference, subject)
+            yield from (Grant(rule, source) for rule in rules)
+
+    def decide(self, user: str, groups: Sequence[str], access: Access) -> tuple[bool, str]:
+        """Whether a rule allows it, and the reason as Kubernetes says it; empty where no rule does."""
+        errors: list[str] = []
+        for grant in self.grants(user, groups, access.namespace, errors):
+            if allows(grant.rule, access):
+                return True, f"RBAC: allowed by {grant.source}"
+        unique = list(dict.fromkeys(errors))
+        if not unique:
+            return False, ""
+        return False, "rbac: RBAC: " + (unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
+
+
+def _absent(reference: Object) -> str:
+    resource = "roles" if reference["kind"] == "Role" else "clusterroles"
+    return f'{resource.removesuffix("s")}.rbac.authorization.k8s.io "{reference["name"]}" not found'
+
+
+def _source(binding: Object, inside: str, reference: Object, subject: Object) -> str:
+    kind, name = (
+        ("RoleBinding", f"{binding['metadata']['name']}/{inside}")
+        if inside
+        else (
+            "ClusterRoleBinding",
+            binding["metadata"]["name"],
+        )
+    )
+    who = subject["name"]
+    if subject["kind"] == "ServiceAccount":
+        who = f"{who}/{subject.get('namespace') or inside}"
+    return f'{kind} "{name}" of {reference["kind"]} "{reference["name"]}" to {subject["kind"]} "{who}"'
+
+
+def applies(subject: Object, user: str, groups: Sequence[str], namespace: str) -> bool:
+    """Whether the user is the subject of a binding; ``namespace`` is that of the binding."""
+    match subject.get("kind"):
+        case "User":
+            return bool(user == subject["name"])
+        case "Group":
+            return subject["name"] in groups
+        case "ServiceAccount":
+            home = subject.get("namespace") or namespace
+            return bool(home) and user == f"{SERVICE_ACCOUNTS}{home}:{subject['name']}"
+    return False
+
+
+def allows(rule: Object, access: Access) -> bool:
+    """Whether a rule allows the access."""
+    if not _has(rule, "verbs", access.verb):
+        return False
+    if access.path:
+        return any(_path_covers(one, access.path) for one in rule.get("nonResourceURLs") or ())
+    names = rule.get("resourceNames") or ()
+    resources = rule.get("resources") or ()
+    subresource = f"*/{access.subresource}" if access.subresource else access.qualified_resource
+    return (
+        _has(rule, "apiGroups", access.group)
+        and any(one in ("*", access.qualified_resource, subresource) for one in resources)
+        and (not names or access.name in names)
+    )
+
+
+def _has(rule: Object, field: str, value: str) -> bool:
+    found = rule.get(field) or ()
+    return "*" in found or value in found
+
+
+def _path_covers(pattern: str, path: str) -> bool:
+    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern.rstrip("*")))
+
+
+def missing(owned: Iterable[Object], wanted: Iterable[Object]) -> list[Object]:
+    """The parts of the wanted rules that no owned one covers; each has one verb and one resource or path."""
+    owner = list(owned)
+    return [part for rule in wanted for part in _parts(rule) if not any(_covers(one, part) for one in owner)]
+
+
+def _parts(rule: Object) -> Iterator[Object]:
+    verbs = rule.get("verbs") or ()
+    for group in rule.get("apiGroups") or ():
+        for resource in rule.get("resources") or ():
+            for verb in verbs:
+                part = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+                names = rule.get("resourceNames") or ()
+                yield from ({**part, "resourceNames": [name]} for name in names) if names else (part,)
+    for path in rule.get("nonResourceURLs") or ():
+        yield from ({"nonResourceURLs": [path], "verbs": [verb]} for verb in verbs)
+
+
+def _covers(owner: Object, part: Object) -> bool:
+    """Whether one rule covers a part, which has at most one verb, group, resource, name and path."""
+    names = owner.get("resourceNames") or ()
+    return (
+        all(_has(owner, "verbs", one) for one in part["verbs"])
+        and all(_has(owner, "apiGroups", one) for one in part.get("apiGroups") or ())
+        and all(_has_resource(owner, one) for one in part.get("resources") or ())
+        and (not names or bool(set(part.get("resourceNames") or ()) & set(names)))
+        and all(
+            any(_path_covers(one, path) for one in owner.get("nonResourceURLs") or ())
+            for path in part.get("nonResourceURLs") or ()
+        )
+    )
+
+
+def _has_resource(owner: Object, resource: str) -> bool:
+    found = owner.get("resources") or ()
+    _, slash, subresource = resource.partition("/")
+    return "*" in found or resource in found or (bool(slash) and f"*/{subresource}" in found)
+
+
+def escalation_text(user: str, groups: Sequence[str], lacking: Iterable[Object]) -> str:
+    """Why somebody may not grant rules that they lack (ConfirmNoEscalation)."""
+    simple: dict[tuple[str, ...], dict[str, Any]] = {}
+    others = []
+    for rule in lacking:
+        if rule.get("nonResourceURLs"):
+            others.append(rule)
+            continue
+        # Parts that differ by their verbs only are listed as one.
+        key = (rule["apiGroups"][0], rule["resources"][0], *(rule.get("resourceNames") or ()))
+        known = simple.setdefault(key, {**rule, "verbs": []})
+        known["verbs"] = [*known["verbs"], *rule["verbs"]]
+    listed = sorted({_compact(rule) for rule in (*others, *simple.values())})
+    return (
+        f'user "{user}" (groups={_quoted(groups)}) is attempting to grant RBAC permissions not currently '
+        "held:\n" + "\n".join(listed)
+    )
+
+
+_FIELDS = {
+    "apiGroups": "APIGroups",
+    "resources": "Resources",
+    "nonResourceURLs": "NonResourceURLs",
+    "resourceNames": "ResourceNames",
+    "verbs": "Verbs",
+}
+
+
+def _compact(rule: Object) -> str:
+    shown = (f"{name}:{_quoted(rule[field])}" for field, name in _FIELDS.items() if rule.get(field))
+    return f"{{{', '.join(shown)}}}"
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return f"[{' '.join(json.dumps(one, ensure_ascii=False) for one in values)}]"
+
+
+def forbidden_text(user: str, access: Access) -> str:
+    """What a user may not do, in the words of the 403 (apiserver: responsewriters.forbiddenMessage)."""
+    if access.path:
+        return f'User "{user}" cannot {access.verb} path "{access.path}"'
+    place = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
+    return (
+        f'User "{user}" cannot {access.verb} resource "{access.qualified_resource}" in API group '
+        f'"{access.group}" {place}'
+    )
+
+
+def aggregated(
+    role: Object, others: Iterable[Object], selects: Callable[[Object, Object], bool]
+) -> list[Object]:
+    """The rules of a ClusterRole with an aggregation rule: those of the roles that its selectors select.
+
+    ``selects`` is whether a label selector selects an object (the controller clusterroleaggregation).
+    """
+    rules: list[Object] = []
+    known = sorted(others, key=lambda one: str(one["metadata"]["name"]))
+    for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
+        for other in known:
+            if other["metadata"]["name"] != role["metadata"]["name"] and selects(selector, other):
+                rules += [rule for rule in other.get("rules") or () if rule not in rules]
+    return rules

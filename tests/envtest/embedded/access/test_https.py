@@ -1,0 +1,72 @@
+"""The embedded API server speaks HTTPS, and a client certificate says who the client is."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+from envtest.client.api import ApiClient
+from envtest.embedded.api.requests import ADMIN
+from envtest.embedded.api.served import ServerTls
+from envtest.embedded.server import EmbeddedApiServer
+
+WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+def https_server(authority: trustme.CA, folder: Path) -> EmbeddedApiServer:
+    issued = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA)
+    for name, blobs in (("server.crt", issued.cert_chain_pems), ("server.key", [issued.private_key_pem])):
+        (folder / name).write_bytes(b"".join(blob.bytes() for blob in blobs))
+    trusted = authority.cert_pem.bytes().decode()
+    (folder / "ca.crt").write_text(trusted)
+    tls = ServerTls(trusted, folder / "server.crt", folder / "server.key", client_authority=trusted)
+    return EmbeddedApiServer(rbac=True, tls=tls)
+
+
+def test_a_kubeconfig_has_what_a_client_has_to_trust(authority: trustme.CA, tmp_path: Path) -> None:
+    with https_server(authority, tmp_path) as server:
+        config = json.loads(server.write_kubeconfig(tmp_path / "admin.kubeconfig").read_text())
+        assert config["clusters"][0]["cluster"]["server"].startswith("https://127.0.0.1:")
+        api = ApiClient(server.url, tmp_path / "ca.crt", server.gate.add_user(ADMIN))
+        assert api.get("/api/v1/namespaces/default")["metadata"]["name"] == "default"
+    assert (tmp_path / "admin.kubeconfig").stat().st_mode & 0o077 == 0
+
+
+def test_the_common_name_is_the_user_and_organizations_are_groups(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    issued = authority.issue_cert(
+        common_name="anna", organization_name="developers", key_type=trustme.KeyType.ECDSA
+    )
+    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    issued.configure_cert(context)
+    with https_server(authority, tmp_path) as server:
+        connection = http.client.HTTPSConnection(server.address, context=context, timeout=10)
+        connection.request("POST", WHOAMI, "{}", {"Content-Type": "application/json"})
+        review = json.load(connection.getresponse())
+        connection.close()
+    assert review["status"]["userInfo"]["username"] == "anna"
+    assert review["status"]["userInfo"]["groups"] == ["developers", "system:authenticated"]
+
+
+def test_a_client_that_speaks_no_tls_does_no_harm(authority: trustme.CA, tmp_path: Path) -> None:
+    with https_server(authority, tmp_path) as server:
+        host, port = server.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as plain:
+            plain.sendall(b"GET /version HTTP/1.1\r\n\r\n")
+            with suppress(ConnectionResetError):
+                assert not plain.recv(100).startswith(b"HTTP/1.1 200")
+        api = ApiClient(server.url, tmp_path / "ca.crt", server.gate.add_user(ADMIN))
+        assert api.get("/version")["major"] == "1"

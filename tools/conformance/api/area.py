@@ -1,0 +1,64 @@
+"""The area of HTTP requests: written cases, random ones, and the embedded API server that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from random import Random
+
+from tools.conformance.api.cases.applying import applying_cases
+from tools.conformance.api.cases.creating import creating_cases
+from tools.conformance.api.cases.deleting import deleting_cases
+from tools.conformance.api.cases.patching import patching_cases
+from tools.conformance.api.cases.reading import reading_cases
+from tools.conformance.api.cases.speaking import speaking_cases
+from tools.conformance.api.left_out import differences
+from tools.conformance.api.servers import EmbeddedServer, Players, RealServer
+from tools.conformance.area import Answer, Area, Case
+
+_TABLES = (
+    creating_cases,
+    patching_cases,
+    applying_cases,
+    deleting_cases,
+    reading_cases,
+    speaking_cases,
+)
+_SHOWN = 6
+
+
+@cache
+def written_cases() -> tuple[Case, ...]:
+    """All cases of the tables."""
+    return tuple(case for table in _TABLES for case in table())
+
+
+def random_case(rng: Random) -> Case:
+    """A written case."""
+    return rng.choice(written_cases())
+
+
+def differing(answered: Iterable[tuple[Case, Answer]]) -> Iterator[tuple[Case, list[str]]]:
+    """The cases that the embedded API server answers otherwise, each with its differences."""
+    asked = list(answered)
+    with EmbeddedServer() as players:
+        ours = players.ask(case for case, _ in asked)
+        for (case, answer), (_, own) in zip(asked, ours, strict=True):
+            if found := differences(case, answer, own):
+                yield case, found
+
+
+@cache
+def _embedded() -> Players:
+    """The embedded API server of this process, for cases that come one by one."""
+    return EmbeddedServer().__enter__()
+
+
+def _difference(case: Case, answer: Answer) -> str | None:
+    [(_, own)] = _embedded().ask([case])
+    found = differences(case, answer, own)
+    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return f"{case['name']}:\n    " + "\n    ".join([*found[:_SHOWN], *more]) if found else None
+
+
+AREA = Area("api", written_cases, random_case, _difference, start=RealServer)

@@ -1,0 +1,1 @@
+"""The cases: tables of requests, from which sequences are made."""
