@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 import time
@@ -12,15 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.testbed.kubectl.unchanging import unchanging
+import yaml
+
+from tools.testbed.kubectl.comparing import Answer, compared, unchanging
 
 FOLDER = Path(__file__).parent
+ANSWERS = FOLDER / "answers.txt"
+"""What kubectl of the default version answers on the real cluster."""
 _OBJECTS = FOLDER / "objects"
 _UNTIL = "until "
-_COMMAND_SECONDS = 30.0
-_SETTLE_SECONDS, _ALIKE_ROUNDS = 20.0, 4
-"""How long a cluster may take until an ``until`` command is answered alike so many times."""
-_PAUSE_SECONDS = 0.4
+_COMMAND_SECONDS = 60.0
+_SETTLE_SECONDS, _ALIKE_ROUNDS, _PAUSE_SECONDS = 10.0, 4, 0.3
+"""How long a cluster may take until a repeated command is answered as expected, or alike so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,6 @@ class Command:
 
     line: str
     is_repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What kubectl printed and its exit status, without what changes from run to run."""
-
-    line: str
-    text: str
-    status: int
 
 
 def commands(path: Path = FOLDER / "commands.txt") -> list[Command]:
@@ -55,11 +48,21 @@ def answers(
     expected answers it is run until it is answered alike several times.
     """
     with tempfile.TemporaryDirectory(prefix="kubectl-") as home:
-        config = Path(home, "config")
-        shutil.copy(kubeconfig, config)
+        config = _named_alike(kubeconfig, Path(home, "config"))
         for index, command in enumerate(listed):
             wanted = expected[index] if expected else None
             yield _answered(command, wanted, lambda line: _run(kubectl, line, config))
+
+
+def _named_alike(kubeconfig: Path, copy: Path) -> Path:
+    """A copy of a kubeconfig whose cluster, user and context have the same names on all clusters."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    for part in ("clusters", "users", "contexts"):
+        content[part][0]["name"] = "trial"
+    content["contexts"][0]["context"] = {"cluster": "trial", "user": "trial"}
+    content["current-context"] = "trial"
+    copy.write_text(yaml.safe_dump(content))
+    return copy
 
 
 def _answered(command: Command, wanted: Answer | None, run: Callable[[str], Answer]) -> Answer:
@@ -67,8 +70,8 @@ def _answered(command: Command, wanted: Answer | None, run: Callable[[str], Answ
     if not command.is_repeated:
         return answer
     deadline, alike = time.monotonic() + _SETTLE_SECONDS, 1
-    while answer != wanted and time.monotonic() < deadline:
-        if wanted is None and alike == _ALIKE_ROUNDS:
+    while time.monotonic() < deadline:
+        if alike == _ALIKE_ROUNDS if wanted is None else compared(answer) == compared(wanted):
             break
         time.sleep(_PAUSE_SECONDS)
         former, answer = answer, run(command.line)
