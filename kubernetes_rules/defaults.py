@@ -291,7 +291,7 @@ def _select_own_pods(job: Object) -> None:
     metadata, spec = job["metadata"], job["spec"]
     template = spec["template"]["metadata"] = spec["template"].get("metadata") or {}
     labels = template["labels"] = template.get("labels") or {}
-    _fill(labels, dict.fromkeys(_JOB_NAME_LABELS, metadata["name"]))
+    _fill(labels, dict.fromkeys(_JOB_NAME_LABELS, metadata.get("name") or ""))
     _fill(labels, dict.fromkeys(_JOB_UID_LABELS, metadata["uid"]))
     selector = spec["selector"] = spec.get("selector") or {}
     selector["matchLabels"] = selector.get("matchLabels") or {}

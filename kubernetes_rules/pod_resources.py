@@ -74,6 +74,30 @@ def defaulted_pod_resources(spec: Json) -> Object:
     return own
 
 
+def quality_of_service(spec: Json) -> str:
+    """The class of a pod by its requests and limits: Guaranteed, Burstable or BestEffort.
+
+    Go: ComputePodQOS in pkg/apis/core/v1/helper/qos.
+    """
+    own = spec.get("resources")
+    if own is not None:
+        return _class_of(own)
+    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    classes = {_class_of(one.get("resources") or {}) for one in containers}
+    return classes.pop() if len(classes) == 1 else "Burstable" if classes else "BestEffort"
+
+
+def _class_of(resources: Json) -> str:
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    if not requests and not limits:
+        return "BestEffort"
+    classes = set()
+    for name in COMPUTE:
+        asked, limit = (Quantity.parse(str(one.get(name, 0))).value for one in (requests, limits))
+        classes.add("Burstable" if asked != limit else "Guaranteed" if asked else "BestEffort")
+    return classes.pop() if len(classes) == 1 else "Burstable"
+
+
 def _is_compute(name: str) -> bool:
     return name in COMPUTE or name.startswith(HUGE)
 

@@ -21,8 +21,10 @@ ESCAPES = {
 """The characters that have an escape of their own between quotes."""
 _JSON_ESCAPES = str.maketrans({text: f"\\u{ord(text):04x}" for text in "<>&\u2028\u2029"})
 """The characters that encoding/json escapes because of HTML."""
-_PLAIN_POWER = 21
-"""fmt and encoding/json print a number from this power of ten on with an exponent."""
+_PLAIN_POWERS = range(-4, 6)
+"""fmt prints a number with another power of ten with an exponent."""
+_JSON_PLAIN_POWERS = range(-6, 21)
+"""The same for encoding/json."""
 
 
 def quoted(text: str) -> str:
@@ -43,10 +45,10 @@ def _escaped(character: str) -> str:
 
 def number(value: float) -> str:
     """A number or a bool as by Go's ``%v``; Python's int is Go's int64, float is float64."""
-    return _number(value, -4, 2)
+    return _number(value, _PLAIN_POWERS, 2)
 
 
-def _number(value: float, lowest_plain_power: int, exponent_digits: int) -> str:
+def _number(value: float, plain_powers: range, exponent_digits: int) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -55,7 +57,7 @@ def _number(value: float, lowest_plain_power: int, exponent_digits: int) -> str:
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     decimal = Decimal(repr(value)).normalize()
     power = decimal.adjusted()
-    if not decimal or lowest_plain_power <= power < _PLAIN_POWER:
+    if not decimal or power in plain_powers:
         return f"{decimal:f}"
     sign = "-" if power < 0 else "+"
     return f"{decimal.scaleb(-power):f}e{sign}{abs(power):0{exponent_digits}d}"
@@ -71,7 +73,7 @@ def json_text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).translate(_JSON_ESCAPES)
     if value is None:
         return "null"
-    return _number(value, -6, 1)
+    return _number(value, _JSON_PLAIN_POWERS, 1)
 
 
 def with_sorted_keys(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Finds the type of each part of an expression before it runs (cel-go, checker/checker.go).
 
 It also resolves every name, and notes the signatures that fit each call. Types are assigned, and type
-parameters bound, by the rules of cel-go, checker/types.go.
+parameters bound, by the rules of cel-go, checker/types.go. An error does not end the check: the part gets the
+type of errors, which fits everywhere.
 """
 
 from __future__ import annotations
@@ -9,16 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubernetes_rules.cel import syntax, types
+from kubernetes_rules.cel.issues import ExpressionInvalid
 from kubernetes_rules.cel.libraries import FUNCTIONS
 from kubernetes_rules.cel.library_quantity import QUANTITY
 from kubernetes_rules.cel.types import Overload, Type, Uint
 
 DEVICE = Type("kubernetes.DRADevice")
-_DEVICE_FIELDS = {
-    "driver": types.STRING,
-    "allowMultipleAllocations": types.BOOL,
-    "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.DYN)),
-    "capacity": types.map_of(types.STRING, types.map_of(types.STRING, QUANTITY)),
+Objects = Mapping[str, Mapping[str, Type]]
+"""The fields of each type of object, by the name of the type."""
+DEVICE_OBJECTS: Objects = {
+    DEVICE.name: {
+        "driver": types.STRING,
+        "allowMultipleAllocations": types.BOOL,
+        "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.DYN)),
+        "capacity": types.map_of(types.STRING, types.map_of(types.STRING, QUANTITY)),
+    }
+}
+RESERVED_WORDS = frozenset((
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
+    "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
+))  # fmt: skip
+"""The words that a field is not named by directly: ``namespace`` becomes ``__namespace__``."""
+_ERROR = Type("!error!")
+_DYNAMIC = frozenset(("dyn", "!error!"))
+_SHOWN = {
+    "google.protobuf.Timestamp": "timestamp",
+    "google.protobuf.Duration": "duration",
+    "null_type": "null",
 }
 _MOST_NODES = 100_000
 """Each level of nested optMap() doubles its operand: without a limit, checking a short text would not end."""
@@ -54,15 +72,23 @@ _PRIMITIVE = frozenset(("bool", "int", "uint", "double", "string", "bytes", "nul
 _GENERIC_OR_TYPE = frozenset(("list", "map"))
 
 
-class TypeInvalid(ValueError):
+class TypeInvalid(ExpressionInvalid):
     """An expression is wrong whatever its values are."""
 
 
 class Checker:
-    """Checks one tree; see ``check``."""
+    """Checks one tree; see ``check``. ``issues`` are positions and messages of what is wrong."""
 
-    def __init__(self, variables: Mapping[str, syntax.Variable]) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, syntax.Variable],
+        objects: Objects,
+        unknown_functions: frozenset[str] = frozenset(),
+    ) -> None:
+        self._unknown_functions = unknown_functions
         self._outermost = dict(variables)
+        self._objects = objects
+        self.issues: list[tuple[int, str]] = []
         self._scopes: list[dict[str, syntax.Variable]] = [self._outermost]
         self.bindings = Bindings()
         self.nodes: list[syntax.Node] = []
@@ -72,8 +98,12 @@ class Checker:
         """The type without type parameters: unbound ones become dyn."""
         return _substitute(self.bindings, kind, free_to_dyn=True)
 
+    def is_object(self, name: str) -> bool:
+        """Whether a type of this name is an object with fields."""
+        return name in self._objects
+
     def check(self, node: syntax.Node) -> Type:
-        """The type of a part, which is also written into it. Raises TypeInvalid if the part is wrong."""
+        """The type of a part, which is also written into it. Raises TypeInvalid for a very large tree."""
         match node:
             case syntax.Literal():
                 kind = _LITERALS[type(node.value)]
@@ -90,7 +120,7 @@ class Checker:
             case syntax.Fold():
                 kind = self._fold(node)
             case syntax.MessageLiteral():
-                raise TypeInvalid(f"{node.name} is no type that can be made")
+                kind = self._undeclared(node, node.name)
             case _:
                 raise TypeInvalid("an unknown kind of expression")
         node.type = kind
@@ -98,6 +128,16 @@ class Checker:
         if len(self.nodes) > _MOST_NODES:
             raise TypeInvalid(f"it has more than {_MOST_NODES} parts, macros expanded")
         return kind
+
+    def _wrong(self, node: syntax.Node, message: str) -> Type:
+        self.issues.append((node.at, message))
+        return _ERROR
+
+    def _undeclared(self, node: syntax.Node, name: str) -> Type:
+        return self._wrong(node, f"undeclared reference to '{name}' (in container '')")
+
+    def _mismatch(self, node: syntax.Node, wanted: Type, found: Type) -> Type:
+        return self._wrong(node, f"expected type '{shown_type(wanted)}' but found '{shown_type(found)}'")
 
     def _free_parameter(self) -> Type:
         self._free += 1
@@ -113,7 +153,7 @@ class Checker:
             return variable.type
         kind = _TYPE_NAMES.get(node.name.removeprefix("."))
         if kind is None:
-            raise TypeInvalid(f"undeclared reference to {node.name!r} at character {node.start}")
+            return self._undeclared(node, node.name)
         node.meaning = Type(kind.name)
         return types.type_of(kind)
 
@@ -131,33 +171,33 @@ class Checker:
         if name in _TYPE_NAMES and name is not None:
             node.constant = Type(name)
             return types.type_of(_TYPE_NAMES[name])
-        kind = self._field(node.operand, node.field, optional=False)
+        kind = self._field(node, node.operand, node.field, optional=False)
         return types.BOOL if node.test_only else self._bound(kind)
 
-    def _field(self, operand: syntax.Node, field: str, *, optional: bool) -> Type:
+    def _field(self, node: syntax.Node, operand: syntax.Node, field: str, *, optional: bool) -> Type:
         kind = self._bound(self.check(operand))
         if kind.name == "optional_type":
             kind, optional = kind.parameters[0], True
         if kind.name == "map":
             result = kind.parameters[1]
-        elif kind == DEVICE:
-            if field not in _DEVICE_FIELDS:
-                raise TypeInvalid(f"undefined field {field!r} at character {operand.end}")
-            result = _DEVICE_FIELDS[field]
+        elif kind.name in self._objects:
+            fields = self._objects[kind.name]
+            found = fields.get(field) or (fields.get(f"__{field}__") if field in RESERVED_WORDS else None)
+            result = found or self._wrong(node, f"undefined field '{field}'")
         elif _is_parameter(kind):
             self.bindings.are_assignable([types.DYN], [kind])
             result = types.DYN
-        elif kind.name == "dyn":
-            result = types.DYN
         else:
-            raise TypeInvalid(f"type {kind} at character {operand.start} has no fields")
+            if kind.name not in _DYNAMIC:
+                self._wrong(node, f"type '{shown_type(kind)}' does not support field selection")
+            result = types.DYN
         return types.optional_of(result) if optional else result
 
     def _call(self, node: syntax.Call) -> Type:
         if node.function == "_?._":
             operand, field = node.arguments
             name = field.value if isinstance(field, syntax.Literal) else ""
-            return self._bound(self._field(operand, name, optional=True))
+            return self._bound(self._field(node, operand, name, optional=True))
         for argument in node.arguments:
             self.check(argument)
         # ``a.b.f(x)`` may be the function ``a.b.f``, such as ``sets.contains``, or the method f of ``a.b``.
@@ -169,18 +209,20 @@ class Checker:
             else:
                 self.check(node.target)
         overloads = FUNCTIONS.get(node.function.removeprefix("."))
-        if overloads is None:
-            raise TypeInvalid(f"undeclared function {node.function!r} at character {node.start}")
+        if overloads is None or node.function in self._unknown_functions:
+            return self._undeclared(node, node.function)
         node.function = node.function.removeprefix(".")
         return self._resolve(node, overloads)
 
     def _resolve(self, node: syntax.Call, overloads: tuple[Overload, ...]) -> Type:
         given = [argument.type for argument in node.all_arguments()]
         if node.function in ("_&&_", "_||_"):
-            if not self.bindings.are_assignable(given, [types.BOOL] * len(given)):
-                raise TypeInvalid(f"an operand of {node.function[1:3]} at character {node.start} is no bool")
             node.overloads = overloads
-            return types.BOOL
+            logical = types.BOOL
+            for argument in node.arguments:
+                if not self.bindings.are_assignable([argument.type], [types.BOOL]):
+                    logical = self._mismatch(argument, types.BOOL, argument.type)
+            return logical
         result: Type | None = None
         fitting: list[Overload] = []
         for overload in overloads:
@@ -196,8 +238,12 @@ class Checker:
             elif result != types.DYN and produced != result:
                 result = types.DYN
         if result is None:
-            names = ", ".join(str(self.final(kind)) for kind in given)
-            raise TypeInvalid(f"no {node.function!r} at character {node.start} takes ({names})")
+            names = [shown_type(self.final(kind)) for kind in given]
+            target = "" if node.target is None else f"{names.pop(0)}."
+            signature = f"{target}({', '.join(names)})"
+            return self._wrong(
+                node, f"found no matching overload for '{node.function}' applied to '{signature}'"
+            )
         node.overloads = tuple(fitting)
         return result
 
@@ -225,7 +271,7 @@ class Checker:
         if kind.name == "optional_type":
             return kind.parameters[0]
         if kind.name != "dyn":
-            raise TypeInvalid(f"the value at character {node.start} is not optional but {kind}")
+            self._mismatch(node, types.optional_of(kind), kind)
         return kind
 
     def _list(self, node: syntax.ListLiteral) -> Type:
@@ -258,7 +304,7 @@ class Checker:
         self._scopes.append(variables)
         for part, wanted in ((node.condition, types.BOOL), (node.step, gathered)):
             if not self.bindings.are_assignable([wanted], [self.check(part)]):
-                raise TypeInvalid(f"the macro at character {node.start} needs {wanted}, not {part.type}")
+                self._mismatch(part, wanted, part.type)
         # The result can read the accumulator, but not the variables of the items.
         self._scopes.pop()
         result = self.check(node.result)
@@ -271,10 +317,18 @@ class Checker:
             return (types.INT, kind.parameters[0]) if node.second else (kind.parameters[0], types.DYN)
         if kind.name == "map":
             return kind.parameters[0], kind.parameters[1]
-        if kind.name == "dyn" or _is_parameter(kind):
+        if kind.name in _DYNAMIC or _is_parameter(kind):
             self.bindings.are_assignable([types.DYN], [kind])
             return types.DYN, types.DYN
-        raise TypeInvalid(f"the macro at character {node.start} cannot go through {kind}")
+        wanted = "cannot be range of a comprehension (must be list, map, or dynamic)"
+        self._wrong(node.items, f"expression of type '{shown_type(kind)}' {wanted}")
+        return _ERROR, _ERROR
+
+
+def shown_type(kind: Type) -> str:
+    """The type in messages (cel-go, checker/format.go)."""
+    name = _SHOWN.get(kind.name, kind.name)
+    return f"{name}({', '.join(map(shown_type, kind.parameters))})" if kind.parameters else name
 
 
 def qualified_name(node: syntax.Node) -> str | None:
@@ -337,7 +391,7 @@ def _assignable(bindings: Bindings, left: Type, right: Type) -> bool:
             return valid
     if _is_parameter(left):
         return _binds(bindings, right, left)[0]
-    if left.name == "dyn" or right.name == "dyn":
+    if left.name in _DYNAMIC or right.name in _DYNAMIC:
         return True
     if left.name == "null_type":
         return _is_nullable(right)

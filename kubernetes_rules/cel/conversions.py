@@ -35,7 +35,7 @@ def _same(value: Any) -> Any:
 
 def _number(text: str, pattern: re.Pattern[str], kind: type[int], lowest: int, highest: int) -> int:
     if not pattern.fullmatch(text) or len(text) > 1000 or not lowest <= int(text) <= highest:
-        raise CelError(f"type conversion error from 'string' to {text[:64]!r}")
+        raise CelError(f"type conversion error from 'string' to '{'uint' if kind is Uint else 'int'}'")
     return kind(int(text))
 
 

@@ -28,7 +28,11 @@ class Aborted(Exception):
     """The evaluation ends: it costs too much, or Kubernetes would panic. No operator absorbs this."""
 
 
+class CostExceeded(Aborted):
+    """The evaluation ends because it costs more than one evaluation may."""
+
+
 def check_cost(frame: Frame) -> None:
-    """Raises Aborted if the evaluation has cost more than it may."""
+    """Raises CostExceeded if the evaluation has cost more than it may."""
     if frame[COST] > COST_LIMIT or frame[WORK] > WORK_LIMIT:
-        raise Aborted(f"the evaluation costs more than {COST_LIMIT} units")
+        raise CostExceeded(f"the evaluation costs more than {COST_LIMIT} units")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from kubernetes_rules.cel.issues import ExpressionInvalid
+
 _ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 # Possessive quantifiers such as ``*+`` never give characters back, so that long texts take linear time.
 _TOKEN = re.compile(
@@ -32,7 +34,7 @@ _CHARACTERS = {
 _ESCAPED = re.compile(_ESCAPE)
 
 
-class SyntaxInvalid(ValueError):
+class SyntaxInvalid(ExpressionInvalid):
     """A text is not a CEL expression."""
 
 
@@ -52,7 +54,8 @@ def tokens_of(text: str) -> list[Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise SyntaxInvalid(f"{text[position : position + 20]!r} at character {position} is no token")
+            found_text = text[position : position + 1]
+            raise SyntaxInvalid(f"Syntax error: token recognition error at: '{found_text}'", position)
         kind = str(match.lastgroup)
         word = match[0]
         if kind == "operator" or word in _KEYWORDS:
@@ -84,7 +87,7 @@ def _unescaped_character(match: re.Match[str]) -> str:
         return _CHARACTERS[escape]
     code = int(escape, 8) if escape[0].isdigit() else int(escape[1:], 16)
     if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-        raise SyntaxInvalid(f"{match[0]} is no Unicode code point")
+        raise SyntaxInvalid("invalid unicode code point")
     return chr(code)
 
 
@@ -97,7 +100,7 @@ def _unescaped_bytes(body: str, raw: bool) -> bytes:
         parts.append(body[position : match.start()].encode())
         escape = match[0][1:]
         if escape[0] in "uU":
-            raise SyntaxInvalid(f"{match[0]} cannot stand in bytes")
+            raise SyntaxInvalid("unable to unescape string")
         if escape in _CHARACTERS:
             parts.append(_CHARACTERS[escape].encode())
         else:

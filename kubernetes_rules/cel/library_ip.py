@@ -155,6 +155,14 @@ def _of_ip(name: str, result: Type, call: Callable[[Ip], Any]) -> Overload:
 
 _once = values.traversed_string()
 
+def _inner(parse: Callable[[str], Any], text: str) -> Any:
+    """The argument of containsIP and containsCIDR. Kubernetes does not say what is wrong in it."""
+    try:
+        return parse(text)
+    except CelError as error:
+        raise CelError("no such overload") from error
+
+
 OVERLOADS = (
     function("ip", (STRING,), IP_TYPE, parse_ip, _once),
     method("ip", (CIDR_TYPE,), IP_TYPE, lambda cidr: Ip(cidr.address)),
@@ -179,7 +187,7 @@ OVERLOADS = (
         "containsIP",
         (CIDR_TYPE, STRING),
         BOOL,
-        lambda cidr, text: contains_ip(cidr, parse_ip(text)),
+        lambda cidr, text: contains_ip(cidr, _inner(parse_ip, text)),
         _contains_cost(masks_too=False, parses=True),
     ),
     method(
@@ -189,7 +197,7 @@ OVERLOADS = (
         "containsCIDR",
         (CIDR_TYPE, STRING),
         BOOL,
-        lambda cidr, text: contains_cidr(cidr, parse_cidr(text)),
+        lambda cidr, text: contains_cidr(cidr, _inner(parse_cidr, text)),
         _contains_cost(masks_too=True, parses=True),
     ),
     method(

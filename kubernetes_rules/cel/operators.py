@@ -102,6 +102,9 @@ def add(left: Any, right: Any) -> Any:
         left, right = right, left
     if isinstance(left, Timestamp) and isinstance(right, Duration):
         return timestamp(left.nanoseconds + right.nanoseconds, left.offset_seconds)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        # Lists of objects of the API know how they are added.
+        return left.plus(right) if hasattr(left, "plus") else (*left, *right)
     return _plus(left, right)
 
 

@@ -25,11 +25,15 @@ _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
 _OPERATORS = {"in": "@in", "==": "_==_", "!=": "_!=_"}
 
 _INSERT = "cel.@mapInsert"
+_NO_NAME = "argument must be a simple name"
 
 
-def parse(text: str) -> Node:
-    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting."""
-    parser = _Parser(tokens_of(text))
+def parse(text: str, *, binds: bool = True) -> Node:
+    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting.
+
+    ``binds``: the macro cel.bind() exists, which only selectors of devices have.
+    """
+    parser = _Parser(tokens_of(text), binds=binds)
     tree = parser.expression()
     parser.expect("end")
     return tree
@@ -43,8 +47,9 @@ def _operator_name(operator: str) -> str:
 class _Parser:
     """Recursive descent over the tokens; its methods are named after the rules of the grammar."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], *, binds: bool) -> None:
         self._tokens = tokens
+        self._binds = binds
         self._position = 0
         self._depths: dict[str, int] = {}
 
@@ -68,7 +73,7 @@ class _Parser:
         token = self._taken(kind)
         if token is None:
             found = self._next
-            raise SyntaxInvalid(f"found {found.text or 'the end'!r} at character {found.start}, not {kind!r}")
+            raise SyntaxInvalid(f"Syntax error: mismatched input '{found.text or '<EOF>'}'", found.start)
         return token
 
     def _end(self) -> int:
@@ -87,30 +92,34 @@ class _Parser:
     def _deeper(self, rule: str) -> None:
         self._depths[rule] += 1
         if self._depths[rule] > _DEEPEST:
-            raise SyntaxInvalid(f"the expression is nested more than {_DEEPEST} deep")
+            raise SyntaxInvalid(f"expression recursion limit exceeded: {_DEEPEST}")
 
     def expression(self) -> Node:
         with self._within("expr"):
             start = self._next.start
             condition = self._logical("||")
-            if not self._taken("?"):
+            mark = self._taken("?")
+            if not mark:
                 return condition
             # In the grammar only the last operand may itself be a conditional without parentheses.
             truthy = self._logical("||")
             self.expect(":")
             falsy = self.expression()
-            return Call("_?_:_", None, [condition, truthy, falsy], start=start, end=self._end())
+            return Call(
+                "_?_:_", None, [condition, truthy, falsy], start=start, end=self._end(), at=mark.start
+            )
 
     def _logical(self, operator: str) -> Node:
         start = self._next.start
         first = self._logical("&&") if operator == "||" else self._relation()
         if self._kind() != operator:
             return first
+        at = self._next.start
         # A chain becomes one call with many terms, so that long chains are not nested deeply.
         terms = [first]
         while self._taken(operator):
             terms.append(self._logical("&&") if operator == "||" else self._relation())
-        return Call(f"_{operator}_", None, terms, start=start, end=self._end())
+        return Call(f"_{operator}_", None, terms, start=start, end=self._end(), at=at)
 
     def _relation(self) -> Node:
         with self._within("relation"):
@@ -120,7 +129,7 @@ class _Parser:
                 self._deeper("relation")
                 with self._within("relation"):
                     right = self._calc(1)
-                left = Call(_operator_name(operator.kind), None, [left, right], start=start, end=self._end())
+                left = self._binary(operator, left, right, start)
             return left
 
     def _calc(self, lowest: int) -> Node:
@@ -132,8 +141,12 @@ class _Parser:
                 self._position += 1
                 self._deeper("calc")
                 right = self._calc(precedence + 1)
-                left = Call(_operator_name(operator.kind), None, [left, right], start=start, end=self._end())
+                left = self._binary(operator, left, right, start)
             return left
+
+    def _binary(self, operator: Token, left: Node, right: Node, start: int) -> Node:
+        name = _operator_name(operator.kind)
+        return Call(name, None, [left, right], start=start, end=self._end(), at=operator.start)
 
     def _unary(self) -> Node:
         start = self._next.start
@@ -148,35 +161,38 @@ class _Parser:
         # Signs cancel out in pairs.
         if count % 2 == 0:
             return operand
-        return Call(f"{sign}_", None, [operand], start=start, end=self._end())
+        return Call(f"{sign}_", None, [operand], start=start, end=self._end(), at=start)
 
     def _member(self) -> Node:
         with self._within("member"):
             start = self._next.start
             node = self._primary()
             while True:
+                at = self._next.start
                 if self._taken("."):
-                    node = self._dotted(node, start)
+                    node = self._dotted(node, start, at)
                 elif self._taken("["):
                     name = "_[?_]" if self._taken("?") else "_[_]"
                     index = self.expression()
                     self.expect("]")
-                    node = Call(name, None, [node, index], start=start, end=self._end())
+                    node = Call(name, None, [node, index], start=start, end=self._end(), at=at)
                 else:
                     return node
                 self._deeper("member")
 
-    def _dotted(self, operand: Node, start: int) -> Node:
+    def _dotted(self, operand: Node, start: int, at: int) -> Node:
         optional = self._taken("?")
         name = self._taken("escaped") or self.expect("ident")
         field_name = name.text.strip("`")
         if optional:
-            field = Literal(field_name, start=name.start, end=name.end)
-            return Call("_?._", None, [operand, field], start=start, end=self._end())
-        if name.kind == "escaped" or not self._taken("("):
-            return Select(operand, field_name, start=start, end=self._end())
+            field = Literal(field_name, start=name.start, end=name.end, at=name.start)
+            return Call("_?._", None, [operand, field], start=start, end=self._end(), at=at)
+        opening = None if name.kind == "escaped" else self._taken("(")
+        if not opening:
+            return Select(operand, field_name, start=start, end=self._end(), at=at)
         arguments = self._arguments()
-        return _expanded(Call(name.text, operand, arguments, start=start, end=self._end()))
+        call = Call(name.text, operand, arguments, start=start, end=self._end(), at=opening.start)
+        return call if name.text == "bind" and not self._binds else _expanded(call)
 
     def _arguments(self) -> list[Node]:
         arguments: list[Node] = []
@@ -209,13 +225,15 @@ class _Parser:
         if (message := self._message()) is not None:
             return message
         dot = "." if self._taken(".") else ""
-        name = self.expect("ident").text
+        token = self.expect("ident")
+        name = token.text
         if name in _RESERVED:
-            raise SyntaxInvalid(f"{name!r} at character {start} is a reserved word")
-        if not self._taken("("):
-            return Ident(dot + name, start=start, end=self._end())
+            raise SyntaxInvalid(f"reserved identifier: {name}", start)
+        opening = self._taken("(")
+        if not opening:
+            return Ident(dot + name, start=start, end=self._end(), at=token.start)
         arguments = self._arguments()
-        return _expanded(Call(dot + name, None, arguments, start=start, end=self._end()))
+        return _expanded(Call(dot + name, None, arguments, start=start, end=self._end(), at=opening.start))
 
     def _message(self) -> syntax.MessageLiteral | None:
         # ``a.b{`` begins a message and ``a.b`` a name: only looking ahead tells which.
@@ -240,7 +258,8 @@ class _Parser:
             self._taken(",")
         self.expect("}")
         name = "".join(word.text for word in words)
-        return syntax.MessageLiteral(name, fields, start=words[0].start, end=self._end())
+        at = words[-1].end
+        return syntax.MessageLiteral(name, fields, start=words[0].start, end=self._end(), at=at)
 
     def _list(self, start: int) -> Node:
         elements: list[Node] = []
@@ -254,7 +273,7 @@ class _Parser:
         else:
             self._only_comma(bool(elements))
         self.expect("]")
-        return ListLiteral(elements, frozenset(optional), start=start, end=self._end())
+        return ListLiteral(elements, frozenset(optional), start=start, end=self._end(), at=start)
 
     def _map(self, start: int) -> Node:
         entries: list[tuple[Node, Node, bool]] = []
@@ -268,7 +287,7 @@ class _Parser:
         else:
             self._only_comma(bool(entries))
         self.expect("}")
-        return MapLiteral(entries, start=start, end=self._end())
+        return MapLiteral(entries, start=start, end=self._end(), at=start)
 
     def _only_comma(self, after_elements: bool) -> None:
         """Take the comma that may be alone in an empty list or map; the grammar has ``[,]``."""
@@ -276,7 +295,7 @@ class _Parser:
             self._taken(",")
 
     def _literal(self, token: Token) -> Node:
-        text = token.text
+        text, start = token.text, token.start
         if token.kind == "-":
             token = self._next
             self._position += 1
@@ -284,31 +303,38 @@ class _Parser:
         value: object
         match token.kind:
             case "int":
-                value = _integer(text, -(2**63), 2**63 - 1)
+                value = _integer(text, "int", start)
             case "uint":
-                value = Uint(_integer(text[:-1], 0, 2**64 - 1))
+                value = Uint(_integer(text[:-1], "uint", start))
             case "float":
                 value = float(text)
                 if math.isinf(value):
-                    raise SyntaxInvalid(f"{text} is too large for a double")
+                    raise SyntaxInvalid("invalid double literal", start)
             case "string":
-                value = literal_string(text)
+                value = _string(token)
             case "true" | "false":
                 value = token.kind == "true"
             case "null":
                 value = None
             case _:
-                raise SyntaxInvalid(f"found {token.text or 'the end'!r} at character {token.start}")
-        return Literal(value, start=token.start, end=token.end)
+                raise SyntaxInvalid(f"Syntax error: mismatched input '{token.text or '<EOF>'}'", token.start)
+        return Literal(value, start=token.start, end=token.end, at=start)
 
 
-def _integer(text: str, lowest: int, highest: int) -> int:
-    if len(text) > 30 and not text.lstrip("-").strip("0").isalnum():
-        raise SyntaxInvalid(f"{text[:30]} is no integer")
-    number = int(text, 16) if "0x" in text else int(text[:4000])
-    if not lowest <= number <= highest:
-        raise SyntaxInvalid(f"{text[:30]} does not fit 64 bits")
-    return number
+def _string(token: Token) -> str | bytes:
+    try:
+        return literal_string(token.text)
+    except SyntaxInvalid as error:
+        raise SyntaxInvalid(error.issues[0][1], token.start) from error
+
+
+def _integer(text: str, kind: str, at: int) -> int:
+    lowest, highest = (-(2**63), 2**63 - 1) if kind == "int" else (0, 2**64 - 1)
+    if len(text) <= 4000:
+        number = int(text, 16) if "0x" in text else int(text)
+        if lowest <= number <= highest:
+            return number
+    raise SyntaxInvalid(f"invalid {kind} literal", at)
 
 
 def _expanded(call: Call) -> Node:
@@ -321,6 +347,13 @@ def _expanded(call: Call) -> Node:
     if node is None:
         return call
     node.start, node.end = call.start, call.end
+    waiting = [node]
+    # The parts that the macro made lie where it was called.
+    while waiting:
+        part = waiting.pop()
+        if part.at < 0:
+            part.at = call.at
+            waiting.extend(syntax.children(part))
     return node
 
 
@@ -332,20 +365,21 @@ def _accumulator() -> Ident:
     return Ident(syntax.ACCUMULATOR)
 
 
-def _variable(node: Node) -> str:
+def _variable(node: Node, problem: str = "argument is not an identifier") -> str:
     if not isinstance(node, Ident):
-        raise SyntaxInvalid(f"the argument at character {node.start} must be a simple name")
+        raise SyntaxInvalid(problem, node.at)
     # "__result__" was the accumulator's name in older versions of cel-go.
     if node.name in (syntax.ACCUMULATOR, "__result__"):
-        raise SyntaxInvalid(f"{node.name} at character {node.start} is the macro's own variable")
+        raise SyntaxInvalid("iteration variable overwrites accumulator variable", node.at)
     return node.name
 
 
 def _two_variables(call: Call) -> tuple[str, str]:
     first, second = call.arguments[0], call.arguments[1]
-    if not isinstance(first, Ident) or not isinstance(second, Ident) or first.name == second.name:
-        raise SyntaxInvalid(f"{call.function} at character {call.start} needs two different names")
-    return _variable(first), _variable(second)
+    names = tuple(node.name for node in (first, second) if isinstance(node, Ident))
+    if len(names) == 2 and names[0] == names[1]:
+        raise SyntaxInvalid(f"duplicate variable name: {names[0]}", second.at)
+    return _variable(first, _NO_NAME), _variable(second, _NO_NAME)
 
 
 def _target(call: Call) -> Node:
@@ -356,7 +390,7 @@ def _target(call: Call) -> Node:
 def _has(call: Call) -> Node:
     field = call.arguments[0]
     if not isinstance(field, Select) or field.test_only:
-        raise SyntaxInvalid(f"has() at character {call.start} needs a field, as in has(a.b)")
+        raise SyntaxInvalid("invalid argument to has() macro", field.at)
     return Select(field.operand, field.field, test_only=True)
 
 
@@ -365,7 +399,7 @@ def _quantifier(call: Call) -> Node:
     if len(call.arguments) == 3:
         first, second = _two_variables(call)
     else:
-        first, second = _variable(call.arguments[0]), ""
+        first, second = _variable(call.arguments[0], _NO_NAME), ""
     predicate = call.arguments[-1]
     result: Node = _accumulator()
     if call.function == "all":
@@ -427,10 +461,10 @@ def _transform_map_entry(call: Call) -> Node:
     return _gather(call, first, second, MapLiteral([]), step, predicate)
 
 
-def _bound(name: Node, value: Node, body: Node) -> Node:
+def _bound(name: Node, value: Node, body: Node, macro: str = "") -> Node:
     """``name = value`` within ``body``: a fold over nothing, whose accumulator is the variable."""
     if not isinstance(name, Ident):
-        raise SyntaxInvalid(f"the argument at character {name.start} must be a simple name")
+        raise SyntaxInvalid(f"{macro} simple identifier" + ("s" if "bind" in macro else ""), name.at)
     return Fold(
         ListLiteral([]), syntax.UNUSED, "", name.name, value, Literal(value=False), Ident(name.name), body
     )
@@ -439,13 +473,15 @@ def _bound(name: Node, value: Node, body: Node) -> Node:
 def _bind(call: Call) -> Node | None:
     if not isinstance(call.target, Ident) or call.target.name != "cel":
         return None
-    return _bound(*call.arguments)
+    name, value, body = call.arguments
+    return _bound(name, value, body, "cel.bind() variable names must be")
 
 
 def _optional_map(call: Call) -> Node:
     target = _target(call)
     name, body = call.arguments
-    bound = _bound(name, Call("value", target, []), body)
+    problem = f"{call.function}() variable name must be a"
+    bound = _bound(name, Call("value", target, []), body, problem)
     if call.function == "optMap":
         bound = _call("optional.of", bound)
     return _call("_?_:_", Call("hasValue", target, []), bound, _call("optional.none"))
@@ -456,7 +492,7 @@ def _sort_by(call: Call) -> Node | None:
     name = "@__sortBy_input__"
     variable, key = call.arguments
     if not isinstance(variable, Ident):
-        raise SyntaxInvalid(f"sortBy() at character {call.start} needs a simple name")
+        raise SyntaxInvalid("argument is not an identifier", variable.at)
     keys = _map(Call("map", Ident(name), [variable, key]))
     return _bound(Ident(name), _target(call), Call("@sortByAssociatedKeys", Ident(name), [keys]))
 

@@ -40,11 +40,14 @@ Plan = Constant | Path | Choice | Evaluate
 
 
 class Planner:
-    """Plans one tree. ``slots`` is the length that a frame needs; ``final`` is ``Checker.final``."""
+    """Plans one tree. ``slots`` is the length that a frame needs; ``final`` is ``Checker.final``.
 
-    def __init__(self, final: Callable[[Type], Type]) -> None:
+    The slots before ``first_slot`` are those of the variables of the expression.
+    """
+
+    def __init__(self, final: Callable[[Type], Type], first_slot: int = FIRST_SLOT) -> None:
         self._final = final
-        self.slots = FIRST_SLOT
+        self.slots = first_slot
         self._readers: dict[syntax.Variable, Evaluate] = {}
         self._bound: set[syntax.Variable] = set()
 
@@ -75,7 +78,7 @@ class Planner:
         if isinstance(variable, Type):
             return Constant(variable)
         if self._final(variable.type).name == "type":
-            raise TypeInvalid(f"the variable {node.name!r} at character {node.start} stands for a type")
+            raise TypeInvalid(f"the variable {node.name!r} stands for a type", node.at)
         if variable.slot < 0:
             return Path(_read_slot(DEVICE), device=variable.type == DEVICE_TYPE)
         return Path(self._readers.get(variable) or _read_slot(variable.slot))
@@ -157,7 +160,7 @@ class Planner:
             try:
                 return Constant(run([0]))
             except (Aborted, CelError) as error:
-                raise TypeInvalid(f"the map at character {node.start}: {error}") from error
+                raise TypeInvalid(str(error), node.at) from error
         return run
 
     def _slot(self, variable: syntax.Variable) -> int:
@@ -335,7 +338,7 @@ def _constant_call(node: syntax.Call, value: Any) -> Constant:
     try:
         return Constant(callee(node.function, node.overloads)(value))
     except CelError as error:
-        raise TypeInvalid(f"{node.function} at character {node.start}: {error}") from error
+        raise TypeInvalid(str(error), node.at) from error
 
 
 def _parsed_once(call: Evaluate) -> Evaluate:

@@ -1,4 +1,4 @@
-"""Compiles an expression on one variable, and evaluates it.
+"""Compiles an expression on its variables, and evaluates it.
 
 It also refuses literals that are wrong although their types fit (cel-go, cel/validator.go). This module
 imports everything that takes long to import, so a process that compiles no expression does not import it.
@@ -6,24 +6,41 @@ imports everything that takes long to import, so a process that compiles no expr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes_rules.cel import syntax
-from kubernetes_rules.cel.checker import Checker, TypeInvalid
-from kubernetes_rules.cel.frame import Aborted, Evaluate, check_cost
+from kubernetes_rules.cel.checker import DEVICE_OBJECTS, Checker, Objects, TypeInvalid, shown_type
+from kubernetes_rules.cel.frame import (
+    COST,
+    COST_LIMIT,
+    FIRST_SLOT,
+    Aborted,
+    CostExceeded,
+    Evaluate,
+    Frame,
+    check_cost,
+)
 from kubernetes_rules.cel.lexer import SyntaxInvalid
+from kubernetes_rules.cel.libraries import NEWEST
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_strings import TYPES_OF_VERBS, clauses
 from kubernetes_rules.cel.parser import parse
 from kubernetes_rules.cel.plan import Planner
 from kubernetes_rules.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node
+from kubernetes_rules.cel.times import parse_duration, parse_timestamp
 from kubernetes_rules.cel.types import BOOL, DYN, CelError, Type
 from kubernetes_rules.cel.values import Optional
 
 
 class NoValue(Exception):
-    """An evaluation failed, or costs too much."""
+    """An evaluation failed, or costs too much. ``cost`` are the units until then."""
+
+    def __init__(self, message: str, cost: int = 0, *, too_costly: bool = False) -> None:
+        super().__init__(message)
+        self.cost = cost
+        self.too_costly = too_costly
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +64,84 @@ class Program:
 
     evaluate: Evaluate = field(repr=False)
     slots: int
-    parts: tuple[tuple[str, Evaluate], ...] = field(repr=False)
+    parts: tuple[tuple[str, Evaluate], ...] = field(default=(), repr=False)
 
     def run(self, value: Any, part: Evaluate | None = None) -> Evaluation:
-        """Evaluates the program, or a part of it, for a value of the variable. Raises NoValue."""
+        """Evaluates the program, or a part of it, for a value of its only variable. Raises NoValue."""
         # COST, WORK and DEVICE, then the slots of variables.
-        frame = [0, 0, value] + [None] * self.slots
-        try:
-            result = (part or self.evaluate)(frame)
-            check_cost(frame)
-        except (CelError, Aborted) as error:
-            raise NoValue(str(error)) from error
-        except RecursionError as error:
-            raise NoValue("it is nested too deeply") from error
-        return Evaluation(result, frame[0])
+        return _run(part or self.evaluate, [0, 0, value] + [None] * self.slots)
+
+    def run_on(self, values: Sequence[Any]) -> Evaluation:
+        """Evaluates the program for the values of its variables, in their order. Raises NoValue."""
+        return _run(self.evaluate, [0, 0, None, *values] + [None] * self.slots)
+
+
+def _run(evaluate: Evaluate, frame: Frame) -> Evaluation:
+    try:
+        result = evaluate(frame)
+        check_cost(frame)
+    except CostExceeded as error:
+        raise NoValue(str(error), frame[COST], too_costly=True) from error
+    except (CelError, Aborted) as error:
+        too_costly = frame[COST] > COST_LIMIT
+        raise NoValue(str(error), frame[COST], too_costly=too_costly) from error
+    except RecursionError as error:
+        raise NoValue("it is nested too deeply", frame[COST]) from error
+    return Evaluation(result, frame[COST])
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An expression whose types fit. ``result`` is the type of its value."""
+
+    expression: str
+    tree: Node
+    result: Type
+    checker: Checker = field(repr=False)
+    first_slot: int
+
+    def names(self) -> frozenset[str]:
+        """The names of all variables that the expression uses, those of macros too."""
+        return frozenset(node.name for node in self.checker.nodes if isinstance(node, syntax.Ident))
+
+    def program(self) -> Program:
+        """The program. Raises TypeInvalid if a constant in the expression is wrong."""
+        planner = Planner(self.checker.final, self.first_slot)
+        evaluate = planner.planned(self.tree)
+        return Program(evaluate, planner.slots)
+
+
+def check_expression(
+    expression: str, variables: Mapping[str, Type], objects: Objects, *, new: bool = False
+) -> Checked:
+    """Parse an expression and check its types.
+
+    ``new``: it is not stored yet, so that it may not use functions that only the newest Kubernetes has.
+
+    Raises SyntaxInvalid if the text is not an expression, TypeInvalid if it is wrong whatever the values.
+    """
+    first_slot = FIRST_SLOT + len(variables)
+    named = {
+        name: syntax.Variable(name, kind, FIRST_SLOT + index)
+        for index, (name, kind) in enumerate(variables.items())
+    }
+    try:
+        tree = parse(expression, binds=False)
+        checker = Checker(named, objects, NEWEST if new else frozenset())
+        result = _checked(tree, checker)
+    except RecursionError as error:
+        raise SyntaxInvalid("it is nested too deeply") from error
+    return Checked(expression, tree, result, checker, first_slot)
+
+
+def _checked(tree: Node, checker: Checker) -> Type:
+    result = checker.final(checker.check(tree))
+    if not checker.issues:
+        _check_literals(checker, tree)
+    if checker.issues:
+        (at, message), *more = checker.issues
+        raise TypeInvalid(message, at, tuple(more))
+    return result
 
 
 def compile_program(expression: str, variable: str, kind: Type) -> Program:
@@ -69,10 +150,9 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
     Raises SyntaxInvalid if the text is not an expression, TypeInvalid if it is wrong whatever the value.
     """
     try:
+        checker = Checker({variable: syntax.Variable(variable, kind)}, DEVICE_OBJECTS)
         tree = parse(expression)
-        checker = Checker({variable: syntax.Variable(variable, kind)})
-        result = checker.final(checker.check(tree))
-        _check_literals(checker, tree)
+        result = _checked(tree, checker)
         if result not in (BOOL, DYN):
             raise TypeInvalid(f"it must evaluate to bool or the unknown type, not {result}")
         planner = Planner(checker.final)
@@ -84,42 +164,48 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
     return Program(evaluate, planner.slots, parts)
 
 
+_LITERAL_ARGUMENTS: dict[str, Callable[[str], object]] = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compiled}
+"""Functions whose first argument is checked if it is a literal text."""
+
+
 def _check_literals(checker: Checker, tree: Node) -> None:
-    """Raises TypeInvalid for lists and maps of several types, wrong regular expressions and format texts."""
+    """Notes issues of lists and maps of several types, wrong times, regular expressions and format texts."""
     # Kubernetes compiles with HomogeneousAggregateLiterals, which exempts the arguments of format().
     exempt = {id(node) for call in _format_calls(tree) for node in syntax.descendants(call)}
     for node in checker.nodes:
         match node:
             case ListLiteral() if id(node) not in exempt:
                 _check_same(
+                    checker,
                     [
-                        _kind(checker, item, index in node.optional)
+                        (item, _kind(checker, item, index in node.optional))
                         for index, item in enumerate(node.elements)
                     ],
-                    node,
                 )
             case MapLiteral() if id(node) not in exempt:
-                _check_same([_kind(checker, key, optional=False) for key, _, _ in node.entries], node)
-                _check_same([_kind(checker, value, optional) for _, value, optional in node.entries], node)
-            case Call(function="matches", arguments=[Literal(value=str() as pattern), *_]):
-                # cel-go checks the first argument, which in matches(a, b) is the text, not the pattern.
+                _check_same(
+                    checker, [(key, _kind(checker, key, optional=False)) for key, _, _ in node.entries]
+                )
+                _check_same(
+                    checker, [(value, _kind(checker, value, optional)) for _, value, optional in node.entries]
+                )
+            # cel-go checks the first argument, which in matches(a, b) is the text, not the pattern.
+            case Call(arguments=[Literal(value=str() as text), *_]) if node.function in _LITERAL_ARGUMENTS:
                 try:
-                    compiled(pattern)
-                except CelError as error:
-                    raise TypeInvalid(
-                        f"the argument at character {node.arguments[0].start}: {error}"
-                    ) from error
+                    _LITERAL_ARGUMENTS[node.function](text)
+                except CelError:
+                    checker.issues.append((node.arguments[0].at, f"invalid {node.function} argument"))
             case Call(
                 function="format", target=Literal(value=str() as text), arguments=[ListLiteral() as values]
             ):
-                _check_format(checker, text, values)
+                _check_format(checker, node, text, values)
 
 
 def _format_calls(tree: Node) -> list[Call]:
     return [node for node in syntax.descendants(tree) if isinstance(node, Call) and node.function == "format"]
 
 
-def _check_format(checker: Checker, text: str, values: ListLiteral) -> None:
+def _check_format(checker: Checker, node: Node, text: str, values: ListLiteral) -> None:
     count = 0
     try:
         for clause in clauses(text, len(values.elements)):
@@ -127,15 +213,17 @@ def _check_format(checker: Checker, text: str, values: ListLiteral) -> None:
                 _check_verb(checker, clause.verb, values.elements[count])
                 count += 1
     except CelError as error:
-        raise TypeInvalid(f"the format of the values at character {values.start}: {error}") from error
+        checker.issues.append((node.at, str(error)))
+        return
     if count < len(values.elements):
-        raise TypeInvalid(f"the format of the values at character {values.start} takes {count}")
+        problem = "too many arguments supplied to string.format"
+        checker.issues.append((node.at, f"{problem} (expected {count}, got {len(values.elements)})"))
 
 
 def _check_verb(checker: Checker, verb: str, node: Node) -> None:
     kind = checker.final(node.type).name
     if kind != "dyn" and kind not in TYPES_OF_VERBS[verb]:
-        raise TypeInvalid(f"%{verb} at character {node.start} is no format for {kind}")
+        checker.issues.append((node.at, f"error during formatting: %{verb} is no format for {kind}"))
     if verb == "s" and isinstance(node, ListLiteral | MapLiteral):
         for part in syntax.children(node):
             _check_verb(checker, verb, part)
@@ -147,11 +235,13 @@ def _kind(checker: Checker, node: Node, optional: bool) -> Type:
         return kind
     if not kind.parameters:
         # The check in Kubernetes panics here. Refusing the expression keeps it out of a scheduler.
-        raise TypeInvalid(f"whether the value at character {node.start} is optional is not known")
+        raise TypeInvalid("whether the value is optional is not known", node.at)
     return kind.parameters[0]
 
 
-def _check_same(kinds: list[Type], node: Node) -> None:
-    for kind in kinds[1:]:
-        if kind != kinds[0]:
-            raise TypeInvalid(f"the literal at character {node.start} holds {kinds[0]} and {kind}")
+def _check_same(checker: Checker, kinds: list[tuple[Node, Type]]) -> None:
+    for node, kind in kinds[1:]:
+        if kind != kinds[0][1]:
+            wanted, found = shown_type(kinds[0][1]), shown_type(kind)
+            checker.issues.append((node.at, f"expected type '{wanted}' but found '{found}'"))
+            return

@@ -1,7 +1,7 @@
 """The tree of a parsed expression, with its macros expanded (cel-spec, langdef.md).
 
-``start`` and ``end`` are the position of a part in the source text, in characters. The checker sets
-``type``.
+``start`` and ``end`` are the position of a part in the source text, in characters. ``at`` is the character
+that errors of this part name: that of an operator, a dot or an opening bracket. The checker sets ``type``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Node:
 
     start: int = 0
     end: int = 0
+    at: int = -1
     type: Type = DYN
 
 

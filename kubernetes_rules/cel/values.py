@@ -65,17 +65,24 @@ def equal(left: Any, right: Any) -> bool:
         return left is right
     if isinstance(left, int | float):
         return isinstance(right, int | float) and _compare_numbers(left, right) == 0
-    if isinstance(left, tuple):
-        return (
-            isinstance(right, tuple) and len(left) == len(right) and all(map(_equal_or_failed, left, right))
-        )
-    if isinstance(left, Mapping):
-        return isinstance(right, Mapping) and _equal_maps(left, right)
+    if isinstance(left, tuple | Mapping):
+        return _equal_containers(left, right)
     if isinstance(left, Optional):
         if not isinstance(right, Optional) or left.present is not right.present:
             return False
         return not left.present or equal(left.value, right.value)
     return type(left) is type(right) and bool(left == right)
+
+
+def _equal_containers(left: Any, right: Any) -> bool:
+    # Values of objects of the API compare themselves.
+    if hasattr(left, "equals"):
+        return bool(left.equals(right))
+    if isinstance(left, tuple):
+        return (
+            isinstance(right, tuple) and len(left) == len(right) and all(map(_equal_or_failed, left, right))
+        )
+    return isinstance(right, Mapping) and _equal_maps(left, right)
 
 
 def check_length(characters: int) -> None:

@@ -17,6 +17,7 @@ FORBIDDEN = "FieldValueForbidden"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 NOT_FOUND = "FieldValueNotFound"
+INTERNAL = "InternalError"
 
 TITLES = {
     REQUIRED: "Required value",
@@ -28,6 +29,7 @@ TITLES = {
     TOO_LONG: "Too long",
     TOO_MANY: "Too many",
     NOT_FOUND: "Not found",
+    INTERNAL: "Internal error",
 }
 OMITTED = "<value omitted>"
 
@@ -80,9 +82,9 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
     return _error(path, NOT_SUPPORTED, [value], f"supported values: {choices}" if choices else "")
 
 
-def duplicate(path: str, value: Any) -> FieldError:
+def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
     """An entry equals an earlier one; ``path`` is that of the later one."""
-    return _error(path, DUPLICATE, [value], "")
+    return _error(path, DUPLICATE, [value], detail)
 
 
 def too_long(path: str, most_bytes: int) -> FieldError:

@@ -28,10 +28,12 @@ def metadata_errors(
     path: str = "metadata",
     name_rule: Callable[[str], list[str]] = name_errors,
     checks_generate_name: bool = True,
+    standard_finalizers: bool = True,
 ) -> list[FieldError]:
     """The errors of a new object's metadata.
 
-    ``name_rule`` is the rule of names of the object's kind. Classes are not checked for generateName.
+    ``name_rule`` is the rule of names of the object's kind. Classes are not checked for generateName. Most
+    kinds take no finalizers without a domain but the ``standard_finalizers``.
     """
     errors: list[FieldError] = []
     prefix = metadata.get("generateName") or ""
@@ -55,10 +57,25 @@ def metadata_errors(
     errors += _generation_errors(metadata, path)
     errors += label_errors(metadata, path)
     errors += _owner_errors(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
-    return errors + _finalizer_errors(metadata.get("finalizers") or [], f"{path}.finalizers")
+    finalizers = metadata.get("finalizers") or []
+    errors += _finalizer_errors(finalizers, f"{path}.finalizers")
+    return errors + (_standard_errors(finalizers, f"{path}.finalizers") if standard_finalizers else [])
 
 
-def metadata_update_errors(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
+def changed_metadata_errors(new: Object, old: Object, *, namespaced: bool) -> list[FieldError]:
+    """The errors of an update of metadata that hold for every kind, custom ones too.
+
+    Go: validateCommonFields in k8s.io/apiserver/pkg/registry/rest.
+    """
+    common = metadata_errors(
+        new, namespaced=namespaced, name_rule=names.path_segment, standard_finalizers=False
+    )
+    return common + metadata_update_errors(new, old, standard_finalizers=False)
+
+
+def metadata_update_errors(
+    new: Object, old: Object, path: str = "metadata", *, standard_finalizers: bool = True
+) -> list[FieldError]:
     """The errors of an update of metadata; the server has already restored what clients cannot change."""
     errors: list[FieldError] = []
     finalizers = new.get("finalizers") or []
@@ -73,9 +90,12 @@ def metadata_update_errors(new: Object, old: Object, path: str = "metadata") -> 
     for name in ("name", "namespace", "uid"):
         if (new.get(name) or "") != (old.get(name) or ""):
             errors.append(field.invalid(f"{path}.{name}", new.get(name) or "", _IMMUTABLE))
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if new.get(name) != old.get(name):
+            errors.append(field.invalid(f"{path}.{name}", new.get(name), _IMMUTABLE))
     errors += label_errors(new, path)
     errors += _owner_errors(new.get("ownerReferences") or [], f"{path}.ownerReferences")
-    return errors + _finalizer_errors(finalizers, f"{path}.finalizers", only_standard=True)
+    return errors + (_standard_errors(finalizers, f"{path}.finalizers") if standard_finalizers else [])
 
 
 def template_metadata_errors(metadata: Object, path: str) -> list[FieldError]:
@@ -91,16 +111,46 @@ def template_metadata_errors(metadata: Object, path: str) -> list[FieldError]:
 
 def label_errors(metadata: Object, path: str) -> list[FieldError]:
     """The errors of labels and annotations."""
-    errors: list[FieldError] = []
-    for key, value in (metadata.get("labels") or {}).items():
-        errors += field.all_invalid(f"{path}.labels", key, names.label_key(key))
-        errors += field.all_invalid(f"{path}.labels", value or "", names.label_value(value or ""))
+    errors = labels_errors(metadata.get("labels") or {}, f"{path}.labels")
     size_bytes = 0
     for key, value in (metadata.get("annotations") or {}).items():
         errors += field.all_invalid(f"{path}.annotations", key, names.annotation_key(key))
         size_bytes += len(key.encode()) + len((value or "").encode())
     if size_bytes > _ANNOTATION_BYTES:
         errors.append(field.too_long(f"{path}.annotations", _ANNOTATION_BYTES))
+    return errors
+
+
+def label_selector_errors(selector: Object, path: str) -> list[FieldError]:
+    """The errors of a metav1.LabelSelector."""
+    errors = labels_errors(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    for index, one in enumerate(selector.get("matchExpressions") or []):
+        here, operator, values = (
+            f"{path}.matchExpressions[{index}]",
+            one.get("operator"),
+            one.get("values") or [],
+        )
+        if operator in ("In", "NotIn") and not values:
+            text = "must be specified when `operator` is 'In' or 'NotIn'"
+            errors.append(field.required(f"{here}.values", text))
+        elif operator in ("Exists", "DoesNotExist") and values:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            errors.append(field.forbidden(f"{here}.values", text))
+        elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            errors.append(field.invalid(f"{here}.operator", operator or "", "not a valid selector operator"))
+        key = one.get("key") or ""
+        errors += field.all_invalid(f"{here}.key", key, names.label_key(key))
+        for at, value in enumerate(values):
+            errors += field.all_invalid(f"{here}.values[{at}]", value, names.label_value(value))
+    return errors
+
+
+def labels_errors(labels: dict[str, str], path: str) -> list[FieldError]:
+    """The errors of the labels at ``path``."""
+    errors: list[FieldError] = []
+    for key, value in labels.items():
+        errors += field.all_invalid(path, key, names.label_key(key))
+        errors += field.all_invalid(path, value or "", names.label_value(value or ""))
     return errors
 
 
@@ -136,15 +186,27 @@ def _owner_errors(owners: list[Object], path: str) -> list[FieldError]:
     return errors
 
 
-def _finalizer_errors(finalizers: list[str], path: str, *, only_standard: bool = False) -> list[FieldError]:
+def _finalizer_errors(finalizers: list[str], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    for index, name in enumerate(finalizers):
-        if not only_standard:
-            errors += field.all_invalid(path, name, names.label_key(name))
-        if "/" not in name and name not in _STANDARD_FINALIZERS:
-            text = "name is neither a standard finalizer name nor is it fully qualified"
-            errors.append(field.invalid(f"{path}[{index}]", name, text))
-    if not only_standard and {"orphan", "foregroundDeletion"} <= set(finalizers):
+    for name in finalizers:
+        errors += field.all_invalid(path, name, names.label_key(name))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
         text = "finalizer orphan and foregroundDeletion cannot be both set"
         errors.append(field.invalid(path, finalizers, text))
     return errors
+
+
+def _standard_errors(finalizers: list[str], path: str) -> list[FieldError]:
+    return [
+        error
+        for index, name in enumerate(finalizers)
+        for error in standard_finalizer_errors(name, f"{path}[{index}]")
+    ]
+
+
+def standard_finalizer_errors(name: str, path: str) -> list[FieldError]:
+    """The error of a finalizer that has no domain and is none of Kubernetes' own."""
+    if "/" in name or name in _STANDARD_FINALIZERS:
+        return []
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [field.invalid(path, name, text)]

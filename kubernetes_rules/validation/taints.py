@@ -1,4 +1,4 @@
-"""Checks device taints, their tolerations, and DeviceTaintRules."""
+"""Checks device taints, their tolerations, DeviceTaintRules, and the taints of nodes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from typing import Any
 
 from kubernetes_rules.validation import names
 from kubernetes_rules.validation.declared import declared_errors
-from kubernetes_rules.validation.field import FieldError, all_invalid, invalid
+from kubernetes_rules.validation.field import (
+    FieldError,
+    all_invalid,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+)
 
 Object = dict[str, Any]
+
+_NODE_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def taint_errors(taint: Object, path: str) -> list[FieldError]:
@@ -42,3 +51,23 @@ def taint_rule_spec_errors(spec: Object, old: Object | None, path: str = "spec")
     # A rule without a taint has the errors of an empty one.
     wanted = {**spec, "taint": spec.get("taint") or {}}
     return errors + declared_errors("DeviceTaintRuleSpec", wanted, path, old)
+
+
+def node_taint_errors(taints: list[Object], path: str) -> list[FieldError]:
+    """The errors of the taints of a node (Go: validateNodeTaints in pkg/apis/core/validation)."""
+    errors: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        here = f"{path}[{index}]"
+        key, value, effect = (taint.get(name) or "" for name in ("key", "value", "effect"))
+        errors += all_invalid(f"{here}.key", key, names.label_key(key))
+        wrong = names.label_value(value)
+        errors += [invalid(f"{here}.value", value, ";".join(wrong))] if wrong else []
+        if not effect:
+            errors.append(required(f"{here}.effect"))
+        elif effect not in _NODE_EFFECTS:
+            errors.append(not_supported(f"{here}.effect", effect, _NODE_EFFECTS))
+        if (key, effect) in seen:
+            errors.append(duplicate(here, taint, "taints must be unique by key and effect pair"))
+        seen.add((key, effect))
+    return errors

@@ -17,9 +17,10 @@ from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.fitting import fit_errors
 from kubernetes_rules.custom_resources import objects
 from kubernetes_rules.custom_resources.embedded import NotObjectMeta
+from kubernetes_rules.custom_resources.rules import rule_errors
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.field import FieldError
-from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
+from kubernetes_rules.validation.metadata import changed_metadata_errors, metadata_errors
 
 Object = dict[str, Any]
 
@@ -155,10 +156,10 @@ def create_errors(resource: Resource, item: Object) -> list[FieldError]:
     if errors:
         return errors
     custom = custom_of(resource)
-    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced)
+    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced, standard_finalizers=False)
     errors += objects.schema_errors(custom.schema, item)
     errors += objects.scale_errors(custom.scale, item) if custom.scale else []
-    return errors + _rule_errors(custom, item, None, errors)
+    return _with_rules(custom, item, None, errors)
 
 
 def update_errors(resource: Resource, subresource: str, item: Object, old: Object) -> list[FieldError]:
@@ -167,14 +168,14 @@ def update_errors(resource: Resource, subresource: str, item: Object, old: Objec
     if errors:
         return errors
     custom = custom_of(resource)
-    errors = metadata_update_errors(item["metadata"], old["metadata"])
+    errors = changed_metadata_errors(item["metadata"], old["metadata"], namespaced=resource.namespaced)
     if subresource == "status":
         errors += objects.status_errors(custom.schema, item, old)
     else:
         errors += objects.schema_errors(custom.schema, item, old)
     only_status = subresource == "status"
     errors += objects.scale_errors(custom.scale, item, only_status=only_status) if custom.scale else []
-    return errors + _rule_errors(custom, item, old, errors)
+    return _with_rules(custom, item, old, errors)
 
 
 def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
@@ -187,13 +188,13 @@ def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
     ]
 
 
-def _rule_errors(
+def _with_rules(
     custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError]
 ) -> list[FieldError]:
-    """What the rules in CEL refuse; they are left out while the object does not fit its schema."""
+    """The errors, and those of the rules in CEL unless the object does not even fit its schema."""
     if any(one.type in _BLOCKING for one in errors):
-        return [field_errors.invalid("<nil>", None, _NOT_CHECKED)]
-    return []
+        return [*errors, field_errors.invalid("<nil>", None, _NOT_CHECKED)]
+    return errors + rule_errors(custom.schema, item, old)
 
 
 def warn_of_finalizers(item: Object, old: Object | None, warnings: list[str]) -> None:

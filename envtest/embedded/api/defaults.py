@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes_rules.defaults import created_pod, defaulted_claim_spec, defaulted_pod, defaulted_workload
+from kubernetes_rules.kind_defaults import fill_in_defaults
+from kubernetes_rules.pod_resources import quality_of_service
 
 Object = dict[str, Any]
 
@@ -35,6 +37,7 @@ _SPEC_FIELDS_OF_GATE = {
     "DRAPartitionableDevicesType": ("partitionTypeAttribute",),
     "DRAOptionalNodeOperations": ("skipNodeOperations",),
 }
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _LISTS = ("ints", "bools", "strings", "versions")
 
 
@@ -61,6 +64,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_pod(item, old)
         case "deployments" | "replicasets" | "daemonsets" | "jobs":
             item.update(defaulted_workload(item, is_new=old is None))
+            if resource == "daemonsets":
+                _count_templates(item, old)
         case "secrets":
             _default_secret(item)
         case "namespaces":
@@ -68,13 +73,15 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             # Set at each write, so that selectors can choose namespaces by name.
             labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
             _default_namespace(item, old)
+        case _:
+            fill_in_defaults(item, old)
     return item
 
 
-def first_status(resource: str) -> Object:
-    """What the status of a new object says, beside what it always has."""
+def first_status(resource: str, item: Object) -> Object:
+    """What the status of a new object says, beside what it always has; ``item`` has its defaults."""
     if resource == "pods":
-        return {"phase": "Pending", "qosClass": "BestEffort"}
+        return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
     return {"phase": "Active"} if resource == "namespaces" else {}
 
 
@@ -164,6 +171,16 @@ def _default_namespace(namespace: Object, old: Object | None) -> None:
         spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
     elif "kubernetes" not in spec.setdefault("finalizers", []):
         spec["finalizers"].append("kubernetes")
+
+
+def _count_templates(daemon_set: Object, old: Object | None) -> None:
+    """Count the changes of a DaemonSet's template in an annotation, which older versions had as a field."""
+    count = 1
+    if old is not None:
+        count = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
+        count += daemon_set["spec"].get("template") != old["spec"].get("template")
+    annotations = daemon_set["metadata"].get("annotations") or {}
+    daemon_set["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count)}
 
 
 def _default_secret(item: Object) -> None:

@@ -258,9 +258,8 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
-        writing.check_create(resource, item)
-        if resource.custom is not None:
-            custom_objects.warn_of_finalizers(item, None, warnings)
+            admission.admit_tolerations(item)
+        writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -407,6 +406,8 @@ def _is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
     if not resource.namespaced:
         return not request.namespace
+    if resource.custom is not None:
+        return bool(request.namespace) or request.verb in _EVERYWHERE
     return bool(request.namespace or not request.name)
 
 

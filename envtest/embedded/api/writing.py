@@ -15,10 +15,10 @@ from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
-from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 from kubernetes_rules.validation import field as field_errors
-from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
-from kubernetes_rules.validation.workloads import budget_errors, controller_errors
+from kubernetes_rules.validation import status_update_errors_of
+from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
 
 Object = dict[str, Any]
 
@@ -28,16 +28,15 @@ _KEPT_METADATA = (
     "uid",
     "creationTimestamp",
     "generation",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
 )
+_KEPT_AT_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 # Without vowels and digits that look like them: no words come about (apimachinery, util/rand).
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
+        *("priorityclasses", "networkpolicies", "statefulsets"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -143,9 +142,14 @@ def prepare_create(
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
+    if not metadata.get("name") and resource.kind == "LimitRange":
+        # The one kind that gets a name from nothing.
+        metadata["name"] = str(uuid.uuid4())
     if request.namespace:
         metadata["namespace"] = request.namespace
-    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
+    else:
+        metadata.pop("namespace", None)
+    for name in ("resourceVersion", "selfLink", *_KEPT_AT_DELETION):
         metadata.pop(name, None)
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
@@ -160,23 +164,21 @@ def prepare_create(
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
     if resource.built_in != "nodes":
         item.pop("status", None)
-        kind = kind_of(resource).fields.get("status")
-        if kind is not None and kind.unset:
-            item["status"] = {**zero_of(kind), **first_status(resource.built_in)}
-    if resource.built_in == "customresourcedefinitions":
-        return with_stored_version(item)
-    return defaulted(item, resource.built_in, disabled_gates, None)
+    item = defaulted(item, resource.built_in, disabled_gates, None)
+    kind = kind_of(resource).fields.get("status")
+    if kind is not None and kind.unset and "status" not in item:
+        item["status"] = {**zero_of(kind), **first_status(resource.built_in, item)}
+    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
 
 
-def check_create(resource: Resource, item: Object) -> None:
-    """Raises Refused (422) when the new object is against the rules."""
+def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
+    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
     if resource.custom is not None:
         _refuse(resource, item, custom_objects.create_errors(resource, item))
+        custom_objects.warn_of_finalizers(item, None, warnings)
         return
-    errors = errors_of(item) + _own_errors(resource, item, None)
-    if not errors and not item["metadata"].get("name"):
-        errors = [field_errors.required("metadata.name", "name or generateName is required")]
-    _refuse(resource, item, errors)
+    _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
+    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(
@@ -259,39 +261,30 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
             metadata[name] = old[name]
         else:
             metadata.pop(name, None)
+    metadata.pop("selfLink", None)
+    for name in _KEPT_AT_DELETION:
+        if name in old:
+            metadata[name] = old[name]
     return item
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Check an update; raises Refused (422)."""
-    # In full for devices. Leases are checked only for the version that they have to bring.
-    is_dra = resource.group == "resource.k8s.io"
+    errors: list[FieldError] = []
     if resource.custom is not None:
-        _refuse(resource, item, custom_objects.update_errors(resource, request.subresource, item, stored))
-        return
-    errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
-    if request.subresource == "status":
-        errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra:
-        errors = update_errors_of(item, stored)
+        errors = custom_objects.update_errors(resource, request.subresource, item, stored)
+    elif request.subresource in _OF_CONTENT:
+        errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
+    elif request.subresource == "status" and resource.group == "resource.k8s.io":
+        errors = status_update_errors_of(item, stored)
     _refuse(resource, item, errors)
 
 
-def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[field_errors.FieldError]:
-    """What is wrong with a pod, a workload or a budget; nothing with objects of other kinds."""
-    match resource.built_in:
-        case "poddisruptionbudgets":
-            return budget_errors(item)
-        case "pods":
-            return pod_errors(item) if old is None else pod_update_errors(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "jobs":
-            return workload_errors(item) + controller_errors(item, old)
-    return []
-
-
-def _refuse(resource: Resource, item: Object, errors: list[field_errors.FieldError]) -> None:
+def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
-        raise invalid(resource.group, item["kind"], item["metadata"].get("name") or "", errors)
+        # Events are of the core group, whichever they are sent to.
+        group = resource.collection[0]
+        raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:

@@ -1,6 +1,7 @@
 """Checks an object against its type: wrong types are refused, unknown fields and nulls left out.
 
-What Go's json writes although nobody has set it is put in, such as an empty ``status``.
+Objects become as Go's json writes them: it writes some fields that nobody has set, such as an empty
+``status``, and does not write others that are set to zero, such as ``hostNetwork: false``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class DecodingError(ValueError):
 class Decoder:
     """Decodes objects, and collects on the way the ``problems`` that only strict decoding refuses.
 
-    A decoder that ``completes`` puts in the fields that are always written.
+    A decoder that ``completes`` makes them as Go's json writes them.
     """
 
     completes: bool = True
@@ -48,7 +49,7 @@ class Decoder:
         """The value without unknown fields and nulls; raises DecodingError. ``place`` is where it is."""
         shape = kind.shape
         if shape == "struct":
-            return self._struct(value, kind, place)
+            return _of_union(value, kind, place) if kind.union else self._struct(value, kind, place)
         if shape == "list":
             return self._list(value, kind, place)
         if shape == "map":
@@ -66,25 +67,27 @@ class Decoder:
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
-        if kind.union:
-            return _of_union(value, kind, place)
         if not isinstance(value, dict):
             raise _mismatch(value, kind, place)
         struct = struct_of(kind.ref)
-        fields, ref, result = struct.fields, kind.ref, {}
+        fields, ref = struct.fields, kind.ref
+        result: Object = {}
         for name, item in self._entries(value, place):
             known = fields.get(name)
             if known is None:
                 self.problems.append(f'unknown field "{_path((place, name, ref))}"')
             # Most fields are texts, for which the general way is long.
-            elif known.shape == "string" and type(item) is str:
+            elif item and known.shape == "string" and type(item) is str:
                 result[name] = item
             # Go reads a null into a field as if the field were absent.
             elif item is not None:
-                result[name] = self.decode(item, known, (place, name, ref))
+                found = self.decode(item, known, (place, name, ref))
+                if found or not (self.completes and known.unset == "-"):
+                    result[name] = found
         if self.completes:
             for name in struct.written:
-                if name not in result:
+                # Go knows no empty lists and maps once it has read an object from its storage.
+                if name not in result or (not result[name] and fields[name].shape in ("list", "map")):
                     result[name] = unset_value(fields[name])
         return result
 

@@ -152,7 +152,10 @@ def _folder(folders: tuple[Path, Path, Path], name: str) -> Path:
 
 
 def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) -> None:
-    """Mark the ``fields`` that Go's json writes where they are unset: as their zero (!) or as null (?)."""
+    """Mark how Go's json writes ``fields`` that are unset: as their zero (!), as null (?), or not at all (-).
+
+    Without a mark are pointers: of them it writes a zero that is set, and nothing where none is.
+    """
     for kind, name, options in _GO_FIELD.findall(structs.get(struct, "")):
         if not name:
             # A struct that Go embeds: JSON has its fields here.
@@ -163,9 +166,10 @@ def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) 
             (isinstance(spec, dict) and "ref" in spec)
             or spec in ("quantity", "time", "microTime", "intOrString")
         )
-        if spec is None or ("omitempty" in options and not is_struct) or "omitzero" in options:
+        is_pointer, is_left_out = kind.startswith("*"), "omitempty" in options and not is_struct
+        if spec is None or "omitzero" in options or (is_pointer and is_left_out):
             continue
-        mark = "?" if kind.startswith("*") else "!"
+        mark = "?" if is_pointer else "-" if is_left_out else "!"
         fields[name] = spec + mark if isinstance(spec, str) else {**spec, "unset": mark}
 
 

@@ -37,11 +37,12 @@ class FieldType:
     map. ``keys`` are the fields that identify the entries of a list under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
     strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``unset`` is how Go's json
-    writes a field without a value: as the zero of its type (!), as null (?), or not at all (empty).
-    ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is the type
-    of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may be
-    instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a list is
-    replaced as a whole.
+    writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even if a
+    client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells the
+    two apart. ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is
+    the type of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may
+    be instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a
+    list is replaced as a whole.
     """
 
     shape: Shape
@@ -51,7 +52,7 @@ class FieldType:
     merge_key: str = ""
     strategies: tuple[str, ...] = ()
     atomic: bool = False
-    unset: Literal["", "!", "?"] = ""
+    unset: Literal["", "!", "?", "-"] = ""
     union: Literal["", "boolean", "list", "strings"] = ""
     members: Mapping[str, FieldType] = field(default_factory=dict, hash=False)
     default: Any = None
@@ -120,7 +121,9 @@ def struct_of(name: str) -> Struct:
     # Types refer to each other and to themselves, so each is read when it is asked for.
     if name not in document.known:
         fields = {key: _read(spec) for key, spec in document.types[name].items()}
-        document.known[name] = Struct(fields, tuple(key for key, kind in fields.items() if kind.unset))
+        document.known[name] = Struct(
+            fields, tuple(key for key, kind in fields.items() if kind.unset in ("!", "?"))
+        )
     return document.known[name]
 
 
@@ -147,7 +150,7 @@ def unset_value(kind: FieldType) -> Any:
 
 def _read(spec: Any) -> FieldType:
     if isinstance(spec, str):
-        shape = spec.rstrip("!?")
+        shape = spec.rstrip("!?-")
         return FieldType(shape, unset=spec[len(shape) :])  # type: ignore[arg-type] # the file has only these
     strategies = tuple(filter(None, spec.get("strategy", "").split(",")))
     merge_key, unset = spec.get("merge", ""), spec.get("unset", "")

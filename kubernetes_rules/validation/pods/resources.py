@@ -16,7 +16,7 @@ Object = dict[str, Any]
 NameRule = Callable[[str, str], list[FieldError]]
 
 _OF_CONTAINERS = frozenset({*COMPUTE, "ephemeral-storage"})
-_WHOLE = frozenset(
+WHOLE = frozenset(
     {
         "configmaps",
         "persistentvolumeclaims",
@@ -29,17 +29,20 @@ _WHOLE = frozenset(
         "services.nodeports",
     }
 )
-_STANDARD = (
+"""The resources that are counted in whole numbers."""
+
+STANDARD = (
     _OF_CONTAINERS
-    | _WHOLE
+    | WHOLE
     | {f"{kind}.{name}" for kind in ("requests", "limits") for name in _OF_CONTAINERS}
     | {"storage", "requests.storage"}
 )
+"""The names without a domain that a resource may have."""
 
 
 def container_resource_errors(resources: Object, claims: set[str], path: str) -> list[FieldError]:
     """The errors of a container's resources; ``claims`` are the names of the pod's claims."""
-    return _requirement_errors(resources, _container_name_errors, claims, path)
+    return _requirement_errors(resources, container_resource_name_errors, claims, path)
 
 
 def pod_resource_errors(resources: Object, claims: set[str], path: str) -> list[FieldError]:
@@ -81,12 +84,18 @@ def _limit_errors(name: str, amount: Quantity, limit: Quantity | None, path: str
     return [field.invalid(f"{path}.requests", str(amount), f"must be {relation} {name} limit of {limit}")]
 
 
-def _amount_errors(name: str, amount: Quantity, path: str) -> list[FieldError]:
+def quantity_errors(name: str, amount: Quantity, path: str) -> list[FieldError]:
+    """The errors of an amount of a resource: it is not negative, and of some resources whole."""
     errors: list[FieldError] = []
     if amount.value < 0:
         errors.append(field.invalid(path, str(amount), "must be greater than or equal to 0"))
-    if (name in _WHOLE or is_extended_resource_name(name)) and amount.scaled(3) % 1000:
+    if (name in WHOLE or is_extended_resource_name(name)) and amount.scaled(3) % 1000:
         errors.append(field.invalid(path, str(amount), "must be an integer"))
+    return errors
+
+
+def _amount_errors(name: str, amount: Quantity, path: str) -> list[FieldError]:
+    errors = quantity_errors(name, amount, path)
     if name.startswith(HUGE) and not _is_whole_pages(name, amount):
         errors.append(
             field.invalid(path, str(amount), f"{amount} is not positive integer multiple of {name}")
@@ -102,8 +111,9 @@ def _is_whole_pages(name: str, amount: Quantity) -> bool:
     return page.value > 0 and page.scaled(3) % 1000 == 0 and amount.scaled(0) % page.scaled(0) == 0
 
 
-def _container_name_errors(name: str, path: str) -> list[FieldError]:
-    errors = _name_errors(name, path)
+def container_resource_name_errors(name: str, path: str) -> list[FieldError]:
+    """The errors of the name of a resource that a container asks for."""
+    errors = resource_name_errors(name, path)
     if "/" not in name:
         if name not in _OF_CONTAINERS and not name.startswith(HUGE):
             errors.append(field.invalid(path, name, "must be a standard resource for containers"))
@@ -113,20 +123,22 @@ def _container_name_errors(name: str, path: str) -> list[FieldError]:
 
 
 def _pod_name_errors(name: str, path: str) -> list[FieldError]:
-    errors = _name_errors(name, path)
+    errors = resource_name_errors(name, path)
     if not errors and name not in COMPUTE and not name.startswith(HUGE):
         errors.append(field.not_supported(path, name, ("cpu", HUGE, "memory")))
     return errors
 
 
-def _name_errors(name: str, path: str) -> list[FieldError]:
+def resource_name_errors(name: str, path: str) -> list[FieldError]:
+    """The errors of the name of any resource."""
     errors = field.all_invalid(path, name, label_key(name))
-    if not errors and "/" not in name and name not in _STANDARD and not _is_huge_quota(name):
+    if not errors and "/" not in name and name not in STANDARD and not is_huge_quota(name):
         errors.append(field.invalid(path, name, "must be a standard resource type or fully qualified"))
     return errors
 
 
-def _is_huge_quota(name: str) -> bool:
+def is_huge_quota(name: str) -> bool:
+    """Whether a name is that of huge pages, or of requests for them."""
     return name.removeprefix("requests.").startswith(HUGE)
 
 

@@ -237,7 +237,13 @@ def test_a_dry_run_answers_and_stores_nothing(server: EmbeddedApiServer) -> None
 
 def test_events_are_the_same_in_both_groups(server: EmbeddedApiServer) -> None:
     about = {"kind": "Pod", "name": "p", "namespace": "default"}
-    event = {"metadata": {"name": "e"}, "regarding": about, "note": "hello", "reason": "Said"}
+    event = {"metadata": {"name": "e"}, "regarding": about, "note": "hello", "reason": "Said"} | {
+        "type": "Normal",
+        "action": "Saying",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "example.com/says",
+        "reportingInstance": "one",
+    }
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
 
     assert ask(server, "POST", path, event).code == 201

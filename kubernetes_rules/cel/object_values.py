@@ -1,0 +1,165 @@
+"""Values that come from objects of the API (apiserver/pkg/cel/common: unstructured and typed values).
+
+Such a list or map compared with a value of another kind is an error, where lists and maps of an expression are
+just unequal to it. Lists with ``x-kubernetes-list-type`` are added and compared as sets and maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from kubernetes_rules.cel.estimation.declared import escaped, unescaped
+from kubernetes_rules.cel.types import CelError, Type
+from kubernetes_rules.cel.values import OpaqueValue, equal
+
+
+class ObjectList(tuple[Any, ...]):
+    """A list whose order counts."""
+
+    __slots__ = ()
+
+    def equals(self, other: Any) -> bool:
+        """``==``. Raises CelError for a value that is no list."""
+        return self._same_length(other) and all(map(equal, self, other))
+
+    def plus(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``+``."""
+        return (*self, *other)
+
+    def _same_length(self, other: Any) -> bool:
+        if not isinstance(other, tuple):
+            raise CelError("no such overload")
+        return len(self) == len(other)
+
+
+class SetList(ObjectList):
+    """A list with the list type ``set``."""
+
+    __slots__ = ()
+
+    def equals(self, other: Any) -> bool:
+        """Whether both have the same elements. Raises CelError for elements that are not scalar."""
+        return self._same_length(other) and _set_of(self) == _set_of(other)
+
+    def plus(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The elements of both, each once. Raises CelError for elements that are not scalar."""
+        found = dict(zip(map(_scalar, self), self, strict=True))
+        added = [element for element in other if _scalar(element) not in found]
+        return SetList((*self, *dict(zip(map(_scalar, added), added, strict=True)).values()))
+
+
+class MapList(ObjectList):
+    """A list with the list type ``map``. ``keys`` are the names of the fields that tell elements apart."""
+
+    keys: tuple[str, ...]
+
+    def equals(self, other: Any) -> bool:
+        """Whether both have equal elements for the same keys, in any order."""
+        if not self._same_length(other):
+            return False
+        known = {self._key(element): element for element in self}
+        seen = set()
+        for element in other:
+            key = self._key(element)
+            if key not in known or not equal(known[key], element):
+                return False
+            seen.add(key)
+        return len(seen) == len(known)
+
+    def plus(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The elements of both; those of the other list replace elements with the same key."""
+        merged = {self._key(element): element for element in self}
+        merged |= {self._key(element): element for element in other}
+        return map_list(merged.values(), self.keys)
+
+    def _key(self, element: Any) -> tuple[Any, ...]:
+        if not isinstance(element, Mapping):
+            raise CelError("unexpected data format for element of array with x-kubernetes-list-type=map")
+        entries = element.raw if isinstance(element, ObjectMap) else element
+        return tuple(_scalar(entries.get(key)) for key in self.keys)
+
+
+def map_list(elements: Iterable[Any], keys: tuple[str, ...]) -> MapList:
+    """A list with the list type ``map``."""
+    made = MapList(elements)
+    made.keys = keys
+    return made
+
+
+def _scalar(element: Any) -> Hashable:
+    if isinstance(element, tuple | Mapping):
+        raise CelError("listSet operations are only supported on lists of scalar values")
+    return type(element), element
+
+
+def _set_of(elements: Iterable[Any]) -> set[Hashable]:
+    return set(map(_scalar, elements))
+
+
+class ObjectMap(dict[str, Any]):
+    """An object or a map. ``raw`` is its JSON, which may have fields that expressions cannot see.
+
+    ``escapes``: it is an object with fields, so that its keys are written escaped.
+    """
+
+    __slots__ = ("escapes", "raw")
+
+    def __init__(self, seen: Mapping[str, Any], raw: Mapping[str, Any], *, escapes: bool) -> None:
+        super().__init__(seen)
+        self.raw = raw
+        self.escapes = escapes
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, which may be escaped."""
+        if self.escapes and isinstance(key, str) and "__" in key:
+            key = unescaped(key)
+        return super().get(key, default)
+
+    def items(self) -> Any:
+        """The keys as expressions write them, with their values."""
+        if not self.escapes:
+            return super().items()
+        return {escaped(key) or key: value for key, value in super().items()}.items()
+
+    def equals(self, other: Any) -> bool:
+        """``==``. Raises CelError for a value that is no map."""
+        if not isinstance(other, Mapping):
+            raise CelError("no such overload")
+        if len(self) != len(other):
+            return False
+        missing = object()
+        for key, value in self.raw.items():
+            if key in self:
+                found = other.get(key, missing)
+                if found is missing or not equal(self[key], found):
+                    return False
+            # A field that expressions cannot see is compared only if both have it.
+            elif isinstance(other, ObjectMap) and key in other.raw and key not in other:
+                if other.raw[key] != value:
+                    return False
+        return True
+
+
+class UnknownValue(OpaqueValue):
+    """A value without a type, which can only be compared."""
+
+    __slots__ = ("_raw",)
+    type = Type("unknown")
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def equals(self, other: object) -> bool:
+        """``==``."""
+        return isinstance(other, UnknownValue) and self._raw == other._raw
+
+
+def value_of(raw: Any) -> Any:
+    """The value of JSON without a schema, as policies see objects."""
+    if isinstance(raw, dict):
+        return ObjectMap({key: value_of(value) for key, value in raw.items()}, raw, escapes=False)
+    return ObjectList(map(value_of, raw)) if isinstance(raw, list) else raw

@@ -1,0 +1,1 @@
+"""Cases of rules in CEL: those of CustomResourceDefinitions, and those of admission policies."""
