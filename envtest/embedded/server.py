@@ -42,6 +42,7 @@ class EmbeddedApiServer(ServedApi):
         super().__init__(tls)
         self.gate = Gate(self.store, rbac=rbac)
         self.admit_client = self.gate.admit
+        self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
         self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)

@@ -57,7 +57,7 @@ class Reviews:
             text = "at least one of user or group must be specified"
             errors.append(field_errors.invalid("spec.user", "", text))
         asked = spec.get("resourceAttributes") or {}
-        if request.namespace and asked.get("namespace", "") != request.namespace:
+        if request.namespace and asked and asked.get("namespace", "") != request.namespace:
             errors.append(
                 field_errors.invalid(
                     "spec.resourceAttributes.namespace",
@@ -65,6 +65,10 @@ class Reviews:
                     "must match metadata.namespace",
                 )
             )
+        path = spec.get("nonResourceAttributes")
+        if request.namespace and path is not None:
+            text = "disallowed on this kind of request"
+            errors.append(field_errors.invalid("spec.nonResourceAttributes", _go_form(path), text))
         extra = tuple((key, tuple(values)) for key, values in (spec.get("extra") or {}).items())
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
         return self._decided(review, user, errors)
@@ -136,7 +140,8 @@ class Reviews:
             text = "may not specify a duration larger than 2^32 seconds"
             errors.append(field_errors.invalid("spec.expirationSeconds", seconds, text))
         if errors:
-            raise invalid(_IDENTITY, "TokenRequest", "", errors)
+            name = request.name if errors[0].field.startswith("metadata") else ""
+            raise invalid(_IDENTITY, "TokenRequest", name, errors[:1] if name else errors)
         bound = self._bound(request, spec.get("boundObjectRef"))
         token = self._gate.tokens.issue(account, seconds, audiences, **bound)
         end = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -215,13 +220,18 @@ def _review_errors(request: Request, review: Object) -> list[field_errors.FieldE
         spec[key] for key in ("resourceAttributes", "nonResourceAttributes") if spec.get(key) is not None
     ]
     if len(asked) != 1:
-        errors.append(field_errors.invalid("spec", spec.get("nonResourceAttributes"), _ONE_OF_TWO))
+        errors.append(field_errors.invalid("spec", _go_form(spec.get("nonResourceAttributes")), _ONE_OF_TWO))
     allowed = ("managedFields", "namespace") if request.namespace else ("managedFields",)
     metadata = {key: value for key, value in (review.get("metadata") or {}).items() if key not in allowed}
     if metadata:
         but = " except for namespace" if request.namespace else ""
         errors.append(field_errors.invalid("metadata", metadata, f"must be empty{but}"))
     return errors
+
+
+def _go_form(attributes: Object | None) -> Object | None:
+    """Attributes of a path with the names that Go has for their fields, as messages show them."""
+    return attributes and {name: attributes.get(name.lower(), "") for name in ("Path", "Verb")}
 
 
 def _picked(rule: Any, *fields: str) -> Object:

@@ -62,16 +62,17 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "jobs":
+        case "daemonsets":
             item.update(defaulted_workload(item, is_new=old is None))
-            if resource == "daemonsets":
-                _count_templates(item, old)
+            _count_templates(item, old)
+        case "deployments" | "replicasets" | "jobs":
+            item.update(defaulted_workload(item, is_new=old is None))
+        case "roles" | "clusterroles":
+            # The one list without omitempty in Go: an empty one is null.
+            item["rules"] = item.get("rules") or None
         case "secrets":
             _default_secret(item)
         case "namespaces":
-            labels = item["metadata"].setdefault("labels", {})
-            # Set at each write, so that selectors can choose namespaces by name.
-            labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
             _default_namespace(item, old)
         case _:
             fill_in_defaults(item, old)
@@ -165,6 +166,9 @@ def _default_pod(pod: Object, old: Object | None) -> None:
 
 def _default_namespace(namespace: Object, old: Object | None) -> None:
     """A new namespace has the finalizer of the namespace controller; an update takes none away."""
+    labels = namespace["metadata"].setdefault("labels", {})
+    # Set at each write, so that selectors can choose namespaces by name.
+    labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
     spec = namespace.setdefault("spec", {})
     if old is not None:
         # They are removed through the subresource finalize only.

@@ -117,7 +117,7 @@ def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) 
 
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
-_NO_RIGHTS = "everybody may do everything unless it is started with RBAC"
+WITHOUT_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
@@ -250,10 +250,13 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_status("PodDisruptionBudget"),),
     ),
     *_stored_only(
-        "rbac.authorization.k8s.io", ("ClusterRole", _NO_RIGHTS), ("ClusterRoleBinding", _NO_RIGHTS)
+        "rbac.authorization.k8s.io", ("ClusterRole", WITHOUT_RIGHTS), ("ClusterRoleBinding", WITHOUT_RIGHTS)
     ),
     *_stored_only(
-        "rbac.authorization.k8s.io", ("Role", _NO_RIGHTS), ("RoleBinding", _NO_RIGHTS), namespaced=True
+        "rbac.authorization.k8s.io",
+        ("Role", WITHOUT_RIGHTS),
+        ("RoleBinding", WITHOUT_RIGHTS),
+        namespaced=True,
     ),
     Resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
     Resource(_DRA, "deviceclasses", "DeviceClass", namespaced=False),

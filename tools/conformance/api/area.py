@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 
 from tools.conformance.api.cases.applying import applying_cases
+from tools.conformance.api.cases.asking import asking_cases
 from tools.conformance.api.cases.creating import creating_cases
 from tools.conformance.api.cases.deleting import deleting_cases
 from tools.conformance.api.cases.patching import patching_cases
@@ -23,6 +24,7 @@ _TABLES = (
     deleting_cases,
     reading_cases,
     speaking_cases,
+    asking_cases,
 )
 _SHOWN = 6
 

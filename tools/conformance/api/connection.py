@@ -17,11 +17,12 @@ _PATIENCE_FOR_EVENTS_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens; with a ``token`` it is asked over HTTPS."""
+    """Where a server listens, the administrator's token, and whether it speaks HTTPS."""
 
     host: str
     port: int
-    token: str = ""
+    token: str
+    has_tls: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Connection:
         if self._source is None:
             plain = socket.create_connection((self._server.host, self._server.port), _PATIENCE_SECONDS)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._server.token:
+            if self._server.has_tls:
                 # The server of a comparison signs its own certificate, on loopback.
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 context.check_hostname = False
@@ -101,8 +102,7 @@ class Connection:
 
     def _head(self, step: Step, body: bytes) -> bytes:
         headers = {"Host": "api", "User-Agent": "conformance/1", **step.get("headers", {})}
-        if self._server.token:
-            headers["Authorization"] = f"Bearer {self._server.token}"
+        headers["Authorization"] = f"Bearer {self._server.token}"
         if body or step["method"] in ("POST", "PUT", "PATCH"):
             headers["Content-Length"] = str(len(body))
         lines = [f"{step['method']} {step['target']} HTTP/1.1"]

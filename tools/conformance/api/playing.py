@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from typing import Any
 
 import yaml
@@ -18,6 +19,7 @@ from tools.conformance.api.connection import Connection, Response, Step
 from tools.conformance.api.normal_form import Normal
 from tools.conformance.area import Answer, Case
 
+_TRIES, _PAUSE_SECONDS = 100, 0.05
 _FIELD = re.compile(r"\{\{(\d+):([^}]+)\}\}")
 _NAME_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
@@ -37,12 +39,26 @@ def play(case: Case, connection: Connection) -> Answer:
     raw: list[Any] = []
     answers = []
     for step in case["steps"]:
-        sent = {**step, "target": _filled(step["target"], name, raw)}
-        response = connection.exchange(sent, _body_of(step, name, raw))
-        found = content_of(response)
+        headers = {key: _filled(value, name, raw) for key, value in step.get("headers", {}).items()}
+        sent = {**step, "target": _filled(step["target"], name, raw), "headers": headers}
+        response, found = _asked(connection, sent, _body_of(step, name, raw))
         raw.append(found)
         answers.append(normal.answer(step, _answer(sent, response, found)))
     return {"answers": answers}
+
+
+def _asked(connection: Connection, step: Step, body: bytes) -> tuple[Response, Any]:
+    """The answer to a request, which is sent again until the field that the step names is true."""
+    for _ in range(_TRIES):
+        response = connection.exchange(step, body)
+        found = content_of(response)
+        value = found
+        for part in step.get("until", "").split("."):
+            value = value.get(part) if isinstance(value, dict) and part else value
+        if value:
+            break
+        time.sleep(_PAUSE_SECONDS)
+    return response, found
 
 
 def _filled(text: str, name: str, raw: list[Any]) -> str:

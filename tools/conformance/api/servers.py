@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from driver.errors import ConfigError
+from envtest.embedded.api.requests import ADMIN
 from envtest.embedded.server import EmbeddedApiServer
 from tools.conformance.api.connection import Connection, Server
 from tools.conformance.api.playing import play
@@ -46,12 +47,12 @@ class EmbeddedServer:
     """The embedded API server alone, without controllers; use it as a context manager."""
 
     def __enter__(self) -> Players:
-        self._api = EmbeddedApiServer()
+        self._api = EmbeddedApiServer(rbac=True)
         self._api.start()
         where = urlsplit(self._api.url)
         assert where.hostname is not None
         assert where.port is not None
-        return Players(Server(where.hostname, where.port))
+        return Players(Server(where.hostname, where.port, self._api.gate.add_user(ADMIN), has_tls=False))
 
     def __exit__(self, *_: object) -> None:
         self._api.stop()
@@ -73,7 +74,7 @@ class RealServer:
             port, token = _free_ports(3), secrets.token_hex(16)
             self._start_etcd(stack, work, port[0], port[1])
             self._start_api_server(stack, work, port[0], port[2], token)
-            server = Server("127.0.0.1", port[2], token)
+            server = Server("127.0.0.1", port[2], token, has_tls=True)
             _wait_ready(server, work)
             self._stack = stack.pop_all()
             return Players(server)
