@@ -30,7 +30,7 @@ def operator(kubeconfig: Path, toys: dict[str, Any]) -> Iterator[list[str]]:
     def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(server=server, token=user.get("token"))
 
-    @kopf.on.create("toys", registry=registry)
+    @kopf.on.create("toys", registry=registry, id="create")
     def create(spec: kopf.Spec, name: str, **_: Any) -> dict[str, Any]:
         called.append(f"create {name}")
         return {"made": spec["count"]}
@@ -70,12 +70,12 @@ def test_handlers_are_called_and_the_finalizer_is_taken_away(
     def toy() -> dict[str, Any]:
         return next(iter(server.objects("toys", "clients.example.com")), {})
 
-    eventually(lambda: toy().get("status", {}).get("create") == {"made": 1})
+    eventually("the toy is made", lambda: toy().get("status", {}).get("create") == {"made": 1})
     assert toy()["metadata"]["finalizers"] == ["kopf.zalando.org/KopfFinalizerMarker"]
     server.replace(f"{PATH}/robot", toy() | {"spec": {"color": "red", "count": 4}})
-    eventually(lambda: toy().get("status", {}).get("made") == 4)
+    eventually("four are made", lambda: toy().get("status", {}).get("made") == 4)
     server.delete(f"{PATH}/robot")
-    eventually(lambda: not toy())
+    eventually("the toy is gone", lambda: not toy())
     assert operator == ["create robot", "update 1 4", "delete robot"]
     reasons = {event.get("reason") for event in server.objects("events")}
     assert "Logging" in reasons

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client, config, dynamic, watch
 
 from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.cluster import EmbeddedCluster
-from tools.testbed.kubectl.running import FOLDER
-
-MANIFESTS = ("settings.yaml", "kinds.yaml", "talker.yaml", "web.yaml", "job.yaml", "set-one.yaml")
+from tools.testbed.kubectl.running import manifests
 
 
 @pytest.fixture
@@ -25,11 +22,10 @@ def api(kubeconfig: Path) -> client.ApiClient:
 
 def test_all_kinds_are_listed_with_their_types(api: client.ApiClient, cluster: EmbeddedCluster) -> None:
     create = dynamic.DynamicClient(api)
-    for name in MANIFESTS:
-        for manifest in yaml.safe_load_all((FOLDER / "objects" / name).read_text()):
-            resource = create.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
-            created = resource.create(body=manifest, namespace="default" if resource.namespaced else None)
-            assert created.metadata.uid
+    for manifest in manifests():
+        resource = create.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
+        created = resource.create(body=manifest, namespace="default" if resource.namespaced else None)
+        assert created.metadata.uid
 
     for resource in RESOURCES:
         if "list" not in resource.verbs:

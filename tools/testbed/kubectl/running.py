@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -37,6 +38,13 @@ def commands(path: Path = FOLDER / "commands.txt") -> list[Command]:
     """The commands of the list, in their order."""
     lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     return [Command(line.removeprefix(_UNTIL), line.startswith(_UNTIL)) for line in lines]
+
+
+def manifests(
+    names: Sequence[str] = ("settings.yaml", "kinds.yaml", "talker.yaml", "web.yaml", "job.yaml"),
+) -> list[dict[str, Any]]:
+    """Objects of every kind that the embedded cluster serves, of files of ``objects/``."""
+    return [one for name in names for one in yaml.safe_load_all((_OBJECTS / name).read_text())]
 
 
 def answers(

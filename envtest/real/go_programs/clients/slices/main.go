@@ -45,6 +45,7 @@ func publish(ctx context.Context) error {
 		DriverName: driver,
 		KubeClient: client,
 		Owner:      &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: node},
+		SyncDelay:  ptr.To(time.Second),
 		Resources:  pools(map[string]int{"first": 3}),
 		ErrorHandler: func(_ context.Context, err error, text string) {
 			problems = append(problems, fmt.Errorf("%s: %w", text, err))
