@@ -13,8 +13,8 @@ from typing import Any
 
 from kubernetes_rules.validation.names import label_key, label_value
 
-_TOKEN = re.compile(r"==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+")
-_SYMBOLS = frozenset({"==", "=", "!=", "!", "(", ")", ",", "<", ">"})
+_WORD = re.compile(r"==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+")
+_SYMBOLS = frozenset({"", "==", "=", "!=", "!", "(", ")", ",", "<", ">"})
 _OPERATORS = {
     "in": "In",
     "notin": "NotIn",
@@ -56,46 +56,46 @@ def parse_label_selector(text: str) -> list[dict[str, Any]]:
 
 
 class _Labels:
-    """Reads a label selector token by token. A word such as ``in`` may be a key, an operator or a value."""
+    """Reads a label selector word by word. A word such as ``in`` may be a key, an operator or a value."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = [*_TOKEN.findall(text), _END]
+        self._words: list[str] = [*_WORD.findall(text), _END]
         self._at = 0
 
     def requirements(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        while (token := self._next()) != _END:
-            if token != "!" and token in _SYMBOLS:
-                raise SelectorInvalid(f"found '{token}', expected: !, identifier, or 'end of string'")
+        while (word := self._next()) != _END:
+            if word != "!" and word in _SYMBOLS:
+                raise SelectorInvalid(f"found '{word}', expected: !, identifier, or 'end of string'")
             try:
                 found.append(self._requirement())
             except SelectorInvalid as error:
                 raise SelectorInvalid(f"unable to parse requirement: {error}") from error
-            token = self._take()
-            if token == _END:
+            word = self._take()
+            if word == _END:
                 break
-            if token != ",":
-                raise SelectorInvalid(f"found '{token}', expected: ',' or 'end of string'")
-            token = self._next()
-            if token == _END or (token != "!" and token in _SYMBOLS):
-                raise SelectorInvalid(f"found '{token}', expected: identifier after ','")
+            if word != ",":
+                raise SelectorInvalid(f"found '{word}', expected: ',' or 'end of string'")
+            word = self._next()
+            if word != "!" and _is_symbol(word):
+                raise SelectorInvalid(f"found '{word}', expected: identifier after ','")
         return found
 
     def _next(self) -> str:
-        return self._tokens[self._at]
+        return self._words[self._at]
 
     def _take(self) -> str:
-        token = self._tokens[self._at]
+        word = self._words[self._at]
         # Behind the end there is nothing, however often it is taken.
-        self._at = min(self._at + 1, len(self._tokens) - 1)
-        return token
+        self._at = min(self._at + 1, len(self._words) - 1)
+        return word
 
     def _requirement(self) -> dict[str, Any]:
         key = self._take()
         is_absent = key == "!"
         if is_absent:
             key = self._take()
-        if key in _SYMBOLS or key == _END:
+        if _is_symbol(key):
             raise SelectorInvalid(f"found '{key}', expected: identifier")
         if wrong := label_key(key):
             raise SelectorInvalid(_invalid("<nil>", key, "; ".join(wrong)))
@@ -114,40 +114,41 @@ class _Labels:
     def _value(self) -> str:
         if self._next() in (_END, ","):
             return ""
-        token = self._take()
-        if token in _SYMBOLS:
-            raise SelectorInvalid(f"found '{token}', expected: identifier")
-        return token
+        word = self._take()
+        if word in _SYMBOLS:
+            raise SelectorInvalid(f"found '{word}', expected: identifier")
+        return word
 
     def _values(self) -> list[str]:
-        token = self._take()
-        if token != "(":
-            raise SelectorInvalid(f"found '{token}' expected: '('")
+        word = self._take()
+        if word != "(":
+            raise SelectorInvalid(f"found '{word}' expected: '('")
         first = self._next()
         if first == ")":
             self._take()
             return [""]
-        if first != "," and (first == _END or first in _SYMBOLS):
+        if first != "," and _is_symbol(first):
             raise SelectorInvalid(f"found '{first}', expected: ',', ')' or identifier")
         found: list[str] = []
-        while True:
-            token = self._take()
-            if token == ",":
+        while self._next() != ")":
+            word = self._take()
+            if word == ",":
                 # Nothing before, between or behind commas is the empty value.
                 if not found or self._next() in (",", ")"):
                     found.append("")
-                if self._next() == ")":
-                    break
                 continue
-            if token == _END or token in _SYMBOLS:
-                raise SelectorInvalid(f"found '{token}', expected: ',', or identifier")
-            found.append(token)
-            if self._next() == ")":
-                break
-            if self._next() != ",":
+            if _is_symbol(word):
+                raise SelectorInvalid(f"found '{word}', expected: ',', or identifier")
+            found.append(word)
+            if self._next() not in (",", ")"):
                 raise SelectorInvalid(f"found '{self._next()}', expected: ',' or ')'")
         self._take()
         return found
+
+
+def _is_symbol(word: str) -> bool:
+    """Whether it is no key and no value; the end of the text is none either."""
+    return word in _SYMBOLS
 
 
 def _check_values(requirement: dict[str, Any]) -> None:

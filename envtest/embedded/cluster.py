@@ -21,6 +21,7 @@ from envtest.embedded.api.requests import ADMIN
 from envtest.embedded.control import (
     claim_controller,
     disruption_controller,
+    garbage_collector,
     kinds,
     namespace_controller,
     role_aggregation,
@@ -189,6 +190,7 @@ class EmbeddedCluster:
             # Those of kube-controller-manager, then the scheduler.
             namespace_controller.EmbeddedNamespaceController(self.api_server),
             namespace_controller.EmbeddedServiceAccountController(self.api_server),
+            garbage_collector.EmbeddedGarbageCollector(self.api_server),
             claim_controller.EmbeddedClaimController(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
             role_aggregation.EmbeddedRoleAggregation(self.api_server),

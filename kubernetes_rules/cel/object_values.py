@@ -11,7 +11,7 @@ from typing import Any
 
 from kubernetes_rules.cel.estimation.declared import escaped, unescaped
 from kubernetes_rules.cel.types import CelError, Type
-from kubernetes_rules.cel.values import OpaqueValue, equal
+from kubernetes_rules.cel.values import OpaqueValue, equal, traversal_units
 
 
 class ObjectList(tuple[Any, ...]):
@@ -100,15 +100,24 @@ def _set_of(elements: Iterable[Any]) -> set[Hashable]:
 class ObjectMap(dict[str, Any]):
     """An object or a map. ``raw`` is its JSON, which may have fields that expressions cannot see.
 
-    ``escapes``: it is an object with fields, so that its keys are written escaped.
+    ``escapes``: it is an object with fields, so that its keys are written escaped. ``nulls`` are its fields
+    that are null, which is as good as absent.
     """
 
-    __slots__ = ("escapes", "raw")
+    __slots__ = ("escapes", "nulls", "raw")
 
-    def __init__(self, seen: Mapping[str, Any], raw: Mapping[str, Any], *, escapes: bool) -> None:
+    def __init__(
+        self,
+        seen: Mapping[str, Any],
+        raw: Mapping[str, Any],
+        *,
+        escapes: bool = False,
+        nulls: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(seen)
         self.raw = raw
         self.escapes = escapes
+        self.nulls = nulls
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -118,6 +127,14 @@ class ObjectMap(dict[str, Any]):
         if self.escapes and isinstance(key, str) and "__" in key:
             key = unescaped(key)
         return super().get(key, default)
+
+    def unseen_units(self) -> int:
+        """The cost of going through the fields that expressions cannot see, two units for most."""
+        return sum(
+            traversal_units(escaped(key) or key) + 1 if key in self.nulls else 2
+            for key in self.raw
+            if key not in self
+        )
 
     def items(self) -> Any:
         """The keys as expressions write them, with their values."""
@@ -133,9 +150,9 @@ class ObjectMap(dict[str, Any]):
             return False
         missing = object()
         for key, value in self.raw.items():
-            if key in self:
-                found = other.get(key, missing)
-                if found is missing or not equal(self[key], found):
+            if key in self or key in self.nulls:
+                mine, found = self.get(key, missing), other.get(key, missing)
+                if (mine is missing) is not (found is missing) or not (mine is missing or equal(mine, found)):
                     return False
             # A field that expressions cannot see is compared only if both have it.
             elif isinstance(other, ObjectMap) and key in other.raw and key not in other:
@@ -161,5 +178,5 @@ class UnknownValue(OpaqueValue):
 def value_of(raw: Any) -> Any:
     """The value of JSON without a schema, as policies see objects."""
     if isinstance(raw, dict):
-        return ObjectMap({key: value_of(value) for key, value in raw.items()}, raw, escapes=False)
+        return ObjectMap({key: value_of(value) for key, value in raw.items()}, raw)
     return ObjectList(map(value_of, raw)) if isinstance(raw, list) else raw

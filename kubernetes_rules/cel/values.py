@@ -221,7 +221,8 @@ def traversal_units(value: Any) -> int:
     if isinstance(value, tuple):
         return sum(map(traversal_units, value))
     if isinstance(value, Mapping):
-        return sum(traversal_units(key) + traversal_units(item) for key, item in value.items())
+        unseen = value.unseen_units() if hasattr(value, "unseen_units") else 0
+        return sum((traversal_units(key) + traversal_units(item) for key, item in value.items()), unseen)
     return 1
 
 

@@ -9,9 +9,10 @@ from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import Any
 
-from envtest.embedded.api import discovery, openapi, unforeseen, wire
+from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
-from envtest.embedded.api.patching import APPLY
+from envtest.embedded.api.patching import APPLY, check_patch_type
+from envtest.embedded.api.plain_paths import JSON, is_unknown, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.reading import table_of_resource
@@ -27,12 +28,10 @@ from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _TOO_MANY = 201, 429
-_HEALTH = ("/healthz", "/readyz", "/livez")
-_JSON = "application/json"
-_BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
+_TEXT = "text/plain; charset=utf-8"
+_BODY_TYPES = ("", JSON, "application/yaml", "*/*")
 _NO_KIND = "couldn't get version/kind; json parse error: "
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class Handler(StreamRequestHandler):
@@ -43,6 +42,7 @@ class Handler(StreamRequestHandler):
     # Buffered, so that the head and the body of an answer are sent together; each answer is flushed.
     wbufsize = -1
     server: Any
+    _is_head = False
 
     @property
     def _api(self) -> ServedApi:
@@ -67,7 +67,7 @@ class Handler(StreamRequestHandler):
                 if not self._answered(head, body) or head.closes:
                     return
         except wire.BadRequestLine:
-            self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
+            self._send(400, b"400 Bad Request", _TEXT, {"Connection": "close"})
 
     def _answered(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request, with 500 where the server itself fails; whether the connection goes on."""
@@ -82,20 +82,22 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
+        self._is_head = head.method == "HEAD"
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
         try:
-            user = self._api.admit_client(head, request, self._certificate)
+            known = request if request is not None and request.verb else None
+            user = self._api.admit_client(head, known, self._certificate)
         except Refused as refused:
             self._send_json(refused.code, refused.body)
             return True
-        if self._answered_without_resource(head):
+        if (plain := plain_answer(self._api, head)) is not None:
+            self._send(plain.code, plain.data, plain.media_type)
             return True
-        if request is None:
-            code = 404 if head.method in _METHODS else 405
-            text = "the server could not find the requested resource"
-            self._send_json(code, status_body(code, text, details={}))
+        if request is None or is_unknown(self._api, request):
+            plain = unknown_path(self._api, head.target)
+            self._send(plain.code, plain.data, plain.media_type)
             return True
         request = replace(request, user=user)
         api = self._api
@@ -156,51 +158,17 @@ class Handler(StreamRequestHandler):
             case "update":
                 return 200, verbs.update(request, _parsed(head, body, taken), warnings)
             case "patch":
-                kind = head.header("content-type").partition(";")[0].strip()
+                kind = head.header("content-type").partition(";")[0]
+                check_patch_type(kind, is_custom=verbs.resource_of(request).custom is not None)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(
-                    request, _parsed(head, body, "DeleteOptions") if body else None, warnings
-                )
+                is_accepted, item = verbs.delete(request, _options(head, body), warnings)
+                return _ACCEPTED if is_accepted else 200, item
             case _:
-                options = _parsed(head, body, "DeleteOptions") if body else None
-                return 200, verbs.deletecollection(request, options, warnings)
-
-    def _answered_without_resource(self, head: wire.HttpRequest) -> bool:
-        path = head.target.partition("?")[0]
-        if head.method != "GET":
-            return False
-        if path.startswith(_HEALTH):
-            self._send(200, b"ok", "text/plain")
-            return True
-        if path == "/version":
-            self._send_json(200, discovery.version(self._api.minor))
-            return True
-        if path == "/openapi/v2":
-            self._send(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
-            return True
-        if path == "/openapi/v3":
-            document: Any = openapi.index_v3(self._api.catalogue)
-        elif path.startswith("/openapi/v3/"):
-            document = openapi.document_v3(self._api.catalogue, path.removeprefix("/openapi/v3/"))
-        else:
-            accept = head.header("accept")
-            aggregated = discovery.AGGREGATED in accept
-            document = discovery.discovery_document(
-                self._api.catalogue, path, aggregated=aggregated, address=self._api.address
-            )
-            if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
-                # client-go takes the answer for aggregated discovery only with these parameters.
-                kind = f"{_JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
-                self._send(200, wire.json_bytes(document), kind)
-                return True
-        if document is None:
-            return False
-        self._send_json(200, document)
-        return True
+                return 200, verbs.deletecollection(request, _options(head, body), warnings)
 
     def _ended_by(self, fault: Fault) -> bool:
         """Whether the fault has dealt with the request."""
@@ -216,11 +184,12 @@ class Handler(StreamRequestHandler):
         return fault.kind in ("status", "close")
 
     def _send_json(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        self._send(code, wire.json_bytes(body), _JSON, headers)
+        self._send(code, wire.json_bytes(body), JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
-        self.wfile.write(wire.answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
+        more = {"Date": date, **(headers or {})}
+        self.wfile.write(wire.answer_bytes(code, data, kind, more, has_body=not self._is_head))
         self.wfile.flush()
 
 
@@ -245,11 +214,15 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
-        text = f"the object provided is unrecognized (must be of type {kind}): "
-        raise Refused(400, f"{text}{'' if is_yaml else _NO_KIND}{error}") from error
+        prefix = "" if is_yaml else _NO_KIND
+        if kind == "DeleteOptions":
+            raise Refused(400, f"{prefix}{error.reason}") from error
+        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        raise Refused(400, text) from error
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:
+    """The DeleteOptions in the body, None where there is no body."""
     return _parsed(head, body, "DeleteOptions") if body else None
 
 
@@ -257,8 +230,9 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
         return read_yaml(body) if is_apply else read_json(body)
     except BodyError as error:
-        what = "error decoding YAML" if is_apply else "the object provided is unrecognized"
-        raise Refused(400, f"{what}: {error}") from error
+        # Of YAML the error is told without the bytes.
+        text = f"error encoding patch: {str(error).rpartition(' (')[0]}" if is_apply else "invalid JSON patch"
+        raise Refused(400, text) from error
 
 
 def _retry_header(code: int, answer: Any) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,8 @@ from envtest.embedded.shown.tables import MakeTable, table_of
 from kubernetes_rules.validation.field import forbidden, not_supported
 
 Object = dict[str, Any]
+
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
 _MATCH, _EXACT = "resourceVersionMatch", "Exact"
 _MATCHES = (_EXACT, "NotOlderThan", "")
@@ -59,16 +62,20 @@ def list_page(
     # All of the query is checked before anything is read.
     _check_options(request)
     selects = selection(request, resource, missing)
-    start, version = _continued(store, request)
     asked = asked_version(request)
-    if at_version is None and request.query.get(_MATCH) == _EXACT:
+    start, version = _continued(store, request)
+    if start is not None and asked:
+        raise Refused(400, "specifying resource version is not allowed when using continue")
+    # With a limit a version means exactly that one, as ever before the parameter resourceVersionMatch.
+    is_exact = request.query.get(_MATCH, "" if not request.query.get("limit") else _EXACT) == _EXACT
+    if at_version is None and is_exact:
         at_version = asked
     with store.changed:
         version = version or at_version or store.resource_version
         if version < store.oldest(resource.collection):
             raise Refused(410, "The resourceVersion for the provided list is too old.")
-        if version > store.resource_version:
-            raise too_large_version(version, store.resource_version)
+        if max(version, asked) > store.resource_version:
+            raise too_large_version(max(version, asked), store.resource_version)
         if version < store.resource_version:
             entries = store.at_version(resource.collection, version)
         else:
@@ -83,7 +90,7 @@ def list_page(
     if len(rest) > limit:
         # Clients send it back as it is. As with etcd it holds the version of the list and the last key.
         token = json.dumps({"rv": version, "after": page[-1][0]})
-        metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
+        metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
         # With a selector the number is unknown before the rest is read, and is left out.
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = len(rest) - limit
@@ -91,17 +98,24 @@ def list_page(
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": metadata,
-        "items": [shown(resource, item) for _, item in page],
+        "items": [_listed(resource, shown(resource, item)) for _, item in page],
     }
 
 
+def _listed(resource: Resource, item: Object) -> Object:
+    """An object as a list has it, which itself says of which kind all are; custom ones say it again."""
+    if resource.custom is not None:
+        return item
+    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
+
+
 def asked_version(request: Request) -> int:
-    """The query's resourceVersion, 0 where it has none; raises Refused (400; 500 for a watch)."""
+    """The query's resourceVersion, 0 where it has none; raises Refused (400 for a list, else 500)."""
     text = request.query.get("resourceVersion") or "0"
     if text.isdecimal() and text.isascii():
         return int(text)
     message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-    if request.verb == "watch":
+    if request.verb != "list":
         raise plain_go_error(message)
     raise Refused(400, f"invalid resource version: {message}")
 
@@ -139,11 +153,15 @@ def _continued(store: Store, request: Request) -> tuple[Key | None, int]:
     token = request.query.get("continue")
     if not token:
         return None, 0
+    wrong = _NO_BASE64.search(token)
     try:
-        content = json.loads(base64.urlsafe_b64decode(token))
+        content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         start, version = (content["after"][0], content["after"][1]), int(content["rv"])
     except (binascii.Error, ValueError, KeyError, TypeError, IndexError) as error:
-        raise Refused(400, f"invalid continue token: continue key is not valid: {error}") from error
+        text = "server does not recognize this encoded version "
+        if wrong or isinstance(error, binascii.Error):
+            text = f"illegal base64 data at input byte {wrong.start() if wrong else len(token) - 1}"
+        raise Refused(400, f"invalid continue token: continue key is not valid: {text}") from error
     if version < store.compacted:
         raise Refused(
             410,

@@ -1,11 +1,13 @@
-"""Deletes objects, with finalizers, graces of pods, namespaces and owned objects, and evicts pods.
+"""Deletes objects, with finalizers, graces of pods and namespaces, and evicts pods.
 
 An eviction is refused while a PodDisruptionBudget of the pod forbids it.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from envtest.embedded.api.admission import NAMESPACES
@@ -16,17 +18,25 @@ from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules import disruption_budgets as budget_rules
+from kubernetes_rules.deletion import FOREGROUND, ORPHAN, Deletion, Policy, deletion
 
 Object = dict[str, Any]
 
+Place = tuple[Collection, Key]
+"""Where an object is stored."""
+
 _PODS = ("", "pods")
-_JOBS = ("batch", "jobs")
-_ENDED = ("Succeeded", "Failed")
+_POLICIES: dict[Collection, Policy] = {
+    # batch/v1 orphans by default, for the sake of old clients.
+    ("batch", "jobs"): "Orphan",
+    ("", "events"): "unsupported",
+}
 
 _BUDGETS = ("policy", "poddisruptionbudgets")
 _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 _CONDITION = {
     "type": "DisruptionTarget",
+    "lastProbeTime": None,
     "status": "True",
     "reason": "EvictionByEvictionAPI",
     "message": "Eviction API: evicting",
@@ -34,113 +44,99 @@ _CONDITION = {
 
 
 class Removal:
-    """Deletes from one store. To be called while the store is held."""
+    """Deletes from one store. To be called while the store is held.
+
+    ``on_garbage`` is called when the garbage collector has something to do, with the objects that it has to
+    look at; without one nothing owned is deleted, as by a kube-apiserver without controllers.
+    """
 
     def __init__(self, store: Store, catalogue: Catalogue, quotas: Quotas) -> None:
         self._store = store
         self._catalogue = catalogue
         self._quotas = quotas
+        self.on_garbage: Callable[[Iterable[Place]], None] | None = None
 
-    def delete(self, collection: Collection, key: Key, options: Object) -> Object:
+    def delete(self, collection: Collection, key: Key, options: Object, *, dry: bool = False) -> Deletion:
         """Delete the object, or mark it while finalizers or its kubelet still need it.
 
-        ``options`` are the DeleteOptions. Returns the object in its last state.
+        ``options`` are the DeleteOptions. Returns the object in its last state, and whether it is gone;
+        ``dry`` changes nothing.
         """
         stored = self._store.get(collection, key)
         assert stored is not None
         if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
-            return self._end_namespace(key, stored)
+            return self._end_namespace(key, stored, dry=dry)
         if collection == DEFINITIONS and "deletionTimestamp" not in stored["metadata"]:
             # Its controller deletes the instances, and removes the finalizer then.
-            return self._store.put(collection, key, marked_for_deletion(stored))
-        orphans = _orphans(collection, options)
-        grace_seconds = self._grace_seconds(collection, stored, options)
-        metadata = stored["metadata"]
-        if not metadata.get("finalizers") and not grace_seconds:
-            return self.remove(collection, key, orphans=orphans)
-        # A grace that already runs can only be made shorter.
-        if "deletionTimestamp" in metadata and not grace_seconds < metadata.get(
-            "deletionGracePeriodSeconds", 0
-        ):
-            return stored
-        moment = (datetime.now(UTC) + timedelta(seconds=grace_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        marked = {**metadata, "deletionTimestamp": moment, "deletionGracePeriodSeconds": grace_seconds}
-        # To be deleted is a change of what is wanted (rest.BeforeDelete).
-        if "generation" in metadata and "deletionTimestamp" not in metadata:
-            marked["generation"] = metadata["generation"] + 1
-        return self._store.put(collection, key, {**stored, "metadata": marked})
+            marked = marked_for_deletion(stored)
+            item = marked if dry else self._store.put(collection, key, marked)
+            return Deletion(item, is_changed=True, is_over=False)
+        found = deletion(
+            stored,
+            options,
+            is_pod=collection == _PODS,
+            policy=_POLICIES.get(collection, "Background"),
+            now=datetime.now(UTC),
+        )
+        if dry:
+            return found
+        item = found.item
+        if found.is_changed:
+            item = self._store.put(collection, key, found.item)
+            self.look_at(collection, key, item)
+        if found.is_over:
+            item = self.remove(collection, key)
+        return replace(found, item=item)
 
-    def collect_if_ownerless(self, collection: Collection, key: Key) -> None:
-        """Delete an object whose owners are all gone, as the garbage collector does with absent owners.
-
-        A controller may create it after its owner was deleted: it acts on what it has read before.
-        """
-        item = self._store.get(collection, key)
-        references = item["metadata"].get("ownerReferences") if item else None
-        if references and not any(self._may_exist(reference, key[0]) for reference in references):
-            self.delete(collection, key, {})
-
-    def _may_exist(self, reference: Object, namespace: str) -> bool:
-        """Whether the owner exists, or is of a kind that is not served: nobody can look that one up."""
-        resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
-        if resource is None:
-            return True
-        owner_key = (namespace if resource.namespaced else "", reference.get("name", ""))
-        owner = self._store.get(resource.collection, owner_key)
-        return owner is not None and owner["metadata"]["uid"] == reference.get("uid")
-
-    def remove(self, collection: Collection, key: Key, *, orphans: bool = False) -> Object:
-        """Remove the object for good, then the objects that have no other owner."""
+    def remove(self, collection: Collection, key: Key) -> Object:
+        """Remove the object for good."""
         last = self._store.remove(collection, key)
-        self._collect(last["metadata"]["uid"], orphans=orphans)
+        metadata = last["metadata"]
+        if self.on_garbage is not None:
+            dependents = self._store.dependents(metadata["uid"])
+            # An owner may wait for this object, before it goes itself.
+            owners = self._owners(metadata.get("ownerReferences") or (), key[0])
+            if dependents or owners:
+                self.on_garbage([*dependents, *owners])
         if key[0]:
             self._quotas.refresh(key[0])
         return last
 
-    def _end_namespace(self, key: Key, stored: Object) -> Object:
+    def look_at(self, collection: Collection, key: Key, item: Object, old: Object | None = None) -> None:
+        """Have the garbage collector look at an object that was written, in the place of ``old``, if it must."""
+        if self.on_garbage is None:
+            return
+        metadata = item["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        finalizers = metadata.get("finalizers") or () if "deletionTimestamp" in metadata else ()
+        before = () if old is None else old["metadata"].get("ownerReferences") or ()
+        if owners or ORPHAN in finalizers or FOREGROUND in finalizers:
+            self.on_garbage([(collection, key)])
+        if before and before != owners:
+            # An owner may have waited for this object, which perhaps no longer blocks its deletion.
+            self.on_garbage(self._owners(before, key[0]))
+
+    def _owners(self, references: Iterable[Object], namespace: str) -> list[Place]:
+        found = []
+        for reference in references:
+            resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+            if resource is not None:
+                key = (namespace if resource.namespaced else "", reference.get("name", ""))
+                found.append((resource.collection, key))
+        return found
+
+    def _end_namespace(self, key: Key, stored: Object, *, dry: bool) -> Deletion:
         """Mark a namespace as deleted: the namespace controller empties it and removes its finalizer then."""
         metadata = stored["metadata"]
         if "deletionTimestamp" in metadata:
-            return stored
+            return Deletion(stored, is_changed=False, is_over=False)
         # A namespace has no grace: only its finalizer keeps it.
         marked = {**metadata, "deletionTimestamp": now()}
         status = {**(stored.get("status") or {}), "phase": "Terminating"}
-        return self._store.put(NAMESPACES, key, {**stored, "metadata": marked, "status": status})
-
-    def _grace_seconds(self, collection: Collection, stored: Object, options: Object) -> int:
-        """How many seconds the kubelet has to end a pod; 0 for objects that are removed at once."""
-        if collection != _PODS:
-            return 0
-        spec, status = stored.get("spec") or {}, stored.get("status") or {}
-        # No kubelet has anything to end (CheckGracefulDelete of pods).
-        if not spec.get("nodeName") or status.get("phase") in _ENDED:
-            return 0
-        wanted = options.get("gracePeriodSeconds")
-        return int(spec.get("terminationGracePeriodSeconds", 30) if wanted is None else wanted)
-
-    def _collect(self, uid: str, *, orphans: bool) -> None:
-        """Remove the reference to a deleted owner from its objects; delete those without another owner."""
-        # At once; in a real cluster the garbage collector does it a moment later.
-        for collection, key in self._store.dependents(uid):
-            item = self._store.get(collection, key)
-            if item is None:
-                continue
-            rest = [one for one in item["metadata"]["ownerReferences"] if one.get("uid") != uid]
-            if rest or orphans:
-                kept = {**item["metadata"], "ownerReferences": rest}
-                if not rest:
-                    del kept["ownerReferences"]
-                self._store.put(collection, key, {**item, "metadata": kept})
-            else:
-                self.delete(collection, key, {})
-
-
-def _orphans(collection: Collection, options: Object) -> bool:
-    """Whether the owned objects stay: for Jobs they do, unless the request says otherwise."""
-    if options.get("orphanDependents") is not None:
-        return bool(options["orphanDependents"])
-    # batch/v1 orphans by default, for the sake of old clients (DefaultGarbageCollectionPolicy of Jobs).
-    return bool(options.get("propagationPolicy", "Orphan" if collection == _JOBS else "") == "Orphan")
+        item = {**stored, "metadata": marked, "status": status}
+        return Deletion(
+            item if dry else self._store.put(NAMESPACES, key, item), is_changed=True, is_over=False
+        )
 
 
 def evict(store: Store, removal: Removal, pod: Object, options: Object, *, dry: bool) -> None:

@@ -17,7 +17,7 @@ from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType
 from kubernetes_rules.validation import field as field_errors
 
-Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+Verb = Literal["", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 Object = dict[str, Any]
 
@@ -51,10 +51,10 @@ class Request:
 
     ``namespace``, ``name`` and ``subresource`` are empty where the path has none. ``below`` is the path after
     ``proxy/``, which a pod is asked for. ``client`` is the name that the client gives itself, ``user`` who it
-    is. ``dry_run`` are the values of the parameter dryRun. ``verb`` is None for a method that no resource has.
+    is. ``verb`` is empty for a method that no resource has, ``dry_run`` all values of that parameter.
     """
 
-    verb: Verb | None
+    verb: Verb
     path: str
     group: str
     version: str
@@ -134,8 +134,8 @@ def _query(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return query, () if dry_run == [""] else tuple(dry_run)
 
 
-def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb | None:
-    """The API's verb for an HTTP method; None where the API has none."""
+def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb:
+    """The API's verb for an HTTP method; empty where the API has none."""
     # The parameter has no effect on a get.
     if method == "GET" and not has_name and query.get("watch", "0").lower() not in ("false", "0"):
         return "watch"
@@ -151,7 +151,7 @@ def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource:
         ("DELETE", True): "delete",
         ("DELETE", False): "deletecollection",
     }
-    return verbs.get((method, has_name))
+    return verbs.get((method, has_name), "")
 
 
 def query_integer(request: Request, name: str) -> int | None:
@@ -205,7 +205,7 @@ def check_write_options(request: Request, *, is_apply: bool = False) -> None:
     if validation not in _VALIDATIONS:
         errors.append(field_errors.not_supported("fieldValidation", validation, _VALIDATIONS))
     if errors:
-        raise invalid(_META, _KINDS[request.verb or ""], "", errors)
+        raise invalid(_META, _KINDS[request.verb], "", errors)
 
 
 def is_dry(request: Request, options: Object) -> bool:
@@ -232,6 +232,10 @@ def _from_query(request: Request) -> Object:
 def _from_body(body: Any) -> Object:
     if not isinstance(body, dict):
         raise Refused(400, "couldn't get version/kind; json parse error: the body is no object")
+    kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        text = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise Refused(400, text)
     try:
         decoded: Object = Decoder().decode(body, _DELETE_OPTIONS)
     except DecodingError as error:

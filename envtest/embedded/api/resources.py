@@ -321,6 +321,10 @@ class Catalogue:
             key=lambda group: (group not in built_in, group),
         )
 
+    def is_custom(self, group: str) -> bool:
+        """Whether only definitions serve anything of the group, or nothing does."""
+        return all(one.custom is not None for one in self.resources if one.group == group)
+
     def versions(self, group: str) -> list[str]:
         """The served versions of a group, the preferred one first."""
         found = {resource.version for resource in self.resources if resource.group == group}

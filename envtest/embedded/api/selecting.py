@@ -50,7 +50,7 @@ _NEW_NAMES = {
 }
 """The fields of events in the group events.k8s.io, each with its name in the core group."""
 
-# JSON from Go has no field for a false or a zero (omitempty); its selectors compare with the text all the same.
+# JSON from Go has no field for a false or a zero (omitempty); selectors compare with the text all the same.
 _WHEN_ABSENT = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.succeeded": "0"}
 _STORED_AS = {
     # The selector of that name compares the component alone, that of a Job counts the succeeded pods.

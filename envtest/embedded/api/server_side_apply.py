@@ -31,6 +31,7 @@ Path = tuple[str, ...]
 _KEY_DEFAULTS = {"protocol": "TCP"}
 """The defaults of keys that an entry of a list may lack: of built-in kinds the protocol of ports has one."""
 
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _WITH_FIELDS = ("struct", "map", "deduced")
 
 
@@ -76,7 +77,8 @@ def applied(
     assert isinstance(merged, dict)
     others = [entry for entry in entries if entry.manager != manager]
     # Two managers may own a field with one value; to change what another one owns is a conflict.
-    changed = {path for path in paths if _value_at(live, kind, path) != _value_at(merged, kind, path)}
+    changed = {path for path in paths if _is_changed(live, merged, kind, path)}
+    others.sort(key=lambda entry: entry.manager.name)
     conflicts = [(entry, sorted(changed & entry.paths)) for entry in others if changed & entry.paths]
     if conflicts and not force:
         raise _conflict(conflicts)
@@ -85,9 +87,21 @@ def applied(
     before = next((entry.paths for entry in entries if entry.manager == manager), frozenset())
     kept = paths.union(*(entry.paths for entry in others))
     merged = without(merged, kind, _dropped(before, kept))
-    own = Entry(manager, config.get("apiVersion", ""), now, paths)
+    # The time is that of the last apply that changed something; before the first one there is none.
+    last = next((entry.time for entry in entries if entry.manager == manager), "")
+    time = now if stored is None or _without_owners(merged) != _without_owners(live) else last
+    own = Entry(manager, config.get("apiVersion", ""), time, paths)
     merged.setdefault("metadata", {})["managedFields"] = _written([*others, own])
+    _update_last_applied(merged, config, manager)
     return {**merged, **{key: config[key] for key in ("apiVersion", "kind") if key in config}}
+
+
+def _update_last_applied(merged: Object, config: Object, manager: Manager) -> None:
+    """Keep the annotation of a client-side kubectl apply up to date (lastAppliedUpdater of managedfields)."""
+    annotations = merged["metadata"].get("annotations") or {}
+    if manager.name == "kubectl" and annotations.get(_LAST_APPLIED):
+        text = json.dumps(config, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        merged["metadata"]["annotations"] = {**annotations, _LAST_APPLIED: f"{text}\n"}
 
 
 def _dropped(before: frozenset[Path], kept: frozenset[Path]) -> set[Path]:
@@ -101,24 +115,58 @@ def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager
 
     An object without managedFields, which nobody has applied, gets none.
     """
+    if item["metadata"].get("managedFields") == [{}]:
+        # One empty entry takes the owners away.
+        metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+        return {**item, "metadata": metadata}
     if "managedFields" not in stored["metadata"]:
         return item
     old, new = _owned_part(stored, ""), _owned_part(item, "")
     old |= {"status": stored["status"]} if "status" in stored else {}
     new |= {"status": item["status"]} if "status" in item else {}
     before, after = set(_paths_of(old, kind)), set(_paths_of(new, kind))
-    changed = {path for path in before & after if _value_at(old, kind, path) != _value_at(new, kind, path)}
+    changed = {path for path in before & after if _is_changed(old, new, kind, path)}
     # What was added or removed has changed, too.
     changed |= before ^ after
-    entries = [_reduced(entry, changed) for entry in _entries(stored, kind, now)]
+    entries = [_reduced(entry, changed) for entry in _entries(item, kind, now)]
     own = next((entry for entry in entries if entry.manager == manager), None)
     entries = [entry for entry in entries if entry.manager != manager]
-    mine = (changed & after) | (own.paths if own else set())
+    mine = (changed & after) | _new_parents(old, kind, after - before) | (own.paths if own else set())
     if mine:
         # An entry has the time of the last change of its fields.
         time = now if changed & after else own.time if own else now
         entries.append(Entry(manager, item.get("apiVersion", ""), time, frozenset(mine)))
     return {**item, "metadata": {**item["metadata"], "managedFields": _written(entries)}}
+
+
+def _new_parents(old: Object, kind: FieldType, added: set[Path]) -> set[Path]:
+    """The maps and lists that came with what was added: who adds the first entry owns them too."""
+    found = set()
+    for path in added:
+        for length in range(1, len(path)):
+            parent = path[:length]
+            if _kind_at(kind, parent).unset != "!" and _value_at(old, kind, parent) is None:
+                found.add(parent)
+    return found
+
+
+def _kind_at(kind: FieldType, path: Path) -> FieldType:
+    for step in path:
+        kind = kind.field_type(step[2:]) if step.startswith("f:") else kind.item
+    return kind
+
+
+def _is_changed(old: Object, new: Object, kind: FieldType, path: Path) -> bool:
+    """Whether what is at ``path`` differs; the fields of an entry of a list have paths of their own."""
+    before, after = (_value_at(item, kind, path) for item in (old, new))
+    if path[-1].startswith("k:"):
+        return (before is None) is not (after is None)
+    return bool(before != after)
+
+
+def _without_owners(item: Object) -> Object:
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**item, "metadata": metadata}
 
 
 def without_times(item: Object) -> Object:
@@ -148,13 +196,14 @@ def _entries(live: Object, kind: FieldType, now: str) -> list[Entry]:
     if managed is None:
         first = _owned_part(live, "")
         first |= {"status": live["status"]} if "status" in live else {}
-        paths = frozenset(_paths_of(first, kind))
+        found = set(_paths_of(first, kind))
+        paths = frozenset(found | _new_parents({}, kind, found))
         return [Entry(Manager(_FIRST, "Update"), live.get("apiVersion", ""), now, paths)] if paths else []
     return [
         Entry(
             Manager(item.get("manager", ""), item.get("operation", ""), item.get("subresource", "")),
             item.get("apiVersion", ""),
-            item.get("time", now),
+            item.get("time", ""),
             frozenset(_from_fields(item.get("fieldsV1"))),
         )
         for item in managed
@@ -170,13 +219,13 @@ def _reduced(entry: Entry, gone: set[Path]) -> Entry:
 def _written(entries: list[Entry]) -> list[Object]:
     """managedFields: the entries of applies first, each kind by time and name."""
     kept = [entry for entry in entries if entry.paths]
-    kept.sort(key=lambda entry: (entry.manager.operation != "Apply", entry.time, entry.manager.name))
+    kept.sort(key=lambda entry: (entry.manager.operation, entry.time, entry.manager.name, entry.api_version))
     return [
         {
             "manager": entry.manager.name,
             "operation": entry.manager.operation,
             "apiVersion": entry.api_version,
-            "time": entry.time,
+            **({"time": entry.time} if entry.time else {}),
             "fieldsType": "FieldsV1",
             "fieldsV1": _to_fields(entry.paths),
             **({"subresource": entry.manager.subresource} if entry.manager.subresource else {}),
@@ -194,12 +243,46 @@ def _merged(live: Any, wanted: Any, kind: FieldType) -> Any:
     # Without list keys a list is atomic: it is replaced as a whole.
     if not isinstance(wanted, list) or kind.keys is None:
         return copy.deepcopy(wanted)
-    # Entries of others stay where they are, new ones come behind them.
-    entries = {_entry_step(item, kind): item for item in live or []}
-    for item in wanted:
-        step = _entry_step(item, kind)
-        entries[step] = _merged(entries.get(step), item, kind.item)
-    return list(entries.values())
+    own = {entry_step(item, kind): item for item in wanted}
+    there = {entry_step(item, kind): item for item in live or []}
+    return [
+        _merged(there.get(step), own[step], kind.item) if step in own else there[step]
+        for step in _order(list(there), list(own))
+    ]
+
+
+def _order(there: list[str], wanted: list[str]) -> list[str]:
+    """The order of a merged list (structured-merge-diff, mergingWalker.visitListItems).
+
+    Wanted entries have their own order, others stay before the ones that they precede.
+    """
+    result: list[str] = []
+    wanted_set, there_set = set(wanted), set(there)
+    shared = [step for step in wanted if step in there_set]
+    at = own_at = 0
+    while at < len(there) or own_at < len(wanted):
+        if at < len(there) and own_at < len(wanted):
+            step = there[at]
+            if step == wanted[own_at]:
+                result.append(step)
+                at, own_at, shared = at + 1, own_at + 1, shared[1:]
+                continue
+            if step in wanted_set and shared and shared[0] != step:
+                # Its turn comes later.
+                at += 1
+                continue
+        if at < len(there):
+            if there[at] not in wanted_set:
+                result.append(there[at])
+                at += 1
+                continue
+            if there[at] in result:
+                at += 1
+        if own_at < len(wanted):
+            result.append(wanted[own_at])
+            shared = shared[1:] if shared and shared[0] == wanted[own_at] else shared
+            own_at += 1
+    return result
 
 
 def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
@@ -229,7 +312,7 @@ def _paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:
             yield from _paths_of(item, kind.field_type(name), (*path, f"f:{name}"))
     elif kind.shape == "list" and isinstance(value, list) and kind.keys is not None and value:
         for item in value:
-            here = (*path, _entry_step(item, kind))
+            here = (*path, entry_step(item, kind))
             yield here
             if kind.keys:
                 yield from _paths_of(item, kind.item, here)
@@ -237,7 +320,7 @@ def _paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:
         yield path
 
 
-def _entry_step(item: Any, kind: FieldType) -> str:
+def entry_step(item: Any, kind: FieldType) -> str:
     """The step to an entry of a list, which its keys identify or, without any, its value."""
     if not kind.keys:
         return "v:" + json.dumps(item, separators=(",", ":"))
@@ -259,7 +342,7 @@ def _value_at(value: Any, kind: FieldType, path: Path) -> Any:
             value = value.get(name) if isinstance(value, dict) else None
             kind = kind.field_type(name)
         else:
-            value = next((item for item in value or [] if _entry_step(item, kind) == step), None)
+            value = next((item for item in value or [] if entry_step(item, kind) == step), None)
             kind = kind.item
         if value is None:
             return None
@@ -290,7 +373,7 @@ def _remove(value: Any, kind: FieldType, path: Path) -> None:
             del value[name]
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            if _entry_step(item, kind) == step:
+            if entry_step(item, kind) == step:
                 if rest:
                     _remove(item, kind.item, rest)
                 else:
@@ -301,11 +384,14 @@ def _remove(value: Any, kind: FieldType, path: Path) -> None:
 def _to_fields(paths: Iterable[Path]) -> dict[str, Any]:
     """The paths as FieldsV1 writes them; an entry that is owned itself has a ``.``."""
     tree: dict[str, Any] = {}
+    nodes = []
     for path in sorted(paths):
         node = tree
         for step in path:
             node = node.setdefault(step, {})
-        if path[-1][:2] == "k:":
+        nodes.append(node)
+    for node in nodes:
+        if node:
             node["."] = {}
     return tree
 

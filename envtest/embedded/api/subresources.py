@@ -127,7 +127,9 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     status = pod.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
     # kube-apiserver writes this condition itself, in the same write as the node.
-    conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": now()})
+    conditions.append(
+        {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+    )
     return {**pod, "spec": {**spec, "nodeName": node}, "status": {**status, "conditions": conditions}}
 
 

@@ -7,17 +7,20 @@ The status of pods, nodes and the other kinds are decoded by their types and not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from envtest.embedded.api import admission, custom_objects, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
+from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.patching import APPLY, check_patch_type, patched
+from envtest.embedded.api.go_texts import go_text
+from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.reading import list_page, not_found, shown
-from envtest.embedded.api.removal import Removal, evict
+from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
+from envtest.embedded.api.removal import Place, Removal, evict
 from envtest.embedded.api.requests import (
     Request,
     check_write_options,
@@ -30,14 +33,21 @@ from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Key, Store
+from kubernetes_rules.deletion import Deletion
 
 Object = dict[str, Any]
 Warnings = list[str]
 
 _PODS = ("", "pods")
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-_STATUS_GONE = frozenset({"devicetaintrules"})
-"""The resources whose DELETE answers a Status instead of the object."""
+_ANSWERED_WITH_OBJECTS = frozenset(
+    {
+        *((("", name)) for name in ("namespaces", "pods", "resourcequotas", "serviceaccounts", "services")),
+        *(("resource.k8s.io", f"resource{name}") for name in ("claims", "claimtemplates", "slices")),
+        ("resource.k8s.io", "deviceclasses"),
+    }
+)
+"""The resources whose DELETE answers the object that is gone, not a Status (ReturnDeletedObject in Go)."""
 
 _EVERYWHERE = ("list", "watch")
 _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
@@ -74,7 +84,7 @@ class Verbs:
         resource = self.catalogue.find(request.group, request.version, request.resource)
         if resource is not None and resource.custom is not None and not resource.has(request.subresource):
             raise not_found(resource, request.name)
-        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
+        if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
         everywhere = resource.namespaced and not request.namespace
@@ -85,6 +95,8 @@ class Verbs:
     def get(self, request: Request, at_version: int | None = None) -> Object:
         """One object; ``at_version`` is an earlier version that is to be shown."""
         resource = self.resource_of(request)
+        if asked_version(request) > self._store.resource_version:
+            raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
             return shown(resource, self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
@@ -144,19 +156,21 @@ class Verbs:
         found: Warnings = [] if warnings is None else warnings
         self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
-        check_patch_type(content_type, is_custom=resource.custom is not None)
         if content_type == APPLY and taken is resource:
+            check_config(resource, writing.kind_of(resource), patch)
             config = writing.read_body(request, resource, patch, found, completes=False)
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
             before = subresources.form_to_patch(resource, stored, request.subresource)
-            # Each attempt finds the same unknown fields; one warning is enough.
-            unknown: Warnings = []
-            wanted = writing.read_body(
-                request, taken, patched(before, patch, content_type, writing.kind_of(taken)), unknown
-            )
-            found.extend(text for text in unknown if text not in found)
+            problems: list[str] = []
+            item = patched(before, patch, content_type, writing.kind_of(taken), problems)
+            if content_type == STRATEGIC:
+                # Its result keeps the kind, whatever the patch says.
+                item |= {"apiVersion": taken.api_version, "kind": taken.kind}
+            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
+            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            writing.check_applied_identity(resource, stored, wanted)
             return (
                 subresources.scaled(resource, stored, wanted)
                 if request.subresource == subresources.SCALE
@@ -165,56 +179,67 @@ class Verbs:
 
         return False, self._changed(request, resource, change, found)
 
-    def delete(self, request: Request, body: Any = None, warnings: Warnings | None = None) -> Object:
-        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions."""
+    def delete(
+        self, request: Request, body: Any = None, warnings: Warnings | None = None
+    ) -> tuple[bool, Object]:
+        """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions.
+
+        Returns whether the deletion is only accepted (202), and the answer: the object, or a Status of most
+        kinds once it is gone.
+        """
         resource = self.resource_of(request)
         options = delete_options(request, body)
         found: Warnings = [] if warnings is None else warnings
+        _warn_of_preserved(resource, options, found)
         admission.admit_delete(resource, request.name)
         while True:
             stored = self._existing(request, resource)
-            writing.check_preconditions(request, resource, stored, options.get("preconditions") or {})
             last = self._deleted(request, resource, stored, options, found)
             if last is not None:
                 break
-        if is_dry(request, options):
-            return shown(resource, stored)
-        if resource.built_in in _STATUS_GONE:
-            return _SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
-        return shown(resource, last)
+        if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
+            details = details_of(resource.collection[0], resource.plural, request.name)
+            return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
+        return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
     def deletecollection(
         self, request: Request, body: Any = None, warnings: Warnings | None = None
     ) -> Object:
-        """Delete all objects that the selectors select; ``body`` is DeleteOptions."""
+        """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
         resource = self.resource_of(request)
-        selects = self.selection(request)
         options = delete_options(request, body)
         found: Warnings = [] if warnings is None else warnings
-        chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
-        for namespace, name in chosen:
-            one = replace(request, namespace=namespace, name=name)
+        _warn_of_preserved(resource, options, found)
+        listed = self.list(replace(request, verb="list"))
+        for item in listed["items"]:
+            metadata = item["metadata"]
+            key = (metadata.get("namespace", ""), metadata["name"])
+            one = replace(request, verb="delete", namespace=key[0], name=key[1])
             # An object may be gone already, together with its owner.
-            while (stored := self._store.get(resource.collection, (namespace, name))) is not None:
+            while (stored := self._store.get(resource.collection, key)) is not None:
                 if self._deleted(one, resource, stored, options, found) is not None:
                     break
-        return _SUCCESS
+        return listed
 
     def _deleted(
         self, request: Request, resource: Resource, stored: Object, options: Object, warnings: Warnings
-    ) -> Object | None:
+    ) -> Deletion | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
         before = custom_objects.in_version(resource, stored)
+        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
         attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
-        if dry:
-            return stored
         with self._store.changed:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
-            return self._removal.delete(resource.collection, key_of(request), options)
+            return self._removal.delete(resource.collection, key_of(request), options, dry=dry)
+
+    def collect_garbage(self, on_garbage: Callable[[Iterable[Place]], None] | None) -> None:
+        """Have ``on_garbage`` called with the objects that a garbage collector has to look at."""
+        with self._store.changed:
+            self._removal.on_garbage = on_garbage
 
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
@@ -265,9 +290,12 @@ class Verbs:
         key = (request.namespace, name)
         with self._store.changed:
             # An object that is invalid and has a taken name is refused as invalid.
-            if self._store.get(resource.collection, key) is not None:
+            there = self._store.get(resource.collection, key)
+            if there is not None:
                 details = details_of(resource.group, resource.plural, name)
+                ends = "deletionTimestamp" in there["metadata"]
                 text = f'{resource.qualified_name} "{name}" already exists'
+                text = f"object is being deleted: {text}" if ends else text
                 raise Refused(409, text, "AlreadyExists", details)
             if resource.namespaced:
                 # Asked again, since a webhook may have taken seconds.
@@ -277,7 +305,7 @@ class Verbs:
             if dry:
                 return shown(resource, item)
             stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
-            self._removal.collect_if_ownerless(resource.collection, key)
+            self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
@@ -294,8 +322,6 @@ class Verbs:
     def _apply(
         self, request: Request, resource: Resource, config: Object, warnings: Warnings
     ) -> tuple[bool, Object]:
-        if config["metadata"].get("managedFields"):
-            raise Refused(400, "metadata.managedFields must be nil")
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
@@ -305,14 +331,15 @@ class Verbs:
             return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
+            check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
             return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
-            # A UID means the object that has it: none may be created in its place.
-            if request.subresource or config["metadata"].get("uid"):
+            if request.subresource:
                 raise not_found(resource, request.name)
+            check_place(request, resource, config, is_new=True)
             merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
@@ -391,8 +418,12 @@ class Verbs:
         if resource.collection == admission.NAMESPACES and (item.get("spec") or {}).get("finalizers"):
             is_over = False
         if "deletionTimestamp" in metadata and is_over:
-            return shown(resource, self._removal.remove(resource.collection, key_of(request)))
+            self._removal.remove(resource.collection, key_of(request))
+            # The answer is what was asked for, which was never stored.
+            return shown(resource, item, request.subresource)
+        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
+        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
@@ -410,7 +441,7 @@ class Verbs:
         return stored
 
 
-def _is_place(request: Request, resource: Resource) -> bool:
+def is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
     # Reviews are stored nowhere, so they have no objects with paths of their own.
     if request.name and not request.subresource and resource.verbs == ("create",):
@@ -431,6 +462,14 @@ def _why_not_found(resource: Resource | None, subresource: str) -> str:
 def body_resource(request: Request, resource: Resource) -> Resource:
     """The resource that the body is of, such as a Scale; most subresources take that of the request."""
     return subresources.KINDS.get(request.subresource, resource)
+
+
+def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
+    """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
+    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    if resource.collection == ("batch", "jobs") and not is_said:
+        text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+        warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")
 
 
 def key_of(request: Request) -> Key:

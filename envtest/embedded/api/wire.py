@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -15,6 +16,7 @@ _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_HEADERS = 100
 _MOST_KEPT_BYTES = 8 * 1024 * 1024
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -60,6 +62,9 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
         return None
     parts = line.decode("latin-1").split()
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise BadRequestLine
+    # Go reads the path before anything else.
+    if _BROKEN_ESCAPE.search(parts[1].partition("?")[0]):
         raise BadRequestLine
     headers: dict[str, str] = {}
     repeated: dict[str, list[str]] = {}
@@ -123,11 +128,14 @@ def _read_chunks(source: BufferedIOBase) -> bytes:
             return bytes(body)
 
 
-def answer_bytes(code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> bytes:
-    """A whole answer."""
+def answer_bytes(
+    code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None, *, has_body: bool = True
+) -> bytes:
+    """A whole answer, without its body where it is one to HEAD; an empty content type is left out."""
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    head = f"HTTP/1.1 {code} {_PHRASES.get(code, '')}\r\nContent-Type: {content_type}\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n{extra}\r\n".encode("latin-1") + body
+    kind = f"Content-Type: {content_type}\r\n" if content_type else ""
+    head = f"HTTP/1.1 {code} {_PHRASES.get(code, '')}\r\n{kind}Content-Length: {len(body)}\r\n{extra}\r\n"
+    return head.encode("latin-1") + (body if has_body else b"")
 
 
 def stream_head(content_type: str = "application/json") -> bytes:

@@ -49,6 +49,7 @@ _SCHEME = "pkg/runtime/scheme.go:111"
 
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _OF_CONTENT = ("", subresources.SCALE)
 """The subresources (empty: the object itself) whose writes change the spec."""
 
@@ -73,9 +74,9 @@ def read_body(
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
     if resource.custom is not None and not completes:
-        item, problems = custom_objects.read_applied(resource, body)
+        item, problems = custom_objects.read_applied(body)
     elif resource.custom is not None:
-        item, problems = custom_objects.read(resource, body, is_patched=request.verb == "patch")
+        item, problems = custom_objects.read(resource, body)
     else:
         item, problems = _decoded(resource, body, completes=completes)
     # Warn is what the server does where the client does not say.
@@ -87,8 +88,7 @@ def read_body(
         warnings += problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        text = "the namespace of the provided object does not match the namespace sent on the request"
-        raise Refused(400, text)
+        raise Refused(400, _OTHER_NAMESPACE)
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
@@ -105,7 +105,48 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
+    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return _with_defaults(resource, item), decoder.problems
+
+
+def read_patched(
+    request: Request, resource: Resource, item: Object, shown: str, problems: list[str], warnings: list[str]
+) -> Object:
+    """An object as a patch has made it, without unknown fields; raises Refused (400, 422).
+
+    ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
+    """
+    try:
+        item, unknown = _decoded_patched(resource, item)
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    problems = problems + unknown
+    mode = request.query.get("fieldValidation") or "Warn"
+    if problems and mode == "Strict":
+        text = f"strict decoding error: {', '.join(problems)}"
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
+    if mode == "Warn":
+        # Each attempt finds the same; one warning is enough.
+        warnings += [text for text in problems if text not in warnings]
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        raise Refused(400, _OTHER_NAMESPACE)
+    if not metadata.get("name"):
+        head = f"the name of the object ({request.name} based on URL) was undeterminable"
+        raise Refused(400, f"{head}: name must be provided")
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
+    """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
+    if resource.custom is not None:
+        return custom_objects.decoded(resource, item)
+    found = (item.get("apiVersion"), item.get("kind"))
+    if found != (resource.api_version, resource.kind):
+        raise DecodingError(_other_kind(resource, *found, ""))
+    decoder = Decoder()
+    item = decoder.decode(item, kind_of(resource))
+    return _with_defaults(resource, item), decoder.problems
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -130,8 +171,22 @@ def completed(resource: Resource, item: Object) -> Object:
     """A copy of an object that was put together, with its defaults or what Go's json always writes."""
     if resource.custom is not None:
         return custom_objects.defaulted(resource, item)
-    found: Object = Decoder().decode(item, kind_of(resource))
-    return found
+    return _with_defaults(resource, Decoder().decode(item, kind_of(resource)))
+
+
+def _with_defaults(resource: Resource, item: Object) -> Object:
+    """The object with what is filled in as soon as it is read, changed in place."""
+    if resource.built_in == "customresourcedefinitions":
+        _default_definition(item["spec"])
+    return item
+
+
+def _default_definition(spec: Object) -> None:
+    names: Object = spec.get("names") or {}
+    kind = names.get("kind") or ""
+    defaults = {"singular": kind.lower(), "listKind": f"{kind}List" if kind else ""}
+    spec["names"] = names | {key: value for key, value in defaults.items() if not names.get(key) and value}
+    spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
 
 
 def prepare_create(
@@ -200,15 +255,19 @@ def prepare_update(
         # Nothing but the finalizers of a namespace is written through this subresource.
         finalizers = (wanted.get("spec") or {}).get("finalizers") or []
         item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
+        if not finalizers:
+            del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(request, stored, wanted)
-        if resource.custom is not None and not resource.custom.has_status:
-            item |= {"status": wanted["status"]} if "status" in wanted else {}
+        item = _with_content(request, resource, stored, wanted)
+    metadata = item["metadata"]
+    # Owners that a client leaves out stay as they are.
+    if not metadata.get("managedFields"):
+        metadata.pop("managedFields", None)
+        if "managedFields" in old:
+            metadata["managedFields"] = old["managedFields"]
     # Put in here, so that an update that changes nothing is equal to what is stored.
-    item["metadata"]["resourceVersion"] = old["resourceVersion"]
-    if resource.built_in == "customresourcedefinitions" and not request.subresource:
-        item = with_stored_version(item)
+    metadata["resourceVersion"] = old["resourceVersion"]
     if request.subresource in _OF_CONTENT:
         item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
@@ -249,12 +308,14 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
     return item
 
 
-def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
-    """The wanted object with the status and the identity of the stored one."""
+def _with_content(request: Request, resource: Resource, stored: Object, wanted: Object) -> Object:
+    """The wanted object with the identity of the stored one, and with its status if that is written apart."""
     old = stored["metadata"]
-    item = {key: value for key, value in wanted.items() if key != "status"}
-    if "status" in stored:
-        item["status"] = stored["status"]
+    item = dict(wanted)
+    if resource.custom is None or resource.custom.has_status:
+        item = {key: value for key, value in wanted.items() if key != "status"}
+        if "status" in stored:
+            item["status"] = stored["status"]
     metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
     for name in (*_KEPT_METADATA, "namespace"):
         if name in old:
@@ -265,7 +326,7 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
     for name in _KEPT_AT_DELETION:
         if name in old:
             metadata[name] = old[name]
-    return item
+    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
@@ -299,6 +360,23 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
     if version and version != stored["metadata"]["resourceVersion"]:
         text = "the object has been modified; please apply your changes to the latest version and try again"
         raise Refused(409, head + text, details=details)
+
+
+def check_delete_preconditions(resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused (409) when the object to be deleted is another one, or has changed since."""
+    metadata = stored["metadata"]
+    texts = {
+        "UID": "The object might have been deleted and then recreated",
+        "ResourceVersion": "The object might have been modified",
+    }
+    for shown, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+        asked = wanted.get(name)
+        if asked is not None and asked != metadata[name]:
+            kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+            text = f"the {shown} in the precondition ({asked}) does not match the {shown} in record "
+            head = f'Operation cannot be fulfilled on {kind} "{metadata["name"]}": {text}({metadata[name]}). '
+            details = details_of(resource.group, resource.kind, metadata["name"])
+            raise Refused(409, head + texts[shown], details=details)
 
 
 def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:

@@ -37,7 +37,14 @@ _ANY_OBJECT = (
 
 
 class BodyError(ValueError):
-    """The body cannot be read; the text is the rest of what the API server answers with 400."""
+    """The body cannot be read; the text is the rest of what the API server answers with 400.
+
+    ``reason`` is the text without the beginning of the body.
+    """
+
+    def __init__(self, reason: str, body: bytes) -> None:
+        super().__init__(f"{reason} ({_shown(body)})")
+        self.reason = reason
 
 
 class Decimal(float):
@@ -74,11 +81,9 @@ def read_json(body: bytes) -> Any:
     try:
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise BodyError(f"{_in_go(error)} ({_shown(body)})") from error
+        raise BodyError(_in_go(error), body) from error
     except RecursionError as error:
-        raise BodyError(
-            f"invalid character {_quoted(text[0])} exceeded max depth ({_shown(body)})"
-        ) from error
+        raise BodyError(f"invalid character {_quoted(text[0])} exceeded max depth", body) from error
     # The halves of pairs are escaped, so that almost no body has to be gone through.
     return _replaced(value) if _ESCAPED_SURROGATE.search(body) else value
 
@@ -97,9 +102,9 @@ def read_yaml(body: bytes) -> Any:
         return loader.get_data() if has_document else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise BodyError(f"yaml: line {line}: {error.problem} ({_shown(body)})") from error
+        raise BodyError(f"yaml: line {line}: {error.problem}", body) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BodyError(f"yaml: {error} ({_shown(body)})") from error
+        raise BodyError(f"yaml: {error}", body) from error
 
 
 def object_of(value: Any, body: bytes) -> dict[str, Any]:
@@ -109,8 +114,7 @@ def object_of(value: Any, body: bytes) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     found = {str: "string", list: "array", bool: "bool"}.get(type(value), "number")
-    text = f"json: cannot unmarshal {found} into Go value of type {_ANY_OBJECT} ({_shown(body)})"
-    raise BodyError(text)
+    raise BodyError(f"json: cannot unmarshal {found} into Go value of type {_ANY_OBJECT}", body)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

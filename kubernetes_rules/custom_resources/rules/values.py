@@ -56,13 +56,14 @@ def _object(raw: Any, schema: Schema) -> ObjectMap:
     if schema.x_embedded_resource:
         schema = with_metadata(schema)
     is_object = bool(schema.properties)
-    seen: dict[str, Any] = {}
-    for key, value in raw.items():
-        part = schema.properties.get(key) if is_object else schema.values
-        # A field of an object that is null is as good as absent.
-        if part is not None and not (is_object and value is None):
-            seen[key] = rule_value(value, part)
-    return ObjectMap(seen, raw, escapes=is_object)
+    known = schema.properties if is_object else dict.fromkeys(raw, schema.values)
+    nulls = frozenset(key for key in known if is_object and key in raw and raw[key] is None)
+    seen = {
+        key: rule_value(value, part)
+        for key, value in raw.items()
+        if key not in nulls and (part := known.get(key)) is not None
+    }
+    return ObjectMap(seen, raw, escapes=is_object, nulls=nulls)
 
 
 def _array(raw: Any, schema: Schema) -> ObjectList:

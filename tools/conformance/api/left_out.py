@@ -34,6 +34,26 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "ownership is kept from the first apply on: until then it costs each write time and tells nobody",
         fields=("*.managedFields",),
     ),
+    LeftOut(
+        "writing an object that has no effect in the embedded cluster is answered with a warning",
+        "kubectl shows it: else somebody would look for a fault in what they have written",
+        fields=("*.warnings",),
+        cases=(
+            *("*secret*", "*services*", "*limitranges*", "*daemonsets*", "*networkpolicies*", "*roles*"),
+            *("*rolebindings*", "*admission*", "*webhook*"),
+        ),
+    ),
+    LeftOut(
+        "a new Node has no taint `node.kubernetes.io/not-ready`",
+        "the embedded kubelet is ready at once",
+        fields=("*.spec.taints",),
+        cases=("*/nodes*",),
+    ),
+    LeftOut(
+        "a new pod has no tolerations of `not-ready` and `unreachable` for 300 seconds",
+        "no controller evicts pods from nodes that are not ready",
+        fields=("*.spec.tolerations",),
+    ),
 )
 
 

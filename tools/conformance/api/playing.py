@@ -23,19 +23,35 @@ _TRIES, _PAUSE_SECONDS = 100, 0.05
 _FIELD = re.compile(r"\{\{(\d+):([^}]+)\}\}")
 _NAME_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_JSON = {"Content-Type": "application/json"}
+_NAMESPACE: dict[str, Any] = {
+    "target": "/api/v1/namespaces",
+    "body": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{{ns}}"}},
+}
+_ACCOUNT: dict[str, Any] = {
+    "target": "/api/v1/namespaces/{{ns}}/serviceaccounts",
+    "body": {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default"},
+        "automountServiceAccountToken": False,
+    },
+}
+"""Of each namespace a controller makes this account, which pods need. None runs with kube-apiserver here."""
+
 _HEADERS = ("retry-after", "location", "allow")
 
 
 def play(case: Case, connection: Connection) -> Answer:
     """The answers of the server to the requests of a case."""
     name = "".join(secrets.choice(_NAME_LETTERS) for _ in range(8))
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    headers = {"Content-Type": "application/json"}
-    made = connection.exchange(
-        {"method": "POST", "target": "/api/v1/namespaces", "headers": headers}, json.dumps(namespace).encode()
-    )
-    assert made.code == 201, made
-    normal = Normal(name, json.dumps(case))
+    said = json.dumps(case)
+    for item in (_NAMESPACE, _ACCOUNT) if "/pods" in said else (_NAMESPACE,):
+        body = json.dumps(item["body"]).replace("{{ns}}", name).encode()
+        target = item["target"].replace("{{ns}}", name)
+        made = connection.exchange({"method": "POST", "target": target, "headers": _JSON}, body)
+        assert made.code == 201, made
+    normal = Normal(name, said)
     raw: list[Any] = []
     answers = []
     for step in case["steps"]:
@@ -53,9 +69,9 @@ def _asked(connection: Connection, step: Step, body: bytes) -> tuple[Response, A
         response = connection.exchange(step, body)
         found = content_of(response)
         value = found
-        for part in step.get("until", "").split("."):
-            value = value.get(part) if isinstance(value, dict) and part else value
-        if value:
+        for part in step["until"].split(".") if "until" in step else ():
+            value = (value or {}).get(part)
+        if value or "until" not in step:
             break
         time.sleep(_PAUSE_SECONDS)
     return response, found

@@ -113,8 +113,6 @@ class RealServer:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            # Without a controller there is no account in a new namespace, and this plugin refuses its pods.
-            "--disable-admission-plugins=ServiceAccount",
         )
 
     def _start(self, stack: ExitStack, work: Path, program: str, *arguments: str) -> None:

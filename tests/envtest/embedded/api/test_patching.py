@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC, strategic_merged
+from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from envtest.embedded.api.strategic_merge import strategic_merged
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, ask, claim, pod

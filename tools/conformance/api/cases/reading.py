@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
 from tools.conformance.api.cases.writing import (
@@ -190,7 +189,6 @@ _LISTS = {
     "continue-empty": "continue=",
     "continue-other": "continue=e30",
     "continue-and-version": "continue=e30&resourceVersion=1",
-    "version-zero": "resourceVersion=0",
     "version-empty": "resourceVersion=",
     "version-own": "resourceVersion={{2:metadata.resourceVersion}}",
     "version-text": "resourceVersion=x",
@@ -265,8 +263,8 @@ def _made() -> list[Step]:
 
 
 def _selectors() -> Iterator[Case]:
-    labels: Any = ({"app": "web", "tier": "1", "pg": "7"}, {"app": "db", "in": "1"}, {"x.example/app": "web", "pg": "x"}, {})
-    makes = [create("configmaps", sample("configmaps", f"{{{{ns}}}}-{index}", labels=one) | {"data": {}}) for index, one in enumerate(labels)]
+    labels: list[dict[str, str]] = [{"app": "web", "tier": "1", "pg": "7"}, {"app": "db", "in": "1"}, {"x.example/app": "web", "pg": "x"}, {}]
+    makes = [create("configmaps", sample("configmaps", f"{{{{ns}}}}-{index}", **({"labels": one} if one else {}))) for index, one in enumerate(labels)]
     at = collection("configmaps")
     for number, text in enumerate(_LABEL_SELECTORS):
         yield case(f"list/labels/{number:03}", *makes, get(f"{at}?labelSelector={quote(text)}"))
@@ -302,7 +300,7 @@ def _pages() -> Iterator[Case]:
     yield case("list/absent-namespace", get("/api/v1/namespaces/{{ns}}-absent/configmaps"))
     yield case("list/everywhere", *_made(), get("/api/v1/configmaps?labelSelector=n&fieldSelector=metadata.namespace={{ns}}"))
     yield case("list/absent-kind", get("/api/v1/namespaces/{{ns}}/things"), get("/apis/example.com/v1/things"))
-    for name, query in {"version-zero": "resourceVersion=0", "future": "resourceVersion=999999999", "text": "resourceVersion=x", "empty": "resourceVersion="}.items():
+    for name, query in {"future": "resourceVersion=999999999", "text": "resourceVersion=x", "empty": "resourceVersion="}.items():
         yield case(f"get/query/{name}", create("configmaps"), get(f"{at}/{{{{ns}}}}-a?{query}"))
     yield case("get/absent", get(f"{at}/absent"), get("/apis/apps/v1/namespaces/{{ns}}/deployments/absent"))
     yield case("get/watch", create("configmaps"), request("GET", f"{at}/{{{{ns}}}}-a?watch=true&timeoutSeconds=1", take=1))

@@ -1,0 +1,283 @@
+"""Strategic merge patches, which kubectl sends: lists are merged by the key that their type names.
+
+Keys that begin with a dollar sign are directives. As apimachinery's package util/strategicpatch does it, also
+with regard to the order of lists. The functions change what they are given.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from envtest.embedded.api.go_texts import go_kind, go_string, go_text
+from envtest.embedded.api.statuses import Refused, plain_go_error
+from envtest.embedded.schema.types import FieldType
+
+Object = dict[str, Any]
+
+_DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder", "$deleteFromPrimitiveList"
+_MAP, _LIST = "map[string]interface {}", "[]interface {}"
+
+
+def strategic_merged(target: Object, patch: Object, kind: FieldType) -> Object:
+    """``target`` after the patch, both of the type ``kind``; neither is changed.
+
+    Raises Refused: 400, or 500 without a reason, which is what Kubernetes answers to most malformed patches.
+    """
+    return _merged_map(copy.deepcopy(target), copy.deepcopy(patch), kind)
+
+
+def _merged_map(original: Object | None, patch: Object, kind: FieldType) -> Object:
+    if _DIRECTIVE in patch:
+        directive = patch[_DIRECTIVE]
+        if directive == "replace":
+            return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+        if directive == "delete":
+            return {}
+        raise _unknown(directive, patch)
+    result = {} if original is None else original
+    _retain(result, patch)
+    _merge_ordered_lists(result, patch, kind)
+    for key, value in patch.items():
+        deletes = key.startswith(_DELETE)
+        name = _name_of(key, _DELETE, "invalid patch format of primitive list") if deletes else key
+        if value is None:
+            result.pop(name, None)
+        elif name not in result or go_kind(result[name]) != go_kind(value):
+            if not deletes:
+                _put(result, name, value)
+        elif isinstance(value, dict):
+            field = kind.field_type(name)
+            result[name] = value if "replace" in field.strategies else _merged_map(result[name], value, field)
+        elif isinstance(value, list):
+            field = kind.field_type(name)
+            if deletes or "merge" in field.strategies:
+                result[name] = _merged_list(result[name], value, field, deletes=deletes)
+            else:
+                result[name] = value
+        else:
+            result[name] = value
+    return result
+
+
+def _put(result: Object, name: str, value: Any) -> None:
+    """Put in a value of the patch that meets nothing of its kind, without nulls and directives."""
+    kept, value = _without_directives(_without_nulls(value))
+    if kept:
+        result[name] = value
+    else:
+        result.pop(name, None)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _without_directives(value: Any) -> tuple[bool, Any]:
+    """Whether the value is more than a directive, and the value without directives in it."""
+    if isinstance(value, dict):
+        if _DIRECTIVE in value:
+            return False, None
+        found = {key: _without_directives(item) for key, item in value.items()}
+        return True, {key: item for key, (kept, item) in found.items() if kept}
+    if isinstance(value, list):
+        return True, [item for kept, item in map(_without_directives, value) if kept]
+    return True, value
+
+
+def _retain(result: Object, patch: Object) -> None:
+    """Remove the fields that $retainKeys does not name, such as the other members of a union."""
+    if _RETAIN not in patch:
+        return
+    names = patch.pop(_RETAIN)
+    directives = (_DELETE, _ORDER)
+    if not isinstance(names, list) or any(
+        value is not None and not key.startswith(directives) and key not in names
+        for key, value in patch.items()
+    ):
+        raise Refused(400, "invalid patch format of retainKeys")
+    for key in [key for key in result if key not in names]:
+        del result[key]
+
+
+def _merge_ordered_lists(result: Object, patch: Object, kind: FieldType) -> None:
+    """Merge the lists that come with a $setElementOrder, and take both out of the patch."""
+    for key in [key for key in patch if key.startswith(_ORDER)]:
+        order = patch.pop(key)
+        if not isinstance(order, list):
+            raise _wrong(_LIST, order)
+        name = _name_of(key, _ORDER, "invalid patch format of setElementOrder list")
+        field = kind.field_type(name)
+        for holder in (result, patch):
+            if name in holder and not isinstance(holder[name], list):
+                raise _wrong(_LIST, holder[name])
+        given, before = patch.pop(name, None), result.get(name)
+        _check_order(given or [], order, field.merge_key)
+        if given is None and before is None:
+            continue
+        if given is None:
+            merged = before or []
+        elif before is None:
+            _, merged = _without_directives(given)
+        elif "merge" in field.strategies:
+            merged = _merged_list(before, given, field, deletes=False)
+        else:
+            merged = given
+        _check_same_kind(before or [], given or [], may_be_empty=False)
+        result[name] = _ordered(merged, order, before or [], field.merge_key)
+
+
+def _merged_list(original: list[Any], patch: list[Any], field: FieldType, *, deletes: bool) -> list[Any]:
+    if not original and not patch:
+        return original
+    key = field.merge_key
+    if not _check_same_kind(original, patch):
+        if deletes:
+            return [item for item in original if item not in patch]
+        merged = list(dict.fromkeys([*original, *patch]))
+        return _ordered(merged, patch, original, "")
+    if not key:
+        raise plain_go_error(f"cannot merge lists without merge key for {field.ref}")
+    original, patch = _after_directives(original, patch, key)
+    merged = list(original)
+    for item in patch:
+        if key not in item:
+            raise _no_key(item, key)
+        at = _find(merged, key, item[key])
+        if at is None:
+            # The keys of a new entry stay, its directives and nulls go when it is decoded.
+            merged.append(item)
+        else:
+            merged[at] = _merged_map(merged[at], item, field.item)
+    return _ordered(merged, patch, original, key)
+
+
+def _after_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """The list without the entries that the patch deletes, and the patch without directives."""
+    rest, replaces = [], False
+    for item in patch:
+        directive = item.get(_DIRECTIVE)
+        if _DIRECTIVE not in item:
+            rest.append(item)
+        elif directive == "delete":
+            if key not in item:
+                raise _no_key(item, key)
+            original = [one for one in original if one.get(key) != item[key]]
+        elif directive == "replace":
+            replaces = True
+        elif directive == "merge":
+            raise plain_go_error("merging lists cannot yet be specified in the patch")
+        else:
+            raise _unknown(directive, item)
+    return (rest, []) if replaces else (original, rest)
+
+
+def _ordered(merged: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
+    """The merged list: entries that ``order`` names as it has them, others before those that they preceded."""
+    named, others = [], []
+    for item in merged:
+        if key and (not isinstance(item, dict) or key not in item):
+            raise _no_key(item, key) if isinstance(item, dict) else _wrong(_MAP, item)
+        is_named = (_find(order, key, item[key]) is not None) if key else item in order
+        (named if is_named else others).append(item)
+    place = _places(order, key)
+    earlier = _places(before, key)
+    named, others = _sorted(named, place), _sorted(others, earlier)
+    result: list[Any] = []
+    while named and others:
+        one, other = earlier(others[0]), earlier(named[0])
+        precedes = one is not None and other is not None and one < other
+        result.append((others if precedes else named).pop(0))
+    return [*result, *named, *others]
+
+
+def _places(order: list[Any], key: str) -> Callable[[Any], int | None]:
+    """Finds the first place of an entry in ``order``."""
+
+    def place(item: Any) -> int | None:
+        if not key:
+            return order.index(item) if item in order else None
+        return _find(order, key, item.get(key))
+
+    return place
+
+
+def _sorted(items: list[Any], place: Callable[[Any], int | None]) -> list[Any]:
+    """Sorted by place as Go's insertion sort does; one without a place is less than all others."""
+    result: list[Any] = []
+    for item in items:
+        at, own = len(result), place(item)
+        while at > 0 and ((other := place(result[at - 1])) is None or own is None or own < other):
+            at -= 1
+        result.insert(at, item)
+    return result
+
+
+def _find(items: list[Any], key: str, value: Any) -> int | None:
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise plain_go_error(f"value for key {at} is not a map")
+        if item.get(key) == value:
+            return at
+    return None
+
+
+def _check_order(given: list[Any], order: list[Any], key: str) -> None:
+    """Raises Refused (500) when the list of the patch has another order than its $setElementOrder."""
+    left = [item for item in given if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    if not order or not given:
+        return
+    at = 0
+    for entry in order:
+        if at < len(left) and _same(left[at], entry, key):
+            at += 1
+    if at < len(left):
+        text = (
+            f"The order in patch list:\n{go_text(given)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
+        )
+        raise plain_go_error(text)
+
+
+def _same(item: Any, entry: Any, key: str) -> bool:
+    if not key:
+        return bool(item == entry)
+    for one in (item, entry):
+        if not isinstance(one, dict):
+            raise _wrong(_MAP, one)
+        if key not in one:
+            raise _no_key(one, key)
+    return bool(item[key] == entry[key])
+
+
+def _check_same_kind(original: list[Any], patch: list[Any], *, may_be_empty: bool = True) -> bool:
+    """Whether the entries are maps; raises Refused (422, 500) for lists of lists, and for different kinds."""
+    kinds = {go_kind(item) for item in (*original, *patch)}
+    if not kinds and not may_be_empty:
+        raise plain_go_error("no elements in any of the given slices")
+    if _LIST in kinds:
+        raise Refused(422, "lists of lists are not supported", details={})
+    if len(kinds) > 1:
+        raise plain_go_error(f"list element types are not identical: [{go_text(original)} {go_text(patch)}]")
+    return kinds == {_MAP}
+
+
+def _name_of(key: str, prefix: str, wrong: str) -> str:
+    head, slash, name = key.partition("/")
+    if head != prefix or not slash:
+        raise Refused(400, wrong)
+    return name
+
+
+def _unknown(directive: Any, holder: Object) -> Refused:
+    return plain_go_error(f"unknown patch type: {go_string(directive)} in map: {go_text(holder)}")
+
+
+def _no_key(item: Object, key: str) -> Refused:
+    return plain_go_error(f"map: {go_text(item)} does not contain declared merge key: {key}")
+
+
+def _wrong(expected: str, found: Any) -> Refused:
+    return plain_go_error(f"expected a {expected}, but received a {go_kind(found)}")

@@ -1,0 +1,193 @@
+"""Deletes objects whose owners are gone, and ends deletions that wait for, or leave, what an object owns.
+
+It looks at an object when the API server says so, and at all objects once at its start.
+Go: pkg/controller/garbagecollector (attemptToDeleteItem, attemptToOrphanWorker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from envtest.embedded.api.custom_objects import in_version
+from envtest.embedded.api.removal import Place
+from envtest.embedded.api.requests import Request
+from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.statuses import Refused
+from envtest.embedded.control.change_loop import Controller
+from envtest.embedded.control.objects import CONFLICT, NOT_FOUND, is_deleted, uid_of
+from envtest.embedded.server import EmbeddedApiServer
+from kubernetes_rules.deletion import FOREGROUND, ORPHAN
+
+Object = dict[str, Any]
+
+NAME = "garbage collector"
+_MANAGER = "kube-controller-manager"
+_POLICIES = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}
+
+
+class EmbeddedGarbageCollector(Controller):
+    """Collects garbage of all kinds, custom ones too."""
+
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        super().__init__(NAME, server, ())
+        self._server = server
+        self._pending: dict[Place, None] = {}
+
+    def start(self) -> None:
+        """Run in a thread of its own until ``stop``."""
+        store = self._server.store
+        with store.changed:
+            self._server.verbs.collect_garbage(self._note)
+            for resource in self._server.catalogue.resources:
+                self._pending |= {
+                    (resource.collection, key): None for key, _ in store.items(resource.collection)
+                }
+        super().start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._server.verbs.collect_garbage(None)
+        super().stop()
+
+    def _note(self, places: Iterable[Place]) -> None:
+        # The store is held by the writer.
+        self._pending |= dict.fromkeys(places)
+        self._loop.ask()
+
+    def sync(self) -> float | None:
+        """Look at all objects that may be garbage; one that changes meanwhile is looked at again."""
+        while True:
+            with self._server.store.changed:
+                place = next(iter(self._pending), None)
+                if place is None:
+                    return None
+                del self._pending[place]
+            try:
+                self._look_at(place)
+            except Refused as refused:
+                with self._server.store.changed:
+                    self._pending[place] = None
+                # Somebody else has written or deleted one of the objects: what they are now decides.
+                if refused.code not in (NOT_FOUND, CONFLICT):
+                    raise
+
+    def _look_at(self, place: Place) -> None:
+        item = self._server.store.get(*place)
+        if item is None or all(one.collection != place[0] for one in self._server.catalogue.resources):
+            return
+        finalizers = item["metadata"].get("finalizers") or ()
+        if is_deleted(item) and ORPHAN in finalizers:
+            self._orphan(place, item)
+        elif is_deleted(item) and FOREGROUND in finalizers:
+            self._end_foreground(place, item)
+        elif not is_deleted(item):
+            self._collect(place, item)
+
+    def _orphan(self, place: Place, owner: Object) -> None:
+        """Remove the owner from what it owns, then the finalizer that asked for it."""
+        for dependent in self._dependents(owner):
+            item = self._server.store.get(*dependent)
+            if item is not None:
+                self._write_owners(
+                    dependent, item, [one for one in _owners(item) if one["uid"] != uid_of(owner)]
+                )
+        self._remove_finalizer(place, owner, ORPHAN)
+
+    def _end_foreground(self, place: Place, owner: Object) -> None:
+        """Let the owner go if nothing that it owns blocks its deletion; else delete what blocks it."""
+        dependents = self._dependents(owner)
+        items = [(one, self._server.store.get(*one)) for one in dependents]
+        blocking = [one for one, item in items if item is not None and _blocks(item, uid_of(owner))]
+        if not blocking:
+            self._remove_finalizer(place, owner, FOREGROUND)
+        with self._server.store.changed:
+            self._pending |= {one: None for one, item in items if item is not None and not is_deleted(item)}
+
+    def _collect(self, place: Place, item: Object) -> None:
+        """Delete an object all of whose owners are gone or wait for it, and forget these owners otherwise."""
+        solid, dangling, waiting = self._classified(place, item)
+        if not dangling and not waiting:
+            return
+        if solid:
+            self._write_owners(place, item, solid)
+            return
+        metadata = item["metadata"]
+        finalizers = metadata.get("finalizers") or ()
+        policy = (
+            "Orphan" if ORPHAN in finalizers else "Foreground" if FOREGROUND in finalizers else "Background"
+        )
+        if waiting and self._dependents(item):
+            policy = "Foreground"
+            # Owners in a circle would wait for each other for ever.
+            if any(_is_in_foreground(self._server.store.get(*one)) for one in self._dependents(item)):
+                freed = [
+                    {key: value for key, value in one.items() if key != "blockOwnerDeletion"}
+                    for one in waiting
+                ]
+                item = self._write_owners(place, item, [*dangling, *freed])
+        self._delete(place, item, policy)
+
+    def _classified(self, place: Place, item: Object) -> tuple[list[Object], list[Object], list[Object]]:
+        """The references to owners that stay, to those that are gone, and to those that wait for it."""
+        solid, dangling, waiting = [], [], []
+        for reference in _owners(item):
+            resource = self._server.catalogue.of_kind(
+                reference.get("apiVersion", ""), reference.get("kind", "")
+            )
+            namespace = place[1][0]
+            # Nobody can look up an owner of an unknown kind, or one in no known namespace.
+            if resource is None or (resource.namespaced and not namespace):
+                solid.append(reference)
+                continue
+            key = (namespace if resource.namespaced else "", reference.get("name", ""))
+            owner = self._server.store.get(resource.collection, key)
+            if owner is None or uid_of(owner) != reference["uid"]:
+                dangling.append(reference)
+            elif _is_in_foreground(owner):
+                waiting.append(reference)
+            else:
+                solid.append(reference)
+        return solid, dangling, waiting
+
+    def _dependents(self, owner: Object) -> list[Place]:
+        return self._server.store.dependents(uid_of(owner))
+
+    def _remove_finalizer(self, place: Place, item: Object, name: str) -> None:
+        finalizers = [one for one in item["metadata"]["finalizers"] if one != name]
+        self._write(place, {**item, "metadata": {**item["metadata"], "finalizers": finalizers}})
+
+    def _write_owners(self, place: Place, item: Object, owners: list[Object]) -> Object:
+        return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
+
+    def _write(self, place: Place, item: Object) -> Object:
+        item = in_version(self._resource(place[0]), item)
+        return self._server.verbs.update(self._request("update", place), item)
+
+    def _delete(self, place: Place, item: Object, policy: str) -> None:
+        options = {"propagationPolicy": policy, "preconditions": {"uid": uid_of(item)}}
+        self._server.verbs.delete(self._request("delete", place), options)
+
+    def _request(self, verb: Any, place: Place) -> Request:
+        collection, (namespace, name) = place
+        resource = self._resource(collection)
+        return Request(
+            *(verb, "", resource.group, resource.version, resource.plural, namespace, name), client=_MANAGER
+        )
+
+    def _resource(self, collection: tuple[str, str]) -> Resource:
+        # Any version of a resource will do.
+        return next(one for one in self._server.catalogue.resources if one.collection == collection)
+
+
+def _owners(item: Object) -> list[Object]:
+    return item["metadata"].get("ownerReferences") or []
+
+
+def _blocks(item: Object, owner_uid: str) -> bool:
+    return any(one["uid"] == owner_uid and one.get("blockOwnerDeletion") for one in _owners(item))
+
+
+def _is_in_foreground(item: Object | None) -> bool:
+    """Whether the object waits for what it owns before it goes."""
+    return item is not None and is_deleted(item) and FOREGROUND in (item["metadata"].get("finalizers") or ())
