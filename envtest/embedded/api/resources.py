@@ -161,7 +161,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("quota",),
         subresources=(_status("ResourceQuota"),),
     ),
-    Resource("", "secrets", "Secret", without_effect="no container gets to see it"),
+    Resource("", "secrets", "Secret"),
     Resource(
         "",
         "services",
