@@ -1,1 +1,1 @@
-"""Which writes the rules of webhooks and policies match, and what their configurations may say."""
+"""What webhooks and admission policies of kube-apiserver decide about a write, and how they match it."""

@@ -13,6 +13,7 @@ from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.server_side_apply import entry_step, shown
 from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
+from envtest.embedded.api.writing import check_name
 from envtest.embedded.schema.types import FieldType
 
 Object = dict[str, Any]
@@ -57,12 +58,8 @@ def check_place(request: Request, resource: Resource, config: Object, *, is_new:
         head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
         details = details_of(resource.group, resource.plural, request.name)
         raise Refused(409, head + text, details=details)
-    if not metadata.get("name") and is_new:
-        head = f"the name of the object ({request.name} based on URL) was undeterminable"
-        raise Refused(400, f"{head}: name must be provided")
-    if (metadata.get("name") or request.name) != request.name:
-        head = f"the name of the object ({metadata['name']}) does not match"
-        raise Refused(400, f"{head} the name on the URL ({request.name})")
+    if is_new or metadata.get("name"):
+        check_name(request, metadata)
 
 
 def _type_errors(value: Any, kind: FieldType, path: str) -> Iterator[str]:

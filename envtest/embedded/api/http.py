@@ -25,12 +25,13 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
+from envtest.embedded.shown.forms import UNSTRUCTURED, NotAcceptable, UnknownInclude, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
 _TEXT = "text/plain; charset=utf-8"
 _BODY_TYPES = ("", JSON, "application/yaml", "*/*")
+_DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
 
@@ -147,7 +148,8 @@ class Handler(StreamRequestHandler):
         self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
-        taken = verbs.resource_of(request).kind_of(request.subresource)
+        resource = verbs.resource_of(request)
+        taken = resource.kind_of(request.subresource)
         match request.verb:
             case "get":
                 return 200, verbs.get(request, stale)
@@ -156,16 +158,18 @@ class Handler(StreamRequestHandler):
             case "create":
                 return _CREATED, verbs.create(request, _parsed(head, body, taken), warnings)
             case "update":
-                return 200, verbs.update(request, _parsed(head, body, taken), warnings)
+                created, item = verbs.update(request, _parsed(head, body, taken), warnings)
+                return _CREATED if created else 200, item
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
-                check_patch_type(kind, is_custom=verbs.resource_of(request).custom is not None)
+                check_patch_type(kind, is_custom=resource.custom is not None)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                is_accepted, item = verbs.delete(request, _options(head, body), warnings)
+                options = _options(head, body)
+                is_accepted, item = verbs.delete(request, options, warnings)
                 return _ACCEPTED if is_accepted else 200, item
             case _:
                 return 200, verbs.deletecollection(request, _options(head, body), warnings)
@@ -195,6 +199,8 @@ class Handler(StreamRequestHandler):
 
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
+    if resource.custom is not None:
+        return UNSTRUCTURED
     package = resource.collection[0].partition(".")[0] or "core"
     return f"{package}.{resource.kind}"
 
@@ -215,7 +221,7 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
         prefix = "" if is_yaml else _NO_KIND
-        if kind == "DeleteOptions":
+        if kind == _DELETE_OPTIONS:
             raise Refused(400, f"{prefix}{error.reason}") from error
         text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
         raise Refused(400, text) from error
@@ -223,7 +229,7 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:
     """The DeleteOptions in the body, None where there is no body."""
-    return _parsed(head, body, "DeleteOptions") if body else None
+    return _parsed(head, body, _DELETE_OPTIONS) if body else None
 
 
 def _patch(body: bytes, *, is_apply: bool) -> Any:

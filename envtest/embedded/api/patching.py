@@ -29,7 +29,7 @@ def patched(
     (400, 413, 415, 422) for a patch that cannot be applied.
     """
     if content_type == JSON_PATCH:
-        return _json_patched(stored, _operations(patch, problems))
+        return json_patched(stored, _operations(patch, problems))
     if content_type == STRATEGIC:
         return strategic_merged(stored, _object({} if patch is None else patch, ""), kind)
     if patch is None:
@@ -40,12 +40,12 @@ def patched(
 
 
 def check_patch_type(content_type: str, *, is_custom: bool) -> None:
-    """Raises Refused (415) for a patch of a kind that objects, or custom objects, do not take."""
+    """Raises Refused (415) for a kind of patch that objects, or custom objects, do not take."""
     if is_custom and content_type not in _CUSTOM_PATCH_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, text + ", ".join(_CUSTOM_PATCH_TYPES))
     if content_type not in _PATCH_TYPES:
-        # The answer is that of go-restful, which knows the types of each path.
+        # The answer is that of go-restful, which knows the types of each path of a built-in kind.
         raise Refused(415, "415: Unsupported Media Type", details={})
 
 
@@ -94,8 +94,8 @@ def _merged(target: Any, patch: Any) -> Any:
     return result
 
 
-def _json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    """RFC 6902, as far as the library of kube-apiserver keeps to it (evanphx/json-patch)."""
+def json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """RFC 6902, as far as the library of kube-apiserver keeps to it (evanphx/json-patch); raises Refused."""
     result: dict[str, Any] = copy.deepcopy(stored)
     for operation in operations:
         try:

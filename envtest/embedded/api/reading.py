@@ -98,15 +98,8 @@ def list_page(
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": metadata,
-        "items": [_listed(resource, shown(resource, item)) for _, item in page],
+        "items": [shown(resource, item) for _, item in page],
     }
-
-
-def _listed(resource: Resource, item: Object) -> Object:
-    """An object as a list has it, which itself says of which kind all are; custom ones say it again."""
-    if resource.custom is not None:
-        return item
-    return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 
 def asked_version(request: Request) -> int:

@@ -103,7 +103,7 @@ class Removal:
         return last
 
     def look_at(self, collection: Collection, key: Key, item: Object, old: Object | None = None) -> None:
-        """Have the garbage collector look at an object that was written, in the place of ``old``, if it must."""
+        """Have the garbage collector look at an object that was written in the place of ``old``."""
         if self.on_garbage is None:
             return
         metadata = item["metadata"]

@@ -130,8 +130,7 @@ def _query(text: str) -> tuple[dict[str, str], tuple[str, ...]]:
         query.setdefault(name, value)
         if name == "dryRun":
             dry_run.append(value)
-    # An empty value alone is none, as an absent parameter.
-    return query, () if dry_run == [""] else tuple(dry_run)
+    return query, tuple(dry_run)
 
 
 def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb:

@@ -180,9 +180,14 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     *_stored_only(
         "admissionregistration.k8s.io",
-        ("MutatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
+        ("MutatingWebhookConfiguration", ""),
+        ("ValidatingWebhookConfiguration", ""),
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
     ),
     Resource(
         "admissionregistration.k8s.io",
@@ -190,7 +195,6 @@ RESOURCES: tuple[Resource, ...] = (
         "ValidatingAdmissionPolicy",
         namespaced=False,
         subresources=(_status("ValidatingAdmissionPolicy"),),
-        without_effect="no policy is evaluated",
     ),
     Resource(
         "apiextensions.k8s.io",

@@ -47,18 +47,18 @@ def _merged_map(original: Object | None, patch: Object, kind: FieldType) -> Obje
         elif name not in result or go_kind(result[name]) != go_kind(value):
             if not deletes:
                 _put(result, name, value)
-        elif isinstance(value, dict):
-            field = kind.field_type(name)
-            result[name] = value if "replace" in field.strategies else _merged_map(result[name], value, field)
-        elif isinstance(value, list):
-            field = kind.field_type(name)
-            if deletes or "merge" in field.strategies:
-                result[name] = _merged_list(result[name], value, field, deletes=deletes)
-            else:
-                result[name] = value
         else:
-            result[name] = value
+            result[name] = _merged_field(result[name], value, kind.field_type(name), deletes=deletes)
     return result
+
+
+def _merged_field(before: Any, value: Any, field: FieldType, *, deletes: bool) -> Any:
+    """The value of a field that the object and the patch have, of one kind in both."""
+    if isinstance(value, dict) and "replace" not in field.strategies:
+        return _merged_map(before, value, field)
+    if isinstance(value, list) and (deletes or "merge" in field.strategies):
+        return _merged_list(before, value, field, deletes=deletes)
+    return value
 
 
 def _put(result: Object, name: str, value: Any) -> None:
@@ -176,8 +176,9 @@ def _after_directives(original: list[Any], patch: list[Any], key: str) -> tuple[
 
 
 def _ordered(merged: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
-    """The merged list: entries that ``order`` names as it has them, others before those that they preceded."""
-    named, others = [], []
+    """The merged list: what ``order`` names as it has it, other entries before those that they preceded."""
+    named: list[Any] = []
+    others: list[Any] = []
     for item in merged:
         if key and (not isinstance(item, dict) or key not in item):
             raise _no_key(item, key) if isinstance(item, dict) else _wrong(_MAP, item)
@@ -235,10 +236,8 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
         if at < len(left) and _same(left[at], entry, key):
             at += 1
     if at < len(left):
-        text = (
-            f"The order in patch list:\n{go_text(given)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
-        )
-        raise plain_go_error(text)
+        lists = f"{go_text(given)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
+        raise plain_go_error(f"The order in patch list:\n{lists}")
 
 
 def _same(item: Any, entry: Any, key: str) -> bool:

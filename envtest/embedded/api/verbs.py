@@ -124,13 +124,17 @@ class Verbs:
         answer = self.answers.get((resource.group, resource.plural, ""))
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
-    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
-        """Replace the object, or only its status, unless it changed since ``body`` was read."""
+    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
+        """Replace the object, or only its status, unless it changed since ``body`` was read.
+
+        Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
+        """
         resource = self.resource_of(request)
         check_write_options(request)
         found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, found)]
+        writing.check_name(request, read[0]["metadata"])
         self._warn_without_effect(resource, found)
 
         def change(stored: Object) -> Object:
@@ -142,7 +146,10 @@ class Verbs:
                 else wanted
             )
 
-        return self._changed(request, resource, change, found)
+        absent = self._store.get(resource.collection, key_of(request)) is None
+        if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
+            return True, self._add(request, resource, read[0], found)
+        return False, self._changed(request, resource, change, found)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
@@ -198,7 +205,7 @@ class Verbs:
             if last is not None:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
-            details = details_of(resource.collection[0], resource.plural, request.name)
+            details = details_of(resource.group, resource.plural, request.name)
             return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
         return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
@@ -367,7 +374,7 @@ class Verbs:
             found = self._existing(request, resource)
             stored = custom_objects.in_version(resource, found)
             wanted = change(stored)
-            writing.check_preconditions(request, resource, stored, wanted["metadata"])
+            writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
             kept = found if item is found else custom_objects.as_stored(resource, item)
@@ -395,13 +402,15 @@ class Verbs:
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
-        if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return stored
-        writing.check_update(request, resource, item, stored)
-        if resource.custom is not None and not request.subresource:
-            custom_objects.warn_of_finalizers(item, stored, warnings)
-        admission.admit_admin_access(self._store, item, stored)
+        changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
+        if changes:
+            writing.check_update(request, resource, item, stored)
+            if resource.custom is not None and not request.subresource:
+                custom_objects.warn_of_finalizers(item, stored, warnings)
+            admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
+        if not changes:
+            return stored
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)

@@ -11,7 +11,7 @@ from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.definition_status import with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
@@ -24,7 +24,18 @@ Object = dict[str, Any]
 
 # A name of 63 characters, which fits into a label, has five random ones (apimachinery, names.generate).
 _NAME_BASE_CHARACTERS = 58
+_FREE_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_KEPT_BY_STATUS = {
+    "deployments": ("labels",),
+    "pods": ("ownerReferences",),
+    **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+    "customresourcedefinitions": _FREE_METADATA,
+}
+"""The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
+
 _KEPT_METADATA = (
+    "name",
+    "namespace",
     "uid",
     "creationTimestamp",
     "generation",
@@ -36,13 +47,29 @@ _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
-        *("priorityclasses", "networkpolicies", "statefulsets"),
+        *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
-_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases", "customresourcedefinitions"})
-"""The resources that cannot be updated without a resourceVersion."""
+_CONDITIONAL_UPDATE = frozenset(
+    {
+        *("leases", "poddisruptionbudgets", "devicetaintrules", "customresourcedefinitions"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
+    }
+)
+"""The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
+
+CREATED_BY_UPDATE = frozenset(
+    {
+        *("leases", "events", "limitranges", "services"),
+        *("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
+    }
+)
+"""The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _SCHEME = "pkg/runtime/scheme.go:111"
 """Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
@@ -89,6 +116,8 @@ def read_body(
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
@@ -131,21 +160,29 @@ def read_patched(
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
+    check_name(request, metadata)
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def check_name(request: Request, metadata: Object) -> None:
+    """Raises Refused (400) when an object that is to replace another has not its name."""
     if not metadata.get("name"):
         head = f"the name of the object ({request.name} based on URL) was undeterminable"
         raise Refused(400, f"{head}: name must be provided")
-    return events.to_core(item) if resource.group == events.GROUP else item
+    if metadata["name"] != request.name:
+        head = f"the name of the object ({metadata['name']}) does not match"
+        raise Refused(400, f"{head} the name on the URL ({request.name})")
 
 
 def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
     """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
     if resource.custom is not None:
         return custom_objects.decoded(resource, item)
-    found = (item.get("apiVersion"), item.get("kind"))
+    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
     if found != (resource.api_version, resource.kind):
         raise DecodingError(_other_kind(resource, *found, ""))
     decoder = Decoder()
-    item = decoder.decode(item, kind_of(resource))
+    item = decoder.decode(item, kind_of(resource)) | {"apiVersion": found[0], "kind": found[1]}
     return _with_defaults(resource, item), decoder.problems
 
 
@@ -240,15 +277,7 @@ def prepare_update(
     request: Request, resource: Resource, stored: Object, wanted: Object, disabled_gates: frozenset[str]
 ) -> Object:
     """``stored`` after the update: a write of the status changes the status alone, others all else."""
-    old, new = stored["metadata"], wanted["metadata"]
-    if new.get("name", request.name) != request.name:
-        text = (
-            f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
-        )
-        raise Refused(400, text)
-    if _needs_version(request, resource) and not new.get("resourceVersion"):
-        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
-        raise invalid(resource.group, resource.plural, request.name, errors)
+    old = stored["metadata"]
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
     elif request.subresource == "finalize":
@@ -259,7 +288,7 @@ def prepare_update(
             del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(request, resource, stored, wanted)
+        item = _with_content(resource, stored, wanted)
     metadata = item["metadata"]
     # Owners that a client leaves out stay as they are.
     if not metadata.get("managedFields"):
@@ -282,51 +311,46 @@ def _needs_version(request: Request, resource: Resource) -> bool:
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
+    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
     if resource.custom is not None:
         # All but the metadata counts.
         return {**item, "metadata": None} != {**stored, "metadata": None}
-    if item.get("spec") != stored.get("spec"):
+    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
     return resource.built_in == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
-    """The stored object with the wanted status."""
-    item = {**stored, "status": wanted.get("status"), "metadata": dict(stored["metadata"])}
-    if "managedFields" in wanted["metadata"]:
-        item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
+    """The stored object with the wanted status, and for most kinds with the wanted metadata."""
+    old = stored["metadata"]
+    item = {**stored, "status": wanted.get("status"), "metadata": _with_identity(wanted["metadata"], old)}
     if item["status"] is None:
         del item["status"]
-    if resource.built_in == "deployments" and "annotations" in wanted["metadata"]:
-        # A Deployment alone lets annotations through here: its controller writes the revision with the
-        # status.
-        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]
+    for name in _FREE_METADATA if resource.custom else _KEPT_BY_STATUS.get(resource.plural, ()):
+        item["metadata"].pop(name, None)
+        if name in old:
+            item["metadata"][name] = old[name]
     if resource.built_in == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
 
 
-def _with_content(request: Request, resource: Resource, stored: Object, wanted: Object) -> Object:
+def _with_content(resource: Resource, stored: Object, wanted: Object) -> Object:
     """The wanted object with the identity of the stored one, and with its status if that is written apart."""
-    old = stored["metadata"]
     item = dict(wanted)
     if resource.custom is None or resource.custom.has_status:
         item = {key: value for key, value in wanted.items() if key != "status"}
         if "status" in stored:
             item["status"] = stored["status"]
-    metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
-    for name in (*_KEPT_METADATA, "namespace"):
-        if name in old:
-            metadata[name] = old[name]
-        else:
-            metadata.pop(name, None)
-    metadata.pop("selfLink", None)
-    for name in _KEPT_AT_DELETION:
-        if name in old:
-            metadata[name] = old[name]
+    item["metadata"] = _with_identity(wanted["metadata"], stored["metadata"])
     return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
+
+
+def _with_identity(metadata: Object, old: Object) -> Object:
+    """The wanted metadata, with what no client can change as it was."""
+    found = {key: value for key, value in metadata.items() if key not in (*_KEPT_METADATA, "selfLink")}
+    return found | {key: old[key] for key in (*_KEPT_METADATA, *_KEPT_AT_DELETION) if key in old}
 
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
@@ -348,6 +372,27 @@ def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
         raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
+def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
+    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
+    details = details_of(resource.group, resource.plural, request.name)
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    if uid and uid != stored["metadata"]["uid"]:
+        key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
+        found = f"UID in precondition: {uid}, UID in object meta: {stored['metadata']['uid']}"
+        more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
+        raise Refused(
+            409, f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}", details=details
+        )
+    if not (text.isdecimal() and text.isascii()):
+        raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if int(text) == 0 and _needs_version(request, resource):
+        errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
+        raise invalid(resource.group, resource.plural, request.name, errors)
+    if int(text) and text != stored["metadata"]["resourceVersion"]:
+        raise Refused(409, f"{head}{_MODIFIED}", details=details)
+
+
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
     """Raises Refused (409) when the object is another one, or has changed since."""
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
@@ -358,8 +403,7 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
         text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
         raise Refused(409, head + text, details=details)
     if version and version != stored["metadata"]["resourceVersion"]:
-        text = "the object has been modified; please apply your changes to the latest version and try again"
-        raise Refused(409, head + text, details=details)
+        raise Refused(409, head + _MODIFIED, details=details)
 
 
 def check_delete_preconditions(resource: Resource, stored: Object, wanted: Object) -> None:

@@ -162,7 +162,7 @@ class EmbeddedGarbageCollector(Controller):
 
     def _write(self, place: Place, item: Object) -> Object:
         item = in_version(self._resource(place[0]), item)
-        return self._server.verbs.update(self._request("update", place), item)
+        return self._server.verbs.update(self._request("update", place), item)[1]
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid_of(item)}}

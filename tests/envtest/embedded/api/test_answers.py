@@ -122,7 +122,7 @@ def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
 @pytest.mark.parametrize(
     ("method", "path", "body", "code", "words"),
     [
-        ("GET", "/apis/nothing/v1/things", None, 404, "could not find the requested resource"),
+        ("GET", "/apis/apps/v1/things", None, 404, "could not find the requested resource"),
         ("GET", "/apis/resource.k8s.io/v1beta1/resourceclaims", None, 404, "could not find"),
         ("GET", f"{PODS}/none", None, 404, 'pods "none" not found'),
         ("GET", f"{CLAIMS}/none", None, 404, 'resourceclaims.resource.k8s.io "none" not found'),
