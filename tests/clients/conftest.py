@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,15 @@ from typing import Any
 import pytest
 
 from envtest.embedded.cluster import EmbeddedCluster
+
+
+@pytest.fixture(autouse=True)
+def _connections_closed() -> Iterator[None]:
+    """Close what the clients have left open: they leave it to the garbage collector, at any time."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

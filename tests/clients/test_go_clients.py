@@ -1,4 +1,4 @@
-"""Clients in Go: informers of client-go, an operator of controller-runtime, the controller of ResourceSlices."""
+"""Clients in Go: client-go's informers, an operator of controller-runtime, the controller of slices."""
 
 from __future__ import annotations
 

@@ -31,12 +31,13 @@ def operator(kubeconfig: Path, toys: dict[str, Any]) -> Iterator[list[str]]:
         return kopf.ConnectionInfo(server=server, token=user.get("token"))
 
     @kopf.on.create("toys", registry=registry, id="create")
-    def create(spec: kopf.Spec, name: str, **_: Any) -> dict[str, Any]:
+    def create(body: kopf.Body, spec: kopf.Spec, name: str, **_: Any) -> dict[str, Any]:
         called.append(f"create {name}")
+        kopf.info(body, reason="Made", message="the toy is made")
         return {"made": spec["count"]}
 
     @kopf.on.update("toys", registry=registry, field="spec.count")
-    def update(old: int, new: int, patch: kopf.Patch, **_: Any) -> None:
+    def update(old: Any, new: Any, patch: kopf.Patch, **_: Any) -> None:
         called.append(f"update {old} {new}")
         patch.status["made"] = new
 
@@ -45,10 +46,8 @@ def operator(kubeconfig: Path, toys: dict[str, Any]) -> Iterator[list[str]]:
         called.append(f"delete {name}")
 
     ready, stop = threading.Event(), threading.Event()
-    settings = kopf.OperatorSettings()
-    settings.posting.enabled = True
     run = kopf.operator(
-        registry=registry, settings=settings, ready_flag=ready, stop_flag=stop, namespaces=["default"], standalone=True
+        registry=registry, ready_flag=ready, stop_flag=stop, namespaces=["default"], standalone=True
     )
     thread = threading.Thread(target=asyncio.run, args=(run,))
     thread.start()
@@ -77,5 +76,5 @@ def test_handlers_are_called_and_the_finalizer_is_taken_away(
     server.delete(f"{PATH}/robot")
     eventually("the toy is gone", lambda: not toy())
     assert operator == ["create robot", "update 1 4", "delete robot"]
-    reasons = {event.get("reason") for event in server.objects("events")}
-    assert "Logging" in reasons
+    reasons = [event["reason"] for event in server.objects("events")]
+    assert reasons == ["Made"]

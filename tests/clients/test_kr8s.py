@@ -9,6 +9,9 @@ import kr8s
 import pytest
 from kr8s.objects import ConfigMap, Node, Pod, new_class
 
+# It says that it was not tried with this version of Kubernetes.
+pytestmark = pytest.mark.filterwarnings("ignore:Kubernetes version:UserWarning")
+
 
 @pytest.fixture
 def api(kubeconfig: Path) -> Any:
@@ -20,7 +23,9 @@ def test_objects_with_types(api: Any) -> None:
     assert api.version()["major"] == "1"
     [node] = api.get("nodes")
     assert isinstance(node, Node)
-    settings = ConfigMap({"metadata": {"name": "settings", "namespace": "default"}, "data": {"a": "1"}}, api=api)
+    settings = ConfigMap(
+        {"metadata": {"name": "settings", "namespace": "default"}, "data": {"a": "1"}}, api=api
+    )
     settings.create()
     settings.patch({"data": {"b": "2"}})
     settings.label({"app": "web"})
@@ -47,7 +52,9 @@ def test_a_pod_is_waited_for_and_its_log_read(api: Any) -> None:
 def test_a_kind_of_its_own(api: Any, toys: dict[str, Any]) -> None:
     del toys
     toy_class = new_class("Toy", version="clients.example.com/v1", namespaced=True, asyncio=False)
-    robot = toy_class({"metadata": {"name": "robot", "namespace": "default"}, "spec": {"color": "red"}}, api=api)
+    robot = toy_class(
+        {"metadata": {"name": "robot", "namespace": "default"}, "spec": {"color": "red"}}, api=api
+    )
     robot.create()
     assert robot.spec.count == 1
     robot.patch({"spec": {"count": 4}})

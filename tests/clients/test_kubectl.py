@@ -1,4 +1,4 @@
-"""kubectl is answered by the embedded cluster as by Kubernetes: the recorded answers to all commands of a list."""
+"""The embedded cluster answers kubectl as Kubernetes does: all commands of a list, with recorded answers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def test_there_is_a_recorded_answer_to_each_command() -> None:
 def test_every_verb_of_kubectl_is_in_the_list() -> None:
     words = {word for one in commands() for word in one.line.split()}
     verbs = (
-        "annotate api-resources api-versions apply auth autoscale cluster-info config cordon cp create debug delete "
-        "describe diff drain edit events exec explain expose get label logs options patch plugin replace rollout run "
-        "scale set taint top uncordon version wait"
+        "annotate api-resources api-versions apply auth autoscale cluster-info config cordon cp create debug "
+        "delete describe diff drain edit events exec explain expose get label logs options patch plugin "
+        "replace rollout run scale set taint top uncordon version wait"
     )
     assert set(verbs.split()) - words == set()
     assert len(commands()) >= 120
 
 
 def test_what_changes_from_run_to_run_is_replaced() -> None:
-    first = "NAME                  AGE\nweb-6d4cf56db6-x7k2p   3m20s\n  resourceVersion: \"17\"\n"
-    second = "NAME               AGE\nweb-7f9b8c5d44-zzq9w   5s\n  resourceVersion: \"2\"\n"
+    first = 'NAME                  AGE\nweb-6d4cf56db6-x7k2p   3m20s\n  resourceVersion: "17"\n'
+    second = 'NAME               AGE\nweb-7f9b8c5d44-zzq9w   5s\n  resourceVersion: "2"\n'
     assert unchanging(first) == unchanging(second)
     assert unchanging("replicas: 3\n") != unchanging("replicas: 2\n")
 

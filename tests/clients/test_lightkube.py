@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Node
 from lightkube.types import PatchType
 
-Toy = create_namespaced_resource("clients.example.com", "v1", "Toy", "toys")
+Toy: Any = create_namespaced_resource("clients.example.com", "v1", "Toy", "toys")
 
 
 @pytest.fixture
-def client(kubeconfig: Path) -> Client:
+def client(kubeconfig: Path) -> Iterator[Client]:
     """The client of the cluster."""
-    return Client(KubeConfig.from_file(str(kubeconfig)), field_manager="tests")
+    with Client(KubeConfig.from_file(str(kubeconfig)), field_manager="tests") as made:
+        yield made
 
 
 def test_objects_with_types(client: Client) -> None:
@@ -35,8 +37,10 @@ def test_objects_with_types(client: Client) -> None:
     with pytest.raises(ApiError) as missing:
         client.get(ConfigMap, "settings")
     assert missing.value.status.reason == "NotFound"
-    [node] = client.list(Node)
-    assert client.wait(Node, node.metadata.name, for_conditions=["Ready"]).status.nodeInfo.kubeletVersion
+    ready = client.wait(Node, "node-0", for_conditions=["Ready"])
+    assert ready.status is not None
+    assert ready.status.nodeInfo is not None
+    assert len(list(client.list(Node))) == 1
 
 
 def test_a_kind_of_its_own(client: Client, toys: dict[str, Any]) -> None:
@@ -55,4 +59,8 @@ def test_a_kind_of_its_own(client: Client, toys: dict[str, Any]) -> None:
         seen.append((change, one["spec"]["color"], one.get("status")))
         if change == "DELETED":
             break
-    assert seen == [("MODIFIED", "blue", None), ("MODIFIED", "blue", {"made": 1}), ("DELETED", "blue", {"made": 1})]
+    assert seen == [
+        ("MODIFIED", "blue", None),
+        ("MODIFIED", "blue", {"made": 1}),
+        ("DELETED", "blue", {"made": 1}),
+    ]

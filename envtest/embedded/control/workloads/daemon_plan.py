@@ -117,7 +117,9 @@ def node_of(pod: Json) -> str:
         return str(pod["spec"]["nodeName"])
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    fields = (one for term in required.get("nodeSelectorTerms") or () for one in term.get("matchFields") or ())
+    fields = (
+        one for term in required.get("nodeSelectorTerms") or () for one in term.get("matchFields") or ()
+    )
     return next((str(one["values"][0]) for one in fields if one["key"] == _NAME_FIELD), "")
 
 
