@@ -146,6 +146,11 @@ def _node(item: Object, _old: Json | None) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def _volume_claim(item: Object, _old: Json | None) -> None:
+    spec = item["spec"] = item.get("spec") or {}
+    spec["volumeMode"] = spec.get("volumeMode") or "Filesystem"
+
+
 def _lease(item: Object, _old: Json | None) -> None:
     # Fields of the gate CoordinatedLeaderElection, which is off.
     for name in ("strategy", "preferredHolder"):
@@ -199,6 +204,7 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Endpoints": _ports,
     "EndpointSlice": _ports,
     "Node": _node,
+    "PersistentVolumeClaim": _volume_claim,
     "Lease": _lease,
     "MutatingWebhookConfiguration": _webhooks,
     "ValidatingWebhookConfiguration": _webhooks,

@@ -88,7 +88,8 @@ def missing_node_label(wanted: Mapping[str, str], node: Node) -> tuple[str, str]
 def has_what_pod_asks(node: Node, spec: Json) -> bool:
     """Whether a node matches the ``nodeSelector`` and the required node affinity of a pod's spec.
 
-    A malformed affinity matches no node, as for the daemon set controller. Go: GetRequiredNodeAffinity in component-helpers/scheduling/corev1/nodeaffinity.
+    A malformed affinity matches no node, as for the daemon set controller. Go: GetRequiredNodeAffinity in
+    component-helpers/scheduling/corev1/nodeaffinity.
     """
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")

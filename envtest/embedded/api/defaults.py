@@ -38,6 +38,7 @@ _SPEC_FIELDS_OF_GATE = {
     "DRAOptionalNodeOperations": ("skipNodeOperations",),
 }
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_FIRST_PHASES = {"namespaces": "Active", "persistentvolumeclaims": "Pending"}
 _LISTS = ("ints", "bools", "strings", "versions")
 
 
@@ -62,11 +63,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "daemonsets":
-            item.update(defaulted_workload(item, is_new=old is None))
-            _count_templates(item, old)
-        case "deployments" | "replicasets" | "jobs":
-            item.update(defaulted_workload(item, is_new=old is None))
+        case "deployments" | "replicasets" | "daemonsets" | "statefulsets" | "jobs":
+            _default_workload(item, old)
         case "roles" | "clusterroles":
             # The one list without omitempty in Go: an empty one is null.
             item["rules"] = item.get("rules") or None
@@ -83,7 +81,7 @@ def first_status(resource: str, item: Object) -> Object:
     """What the status of a new object says, beside what it always has; ``item`` has its defaults."""
     if resource == "pods":
         return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
-    return {"phase": "Active"} if resource == "namespaces" else {}
+    return {"phase": _FIRST_PHASES[resource]} if resource in _FIRST_PHASES else {}
 
 
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
@@ -190,6 +188,12 @@ def _default_namespace(namespace: Object, old: Object | None) -> None:
         spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
     elif "kubernetes" not in spec.setdefault("finalizers", []):
         spec["finalizers"].append("kubernetes")
+
+
+def _default_workload(item: Object, old: Object | None) -> None:
+    item.update(defaulted_workload(item, is_new=old is None))
+    if item["kind"] == "DaemonSet":
+        _count_templates(item, old)
 
 
 def _count_templates(daemon_set: Object, old: Object | None) -> None:

@@ -56,7 +56,7 @@ def manifests() -> dict[str, list[Object]]:
 
 
 IDLE = {
-    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"),
+    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     *("Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 

@@ -1,7 +1,7 @@
 """Decides on which nodes pods of a DaemonSet are created and deleted, and counts them for its status.
 
-Go: podsShouldBeOnNode and updateDaemonSetStatus in pkg/controller/daemon/daemon_controller.go, rollingUpdate in
-update.go there. DaemonSets, pods and nodes are JSON as the API has them.
+Go: podsShouldBeOnNode and updateDaemonSetStatus in pkg/controller/daemon/daemon_controller.go, rollingUpdate
+in update.go there. DaemonSets, pods and nodes are JSON as the API has them.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def managed(view: View) -> Plan:
 
 
 def _prune(view: View, name: str, here: Sequence[Object], plan: Plan, *, runs: bool) -> None:
-    """Plan the deletion of pods that have ended, and of all but the oldest (with surge, of either template)."""
+    """Plan the end of pods that have ended, and of all but the oldest; with surge, of either template."""
     ended = [pod for pod in here if is_terminal(pod) and not is_deleted(pod)]
     plan.ended += [(FAILED if one["status"]["phase"] == "Failed" else SUCCEEDED, one) for one in ended]
     running = sorted((pod for pod in here if not is_terminal(pod) and not is_deleted(pod)), key=_age)
@@ -240,7 +240,7 @@ def _new_and_old(view: View, pods: Sequence[Object]) -> Pair | None:
 def counted(view: View) -> Object:
     """The numbers of the status."""
     wanted = set(view.wanted())
-    oldest = [sorted(pods, key=_age)[0] for name, pods in view.pods.items() if name in wanted and pods]
+    oldest = [min(pods, key=_age) for name, pods in view.pods.items() if name in wanted and pods]
     available = _count(oldest, view.is_available)
     counts = {
         "updatedNumberScheduled": _count(oldest, view.is_new),

@@ -1,4 +1,4 @@
-"""Gives each node a pod of each DaemonSet, and replaces pods of older templates. Go: pkg/controller/daemon."""
+"""Gives each node a pod of each DaemonSet, and replaces old ones. Go: pkg/controller/daemon."""
 
 from __future__ import annotations
 

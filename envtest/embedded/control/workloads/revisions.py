@@ -1,4 +1,4 @@
-"""Keeps the templates that a DaemonSet or a StatefulSet had as ControllerRevisions, for rollouts and rollbacks.
+"""Keeps the templates of DaemonSets and StatefulSets as ControllerRevisions, for rollouts and rollbacks.
 
 ``kubectl rollout history`` and ``undo`` read them. Go: pkg/controller/history, and constructHistory in
 pkg/controller/daemon/update.go. Revisions are never adopted.
