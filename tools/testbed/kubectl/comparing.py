@@ -1,15 +1,18 @@
 """Compares what kubectl prints on the real and on the embedded cluster.
 
 What changes from run to run is replaced: ages, hashes, addresses, generated names. What the embedded cluster
-leaves out on purpose is a list, each entry with its reason.
+leaves out on purpose is not compared.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from tools.testbed.kubectl.left_out import without_left_out
 
 _LETTER = "[bcdfghjklmnpqrstvwxz2456789]"
 """What generated names are made of. Go: apimachinery/pkg/util/rand."""
@@ -18,7 +21,7 @@ _REPLACED = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?", "TIME"),
     (r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
-    (r'(resourceVersion"?: ?|Resource Version: +)"?\d+"?', r"\1VERSION"),
+    (r'(resourceVersion"?: ?|Resource Version: +)"?\d+"?', r'\1"VERSION"'),
     (r"https?://(?:127\.0\.0\.1|localhost|192\.0\.2\.\d+|\[::1\]):\d+", "SERVER"),
     (r"/(?:tmp|dev/shm)/\S+", "FILE"),
     (r"\beyJ[\w-]+\.[\w-]+\.[\w-]+", "TOKEN"),
@@ -42,18 +45,6 @@ _PATTERNS = tuple((re.compile(pattern, re.MULTILINE), text) for pattern, text in
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What is not compared, and why: lines that match, or with ``of`` all lines of commands that match it."""
-
-    why: str
-    lines: str = ".*"
-    of: str = ".*"
-
-
-LEFT_OUT: tuple[LeftOut, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What kubectl printed and its exit status, without what changes from run to run."""
 
@@ -71,9 +62,21 @@ def unchanging(text: str) -> str:
 
 def compared(answer: Answer) -> list[str]:
     """The lines of an answer that are compared, with its exit status."""
-    left_out = [one.lines for one in LEFT_OUT if re.fullmatch(one.of, answer.line)]
-    lines = [*answer.text.splitlines(), f"exit status {answer.status}"]
-    return [line for line in lines if not any(re.fullmatch(pattern, line) for pattern in left_out)]
+    lines = [*_laid_out(answer.text).rstrip().splitlines(), f"exit status {answer.status}"]
+    return without_left_out(answer.line, lines)
+
+
+def _laid_out(text: str) -> str:
+    """JSON with a line for each value, without managedFields, which few objects have; other text as it is."""
+    if not text.startswith("{"):
+        return text
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(content.get("metadata"), dict):
+        content["metadata"].pop("managedFields", None)
+    return json.dumps(content, indent=1, sort_keys=True)
 
 
 def differences(real: Sequence[Answer], ours: Sequence[Answer]) -> Iterator[str]:
