@@ -1,7 +1,7 @@
 """Default values of kinds other than pods, workloads and claims, as the API server fills them in.
 
-Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1, discovery/v1 and admissionregistration/v1, and the allocators of
-pkg/registry/core/service/storage.
+Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1, discovery/v1 and admissionregistration/v1, and
+the allocators of pkg/registry/core/service/storage.
 """
 
 from __future__ import annotations
@@ -157,6 +157,11 @@ def _lease(item: Object, _old: Json | None) -> None:
         item["spec"].pop(name, None)
 
 
+def _role(item: Object, _old: Json | None) -> None:
+    # The one list without omitempty in Go: an empty one is null.
+    item["rules"] = item.get("rules") or None
+
+
 def _policy(item: Object, _old: Json | None) -> None:
     spec = item["spec"]
     spec["failurePolicy"] = spec.get("failurePolicy") or "Fail"
@@ -206,6 +211,8 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Node": _node,
     "PersistentVolumeClaim": _volume_claim,
     "Lease": _lease,
+    "Role": _role,
+    "ClusterRole": _role,
     "MutatingWebhookConfiguration": _webhooks,
     "ValidatingWebhookConfiguration": _webhooks,
     "ValidatingAdmissionPolicy": _policy,

@@ -65,9 +65,6 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_pod(item, old)
         case "deployments" | "replicasets" | "daemonsets" | "statefulsets" | "jobs":
             _default_workload(item, old)
-        case "roles" | "clusterroles":
-            # The one list without omitempty in Go: an empty one is null.
-            item["rules"] = item.get("rules") or None
         case "secrets":
             _default_secret(item)
         case "namespaces":
@@ -82,6 +79,24 @@ def first_status(resource: str, item: Object) -> Object:
     if resource == "pods":
         return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
     return {"phase": _FIRST_PHASES[resource]} if resource in _FIRST_PHASES else {}
+
+
+def default_status(item: Object, old: Object) -> None:
+    """Fill in what the status of a pod, a node or a namespace always has when a client writes it."""
+    status = item.get("status") or {}
+    if item["kind"] == "Pod":
+        # Both name the address; the class of a pod never changes.
+        if status.get("podIP") and not status.get("podIPs"):
+            status["podIPs"] = [{"ip": status["podIP"]}]
+        quality = (old.get("status") or {}).get("qosClass")
+        if quality:
+            status.setdefault("qosClass", quality)
+    elif item["kind"] == "Node" and status.get("capacity") and status.get("allocatable") is None:
+        status["allocatable"] = dict(status["capacity"])
+    elif item["kind"] == "Namespace":
+        labels = item["metadata"].get("labels") or {}
+        item["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": item["metadata"]["name"]}
+    item["status"] = status
 
 
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
