@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from envtest.real.build import DEFAULT_KUBERNETES, cluster_folder, programs_folder
-
 _RUN_AS_ROOT = "(run the tests as root)"
 NO_DEVICE_NODES = "needs the right to make device nodes (run the tests as root)"
 """The reason of a test that finds out while it runs that it may not make device nodes."""
@@ -53,15 +51,6 @@ RUNC = pytest.mark.skipif(
     reason="needs runc and the right to mount (install runc, and run the tests as root)",
 )
 IPV6 = pytest.mark.skipif(not has_ipv6(), reason="needs IPv6 (run the tests on a machine that has it)")
-
-
-KUBECTL = pytest.mark.skipif(
-    not cluster_folder(DEFAULT_KUBERNETES).is_dir(), reason="needs kubectl (run python -m envtest.real build)"
-)
-GO_CLIENTS = pytest.mark.skipif(
-    not programs_folder("clients").is_dir(),
-    reason="needs clients in Go (run python -m tools.testbed prepare clients)",
-)
 
 
 def summary(skipped: Iterable[pytest.TestReport]) -> str:

@@ -46,13 +46,8 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
         MissingPrerequisite: there is no Go.
         BuildFailed: Go failed; the message ends with what it wrote.
     """
-    target = cluster_folder(kubernetes, environment)
+    target = user_cache(environment) / "envtest" / cache_key(kubernetes)
     return built_once(target, lambda folder: _build_cluster(folder, kubernetes, environment))
-
-
-def cluster_folder(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the binaries of a Kubernetes version are once they are built."""
-    return user_cache(environment) / "envtest" / cache_key(kubernetes)
 
 
 def built_once(target: Path, build: Callable[[Path], None]) -> Path:
@@ -179,17 +174,10 @@ def go_programs(
     source = modules_folder / module
     if not (source / "go.mod").is_file():
         raise ClusterError(f"there is no Go module {source}")
-    target = programs_folder(module, environment, modules_folder)
-    go_environment = {**environment, "CGO_ENABLED": "01"[module in WITH_C], "GOWORK": "off"}
+    with_c = module in WITH_C
+    target = user_cache(environment) / "go-programs" / f"{module}-{digest(source, 'cgo' if with_c else '')}"
+    go_environment = {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"}
     return built_once(target, lambda folder: _build_tools(source, folder, go_environment))
-
-
-def programs_folder(
-    module: str, environment: Mapping[str, str] = os.environ, modules_folder: Path = MODULES_FOLDER
-) -> Path:
-    """Where the programs of a module are once they are built."""
-    variant = "cgo" if module in WITH_C else ""
-    return user_cache(environment) / "go-programs" / f"{module}-{digest(modules_folder / module, variant)}"
 
 
 def modules() -> list[str]:

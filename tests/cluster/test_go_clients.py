@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.real.build import go_programs
-from tests import needs
 from tools.testbed.kubectl.running import manifests
 
-pytestmark = needs.GO_CLIENTS
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    """An embedded cluster with one node."""
+    with EmbeddedCluster() as started:
+        yield started
 
 
 def run(program: str, kubeconfig: Path) -> str:

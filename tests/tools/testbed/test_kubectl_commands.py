@@ -1,21 +1,9 @@
-"""The embedded cluster answers kubectl as Kubernetes does: all commands of a list, with recorded answers."""
+"""The list of kubectl commands is complete, and answers are compared without what changes from run to run."""
 
 from __future__ import annotations
 
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.real.assets import find_assets
-from tests import needs
 from tools.testbed.kubectl.comparing import Answer, compared, differences, read, unchanging, written
-from tools.testbed.kubectl.running import ANSWERS, answers, commands
-
-
-@needs.KUBECTL
-def test_all_commands_are_answered_as_by_kubernetes(cluster: EmbeddedCluster) -> None:
-    recorded = read(ANSWERS.read_text())
-
-    ours = list(answers(find_assets().binary("kubectl"), cluster.admin, commands(), recorded))
-
-    assert "\n".join(differences(recorded, ours)) == ""
+from tools.testbed.kubectl.running import ANSWERS, commands
 
 
 def test_there_is_a_recorded_answer_to_each_command() -> None:
