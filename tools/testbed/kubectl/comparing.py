@@ -38,6 +38,8 @@ _REPLACED = (
     (rf"(?<=[\s(])(?=\d){_AGE}(?=[\s)]|$)", "AGE"),
     # How often kubectl sees a rollout that goes on.
     (r"^Waiting for .* rollout to finish: .*\n", ""),
+    # A description is indented as far as its longest title.
+    (r"^ {20,}", " " * 20),
     (r"(?<=\S) {2,}", "  "),
     (r" +$", ""),
 )

@@ -62,7 +62,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "only the newest version of a built-in kind is served", "api-versions", r"resource.k8s.io/v1beta\d"
     ),
     LeftOut("a HorizontalPodAutoscaler is not served", "autoscale .* --cpu=80%"),
-    LeftOut("a HorizontalPodAutoscaler is not served", "get all", "NAME  REFERENCE .*|horizontalpodauto.*|"),
     LeftOut("kinds that kubectl prunes by default are not served", "apply .* --prune -l set=two"),
     LeftOut(_NO_DESCRIPTIONS, "explain .*", "    [^\t]*| *enum: .*|"),
     LeftOut(
@@ -72,7 +71,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     ),
     LeftOut(_NO_DESCRIPTIONS, "explain resourceclaims.*", "  deviceClassName\t.*"),
     LeftOut("the binaries of Kubernetes are not built", "get --raw /version", ' "(git|build|go|comp).*'),
-    LeftOut(_OTHER_RIGHTS, "auth can-i --list", "self.*"),
+    LeftOut(_OTHER_RIGHTS, "auth can-i --list"),
     LeftOut(_OTHER_RIGHTS, "auth whoami", "(Username|UID) .*"),
     LeftOut(_OTHER_RIGHTS, "auth can-i get pods --as nobody"),
     LeftOut(
@@ -129,6 +128,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(_FEWER_FACTS, "describe pod talker", "IPs?:.*|  IP:.*|  (Warning  MissingClusterDNS|Normal) .*"),
     LeftOut(_FEWER_FACTS, "(get )?events .*talker.*"),
     LeftOut(_NO_CONTAINERS, "(exec|cp) talker.*"),
+    LeftOut("containers cannot be added to a pod", "debug talker .*looker --.*|get pod talker .*ephemeral.*"),
     LeftOut(_NO_MACHINE, "describe node .*"),
     LeftOut(_NO_MACHINE, "get nodes", "node-0 .* v1.37.*"),
 )
