@@ -159,11 +159,16 @@ def _results(claim: Object) -> list[Object]:
     return (allocation.get("devices") or {}).get("results") or []
 
 
-def admit_priority(store: Store, pod: Object) -> None:
+def complete_pod(store: Store, pod: Object) -> None:
+    """Write into a new pod what admission adds before webhooks see it; raises Refused (403)."""
+    if pod.get("spec"):
+        _admit_priority(store, pod)
+        _admit_tolerations(pod)
+
+
+def _admit_priority(store: Store, pod: Object) -> None:
     """Write priority and preemption policy into a new pod; raises Refused (403)."""
-    spec = pod.get("spec")
-    if not spec:
-        return
+    spec = pod["spec"]
     found = _class_of(store, pod)
     if found is not None:
         spec["priorityClassName"] = found["metadata"]["name"]
@@ -181,7 +186,7 @@ def admit_priority(store: Store, pod: Object) -> None:
     spec |= {"priority": value, "preemptionPolicy": policy}
 
 
-def admit_tolerations(pod: Object) -> None:
+def _admit_tolerations(pod: Object) -> None:
     """Let a new pod stay for five minutes on a node that fails (plugin DefaultTolerationSeconds)."""
     tolerations = pod["spec"].get("tolerations") or []
     missing = [

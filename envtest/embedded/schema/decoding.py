@@ -77,7 +77,9 @@ class Decoder:
         for name, item in self._entries(value, place):
             known = fields.get(name)
             if known is None:
-                self.problems.append(f"unknown field {json.dumps(_path((place, name, ref)), ensure_ascii=False)}")
+                self.problems.append(
+                    f"unknown field {json.dumps(_path((place, name, ref)), ensure_ascii=False)}"
+                )
             # Most fields are texts, for which the general way is long.
             elif item and known.shape == "string" and type(item) is str:
                 result[name] = item
@@ -116,7 +118,9 @@ class Decoder:
         seen: set[str] = set()
         for name, item in value.pairs:
             if name in seen:
-                self.problems.append(f"duplicate field {json.dumps(_path((place, name, '')), ensure_ascii=False)}")
+                self.problems.append(
+                    f"duplicate field {json.dumps(_path((place, name, '')), ensure_ascii=False)}"
+                )
             seen.add(name)
             yield name, item
 

@@ -128,7 +128,10 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(_FEWER_FACTS, "describe pod talker", "IPs?:.*|  IP:.*|  (Warning  MissingClusterDNS|Normal) .*"),
     LeftOut(_FEWER_FACTS, "(get )?events .*talker.*"),
     LeftOut(_NO_CONTAINERS, "(exec|cp) talker.*"),
-    LeftOut("containers cannot be added to a pod", "debug talker .*looker --.*|get pod talker .*ephemeral.*"),
+    LeftOut(
+        "containers cannot be added to a pod",
+        "debug .*Never --container=looker.*|get pod talker .*ephemeral.*",
+    ),
     LeftOut(_NO_MACHINE, "describe node .*"),
     LeftOut(_NO_MACHINE, "get nodes", "node-0 .* v1.37.*"),
 )
