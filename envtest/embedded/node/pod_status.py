@@ -70,6 +70,8 @@ def pod_status(
         "Initialized": _is_initialized(pod, last),
         "Ready": ready,
         "ContainersReady": ready,
+        # Also of a pod that names its node itself.
+        "PodScheduled": True,
     }
     return _status(pod, phase(pod, last), parts, {name: str(value) for name, value in conditions.items()})
 
