@@ -13,8 +13,7 @@ Object = dict[str, Any]
 AGGREGATED = "apidiscovery.k8s.io"
 """In the Accept header of a client that wants all groups in one answer (aggregated discovery)."""
 
-_VERSION: Object = {
-    "major": "1",
+_BUILD: Object = {
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",
@@ -29,7 +28,17 @@ _STORED_AS = {"customresourcedefinitions": "v1beta1", "devicetaintrules": "v1bet
 
 def version(minor: str) -> Object:
     """What ``/version`` answers for Kubernetes 1 and a minor version, which may end with a plus."""
-    return {**_VERSION, "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.1"}
+    number = minor.rstrip("+")
+    return {
+        "major": "1",
+        "minor": minor,
+        "emulationMajor": "1",
+        "emulationMinor": number,
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": str(int(number) - 1),
+        "gitVersion": f"v1.{number}.1",
+        **_BUILD,
+    }
 
 
 def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, address: str) -> Object | None:
