@@ -44,7 +44,7 @@ def test_a_nodes_driver_writes_slices_of_its_node_only(cluster: Cluster) -> None
         spec = {
             "driver": "gpu.nvidia.com",
             "nodeName": of_node,
-            "pool": {"name": of_node, "generation": 1, "resourceSliceCount": 1},
+            "pool": {"name": f"{of_node}/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1},
             "devices": [],
         }
         body = {
@@ -62,6 +62,6 @@ def test_a_nodes_driver_writes_slices_of_its_node_only(cluster: Cluster) -> None
 
     assert made(node) == "made"
     assert (
-        "ValidatingAdmissionPolicy 'gpu-dra-own-slices' with binding 'gpu-dra-own-slices' denied request: the "
-        f"driver on node {node} may write only slices with this spec.nodeName, not with \"elsewhere\""
+        "ValidatingAdmissionPolicy 'gpu-dra-own-slices' with binding 'gpu-dra-own-slices' denied request: "
+        f'the driver on node {node} may write only slices with this spec.nodeName, not with "elsewhere"'
     ) in made("elsewhere")

@@ -1,4 +1,4 @@
-"""Policies are enforced as by kube-apiserver: they deny, warn, read parameters, and count once they are bound."""
+"""Policies are enforced as by kube-apiserver: once bound, they deny, warn and read parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES, BINDINGS = f"{GROUP}/validatingadmissionpolicies", f"{GROUP}/validatingadmissionpolicybindings"
 MAPS = "/api/v1/namespaces/default/configmaps"
 TOO_MANY = (
-    'configmaps "c" is forbidden: ValidatingAdmissionPolicy \'few\' with binding \'few\' denied request: '
+    "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'few' with binding 'few' denied request: "
     "failed expression: object.data.size() < 2"
 )
 
@@ -48,9 +48,10 @@ def written(server: EmbeddedApiServer, *data: str, user: str = "me") -> tuple[Ob
     """The refusal of a ConfigMap with these keys, or nothing, and the warnings; the map is not kept."""
     item = {"metadata": {"name": "c"}, "data": dict.fromkeys(data, "x")}
     warnings: list[str] = []
-    request = replace(parse_request("POST", MAPS), user=User(user))
+    request = parse_request("POST", MAPS)
+    assert request is not None
     try:
-        server.verbs.create(request, item, warnings)
+        server.verbs.create(replace(request, user=User(user)), item, warnings)
     except Refused as refused:
         return refused.body, warnings
     server.delete(f"{MAPS}/c")
@@ -87,10 +88,8 @@ def test_a_binding_that_warns_lets_the_write_through(server: EmbeddedApiServer) 
     refusal, warnings = written(server, "a", "b")
 
     assert refusal == {}
-    assert warnings == [
-        "Validation failed for ValidatingAdmissionPolicy 'few' with binding 'few': "
-        "failed expression: object.data.size() < 2"
-    ]
+    failed = "failed expression: object.data.size() < 2"
+    assert warnings == [f"Validation failed for ValidatingAdmissionPolicy 'few' with binding 'few': {failed}"]
 
 
 def test_conditions_variables_and_messages_know_who_asks(server: EmbeddedApiServer) -> None:

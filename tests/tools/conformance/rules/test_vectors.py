@@ -1,4 +1,4 @@
-"""Rules of custom resources and admission policies do here what they do in Kubernetes, for all recorded cases."""
+"""Rules of custom resources and admission policies do what they do in Kubernetes, in all recorded cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ areas = pytest.mark.parametrize("area", [AREA, POLICIES], ids=["rules", "policie
 @areas
 def test_the_same_is_refused_and_costs_the_same_as_in_kubernetes(area: Area) -> None:
     different = [
-        difference for case, answer in read_vectors(area.name) if (difference := area.difference(case, answer))
+        difference
+        for case, answer in read_vectors(area.name)
+        if (difference := area.difference(case, answer))
     ]
 
     assert different == []
