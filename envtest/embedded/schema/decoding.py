@@ -122,8 +122,8 @@ class Decoder:
             if name in seen:
                 self.problems.append(f'duplicate field "{_path((place, name, ""))}"')
             earlier = seen.get(name)
-            both = isinstance(item, dict) and isinstance(earlier, dict)
-            seen[name] = {**earlier, **item} if both else item
+            both = isinstance(earlier, dict) and isinstance(item, dict)
+            seen[name] = {**(earlier or {}), **item} if both else item
             yield name, seen[name]
 
 
