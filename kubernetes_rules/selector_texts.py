@@ -184,7 +184,9 @@ def parse_field_selector(text: str) -> Sequence[FieldTerm]:
         if operator is None:
             raise SelectorInvalid(f"invalid selector: '{text}'; can't understand '{part}'")
         value = _ESCAPE.sub(_unescaped, part[operator.end() :])
-        terms.append(FieldTerm(part[: operator.start()], value, operator[0] != "!="))
+        # A term of nothing but its operator selects everything.
+        if operator.start() or value:
+            terms.append(FieldTerm(part[: operator.start()], value, operator[0] != "!="))
     return terms
 
 

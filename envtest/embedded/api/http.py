@@ -31,6 +31,7 @@ from envtest.embedded.shown.forms import UNSTRUCTURED, NotAcceptable, UnknownInc
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
 _TEXT = "text/plain; charset=utf-8"
+_ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 _BODY_TYPES = ("", JSON, "application/yaml")
 # A media type with its parameters, as Go's mime.ParseMediaType reads it.
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -123,6 +124,8 @@ class Handler(StreamRequestHandler):
             resource = self._api.verbs.resource_of(request)
             if resource.custom is not None and resource.custom.deprecation:
                 warnings.append(resource.custom.deprecation)
+            elif resource.collection == ("", "endpoints"):
+                warnings.append(_ENDPOINTS)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request)

@@ -91,7 +91,8 @@ def _merged(target: Any, patch: Any) -> Any:
             result.pop(key, None)
         else:
             result[key] = _merged(result.get(key), value)
-    return result
+    # In this order unknown fields are reported.
+    return dict(sorted(result.items()))
 
 
 def json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
@@ -104,11 +105,16 @@ def json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> di
             # Kubernetes does not tell which operation failed.
             text = "the server rejected our request due to an error in our request"
             raise Refused(422, text, details={}) from error
-    return result
+    # In this order wrong fields are found.
+    return dict(sorted(result.items()))
 
 
 def _apply_operation(document: dict[str, Any], operation: dict[str, Any]) -> None:
     path, value = operation["path"], copy.deepcopy(operation.get("value"))
+    if path == "" and operation.get("op") == "replace" and isinstance(value, dict):
+        document.clear()
+        document.update(value)
+        return
     match operation.get("op"):
         case "add":
             _add(document, path, value)

@@ -62,8 +62,8 @@ def list_page(
     # All of the query is checked before anything is read.
     _check_options(request)
     selects = selection(request, resource, missing)
-    asked = asked_version(request)
     start, version = _continued(store, request)
+    asked = asked_version(request)
     if start is not None and asked:
         raise Refused(400, "specifying resource version is not allowed when using continue")
     # With a limit a version means exactly that one, as ever before the parameter resourceVersionMatch.
@@ -82,6 +82,9 @@ def list_page(
             entries = store.items(resource.collection)
     rest = [(key, item) for key, item in entries if (start is None or key > start) and selects(item)]
     limit = max(0, query_integer(request, "limit") or 0) or len(rest)
+    if request.query.get("resourceVersion") == "0":
+        # Kubernetes answers from its cache, which has no pages.
+        limit = len(rest)
     page = rest[:limit]
     metadata: Object = {"resourceVersion": str(version)}
     if resource.custom is not None:

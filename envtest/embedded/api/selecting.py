@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -99,7 +100,7 @@ def _known(term: FieldTerm, resource: Resource, missing: frozenset[str]) -> Fiel
     if own is None:
         if name in (_NAME, _NAMESPACE):
             return term
-        text = f'"{name}" is not a known field selector: only "{_NAME}", "{_NAMESPACE}"'
+        text = f'{json.dumps(name)} is not a known field selector: only "{_NAME}", "{_NAMESPACE}"'
         raise Refused(400, text)
     if (name == _NAME or name in own) and name not in missing:
         return term

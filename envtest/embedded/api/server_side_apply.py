@@ -79,7 +79,9 @@ def applied(
     # Two managers may own a field with one value; to change what another one owns is a conflict.
     changed = {path for path in paths if _is_changed(live, merged, kind, path)}
     others.sort(key=lambda entry: entry.manager.name)
-    conflicts = [(entry, sorted(changed & entry.paths)) for entry in others if changed & entry.paths]
+    conflicts = [
+        (entry, sorted(changed & entry.paths, key=_rank)) for entry in others if changed & entry.paths
+    ]
     if conflicts and not force:
         raise _conflict(conflicts)
     # A forced apply takes the fields over.
@@ -87,6 +89,13 @@ def applied(
     before = next((entry.paths for entry in entries if entry.manager == manager), frozenset())
     kept = paths.union(*(entry.paths for entry in others))
     merged = without(merged, kind, _dropped(_with_parents(before, kind), kept))
+    # What went with an entry of a list has no owner any more.
+    gone = {
+        path
+        for path in frozenset[Path]().union(*(entry.paths for entry in others))
+        if _value_at(merged, kind, path) is None and _value_at(live, kind, path) is not None
+    }
+    others = [_reduced(entry, gone) for entry in others]
     # The time is that of the last apply that changed something; before the first one there is none.
     last = next((entry.time for entry in entries if entry.manager == manager), "")
     time = now if stored is None or _without_owners(merged) != _without_owners(live) else last
@@ -121,9 +130,9 @@ def _with_parents(paths: Iterable[Path], kind: FieldType) -> frozenset[Path]:
 
 
 def _dropped(before: frozenset[Path], kept: frozenset[Path]) -> set[Path]:
-    """The paths that nobody owns any more. A list entry stays while somebody owns a field of it."""
+    """The paths that nobody owns any more. A list entry goes even if another manager owns a field of it."""
     prefixes = {path[:length] for path in kept for length in range(1, len(path) + 1)}
-    return {path for path in before if path not in prefixes}
+    return {path for path in before if path not in (prefixes if path[-1].startswith("f:") else kept)}
 
 
 def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager, now: str) -> Object:
@@ -143,11 +152,11 @@ def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager
     before, after = set(_paths_of(old, kind)), set(_paths_of(new, kind))
     changed = {path for path in before & after if _is_changed(old, new, kind, path)}
     # What was added or removed has changed, too.
-    changed |= before ^ after
+    changed |= (before ^ after) | _parents_without(new, kind, before - after)
     entries = [_reduced(entry, changed) for entry in _entries(item, kind, now)]
     own = next((entry for entry in entries if entry.manager == manager), None)
     entries = [entry for entry in entries if entry.manager != manager]
-    mine = (changed & after) | _new_parents(old, kind, after - before) | (own.paths if own else set())
+    mine = (changed & after) | _parents_without(old, kind, after - before) | (own.paths if own else set())
     if mine:
         # An entry has the time of the last change of its fields.
         time = now if changed & after else own.time if own else now
@@ -155,15 +164,20 @@ def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager
     return {**item, "metadata": {**item["metadata"], "managedFields": _written(entries)}}
 
 
-def _new_parents(old: Object, kind: FieldType, added: set[Path]) -> set[Path]:
-    """The maps and lists that came with what was added: who adds the first entry owns them too."""
+def _parents_without(item: Object, kind: FieldType, paths: set[Path]) -> set[Path]:
+    """What holds the ``paths`` and is not in the item: who adds the first entry owns the map or list, too."""
     found = set()
-    for path in added:
+    for path in paths:
         for length in range(1, len(path)):
             parent = path[:length]
-            if _kind_at(kind, parent).unset != "!" and _value_at(old, kind, parent) is None:
+            if _kind_at(kind, parent).unset != "!" and _value_at(item, kind, parent) is None:
                 found.add(parent)
     return found
+
+
+def _rank(path: Path) -> list[tuple[bool, str]]:
+    """Sorts paths as structured-merge-diff does: what a level has itself, then what is below it."""
+    return [(at < len(path) - 1, step) for at, step in enumerate(path)]
 
 
 def _kind_at(kind: FieldType, path: Path) -> FieldType:
@@ -213,7 +227,7 @@ def _entries(live: Object, kind: FieldType, now: str) -> list[Entry]:
         first = _owned_part(live, "")
         first |= {"status": live["status"]} if "status" in live else {}
         found = set(_paths_of(first, kind))
-        paths = frozenset(found | _new_parents({}, kind, found))
+        paths = frozenset(found | _parents_without({}, kind, found))
         return [Entry(Manager(_FIRST, "Update"), live.get("apiVersion", ""), now, paths)] if paths else []
     return [
         Entry(

@@ -141,7 +141,8 @@ def _merged_list(original: list[Any], patch: list[Any], field: FieldType, *, del
         return _ordered(merged, patch, original, "")
     if not key:
         raise plain_go_error(f"cannot merge lists without merge key for {field.ref}")
-    original, patch = _after_directives(original, patch, key)
+    before = original
+    original, patch, replaces = _after_directives(original, patch, key)
     merged = list(original)
     for item in patch:
         if key not in item:
@@ -152,11 +153,14 @@ def _merged_list(original: list[Any], patch: list[Any], field: FieldType, *, del
             merged.append(item)
         else:
             merged[at] = _merged_map(merged[at], item, field.item)
+    if not replaces:
+        # In Go new entries take the room of deleted ones. It shows where $setElementOrder orders them again.
+        before[:] = merged[: len(before)]
     return _ordered(merged, patch, original, key)
 
 
-def _after_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """The list without the entries that the patch deletes, and the patch without directives."""
+def _after_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any], bool]:
+    """The list without what the patch deletes, the patch without directives, and whether it replaces all."""
     rest, replaces = [], False
     for item in patch:
         directive = item.get(_DIRECTIVE)
@@ -172,7 +176,7 @@ def _after_directives(original: list[Any], patch: list[Any], key: str) -> tuple[
             raise plain_go_error("merging lists cannot yet be specified in the patch")
         else:
             raise _unknown(directive, item)
-    return (rest, []) if replaces else (original, rest)
+    return (rest, [], True) if replaces else (original, rest, False)
 
 
 def _ordered(merged: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
@@ -228,13 +232,17 @@ def _find(items: list[Any], key: str, value: Any) -> int | None:
 
 def _check_order(given: list[Any], order: list[Any], key: str) -> None:
     """Raises Refused (500) when the list of the patch has another order than its $setElementOrder."""
-    left = [item for item in given if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    left = [item for item in given if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
     if not order or not given:
         return
-    at = 0
-    for entry in order:
-        if at < len(left) and _same(left[at], entry, key):
+    at = entry_at = 0
+    while at < len(left) and entry_at < len(order):
+        if isinstance(left[at], dict) and _DIRECTIVE in left[at]:
             at += 1
+            continue
+        if _same(left[at], order[entry_at], key):
+            at += 1
+        entry_at += 1
     if at < len(left):
         lists = f"{go_text(given)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
         raise plain_go_error(f"The order in patch list:\n{lists}")

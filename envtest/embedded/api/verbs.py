@@ -405,6 +405,9 @@ class Verbs:
         )
         wanted = self._mutated(attributes)
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
+        if is_apply and not wanted["metadata"].get("managedFields"):
+            # The last owner has let go of everything.
+            item["metadata"].pop("managedFields", None)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))

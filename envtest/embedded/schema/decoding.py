@@ -7,6 +7,7 @@ Objects become as Go's json writes them: it writes some fields that nobody has s
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -76,7 +77,9 @@ class Decoder:
         for name, item in self._entries(value, place):
             known = fields.get(name)
             if known is None:
-                self.problems.append(f'unknown field "{_path((place, name, ref))}"')
+                self.problems.append(
+                    f"unknown field {json.dumps(_path((place, name, ref)), ensure_ascii=False)}"
+                )
             # Most fields are texts, for which the general way is long.
             elif item and known.shape == "string" and type(item) is str:
                 result[name] = item
@@ -120,7 +123,8 @@ class Decoder:
         seen: Object = {}
         for name, item in value.pairs:
             if name in seen:
-                self.problems.append(f'duplicate field "{_path((place, name, ""))}"')
+                path = json.dumps(_path((place, name, "")), ensure_ascii=False)
+                self.problems.append(f"duplicate field {path}")
             earlier = seen.get(name)
             both = isinstance(earlier, dict) and isinstance(item, dict)
             seen[name] = {**(earlier or {}), **item} if both else item

@@ -125,7 +125,9 @@ def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any
         case "struct" if kind.union:
             return _union(data, kind, depth)
         case "number":
-            return float(struct.unpack("<d", data)[0])
+            number = float(struct.unpack("<d", data)[0])
+            # Go writes a whole number without a fraction.
+            return int(number) if number.is_integer() else number
         case "struct":
             return _struct(data, kind, depth)
         case "quantity":

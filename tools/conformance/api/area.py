@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from random import Random
 
 from tools.conformance.api.cases.applying import applying_cases
 from tools.conformance.api.cases.asking import asking_cases
@@ -12,6 +11,7 @@ from tools.conformance.api.cases.creating import creating_cases
 from tools.conformance.api.cases.deleting import deleting_cases
 from tools.conformance.api.cases.kinds import kinds_cases
 from tools.conformance.api.cases.patching import patching_cases
+from tools.conformance.api.cases.random import random_case
 from tools.conformance.api.cases.reading import reading_cases
 from tools.conformance.api.cases.speaking import speaking_cases
 from tools.conformance.api.left_out import differences
@@ -35,11 +35,6 @@ _SHOWN = 6
 def written_cases() -> tuple[Case, ...]:
     """All cases of the tables."""
     return tuple(case for table in _TABLES for case in table())
-
-
-def random_case(rng: Random) -> Case:
-    """A written case."""
-    return rng.choice(written_cases())
 
 
 def differing(answered: Iterable[tuple[Case, Answer]]) -> Iterator[tuple[Case, list[str]]]:

@@ -47,7 +47,7 @@ class Normal:
         if isinstance(value, dict):
             return self._map(value)
         if isinstance(value, list):
-            return [self._value(item, key) for item in value]
+            return _sorted([self._value(item, key) for item in value], key)
         return self._text(value) if isinstance(value, str) else value
 
     def _map(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -93,3 +93,12 @@ class Normal:
 
     def _version(self, match: re.Match[str]) -> str:
         return match[0] if match[2] in self._said else f"{match[1]}<version>"
+
+
+def _sorted(values: list[Any], key: str) -> list[Any]:
+    """Managers of fields by name, where Kubernetes goes by seconds; conflicts, which it does not sort."""
+    if key == "managedFields":
+        return sorted(values, key=lambda one: (one.get("operation", ""), one.get("manager", "")))
+    if key == "causes" and any(one.get("reason") == "FieldManagerConflict" for one in values):
+        return sorted(values, key=lambda one: (one["message"], one["field"]))
+    return values

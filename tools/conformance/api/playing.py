@@ -44,7 +44,8 @@ _HEADERS = ("retry-after", "location", "allow")
 
 def play(case: Case, connection: Connection) -> Answer:
     """The answers of the server to the requests of a case."""
-    name = "".join(secrets.choice(_NAME_LETTERS) for _ in range(8))
+    # Its first letter is in messages about broken JSON.
+    name = "q" + "".join(secrets.choice(_NAME_LETTERS) for _ in range(7))
     said = json.dumps(case)
     for item in (_NAMESPACE, _ACCOUNT) if "/pods" in said else (_NAMESPACE,):
         body = json.dumps(item["body"]).replace("{{ns}}", name).encode()
