@@ -127,6 +127,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     ),
     LeftOut(_FEWER_FACTS, "describe pod talker", "IPs?:.*|  IP:.*|  (Warning  MissingClusterDNS|Normal) .*"),
     LeftOut(_FEWER_FACTS, "(get )?events .*talker.*"),
+    LeftOut("events of the same second are in any order", "describe job .*", "  Normal .*"),
     LeftOut(_NO_CONTAINERS, "(exec|cp) talker.*"),
     LeftOut(
         "containers cannot be added to a pod",
