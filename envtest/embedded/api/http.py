@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from dataclasses import replace
@@ -31,7 +32,10 @@ _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
 _TEXT = "text/plain; charset=utf-8"
 _ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-_BODY_TYPES = ("", JSON, "application/yaml", "*/*")
+_BODY_TYPES = ("", JSON, "application/yaml")
+# A media type with its parameters, as Go's mime.ParseMediaType reads it.
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
 _DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
@@ -136,7 +140,8 @@ class Handler(StreamRequestHandler):
             code, answer = self._done(request, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
-                formed = form.of_list if request.verb == "list" else form.of_object
+                is_list = request.verb in ("list", "deletecollection")
+                formed = form.of_list if is_list else form.of_object
                 answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
             code, answer = 406, status_body(406, str(error))
@@ -210,20 +215,24 @@ def _go_type(resource: Resource) -> str:
 
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
-    content_type = head.header("content-type").partition(";")[0].strip()
-    if content_type == protobuf.CONTENT_TYPE:
-        try:
-            return protobuf.from_protobuf(body)
-        except DecodingError as error:
-            raise Refused(400, f"the object provided is unrecognized: {error}") from error
-    if content_type not in _BODY_TYPES:
+    header = head.header("content-type").strip()
+    matched = _MEDIA_TYPE.fullmatch(header)
+    content_type = matched[1].lower() if matched else header
+    is_protobuf = content_type == protobuf.CONTENT_TYPE
+    if not is_protobuf and content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    is_yaml = content_type == "application/yaml"
+    is_json = not is_protobuf and content_type != "application/yaml"
+    value: Any = None
     try:
-        return object_of(read_yaml(body) if is_yaml else read_json(body), body)
+        if is_protobuf:
+            return protobuf.from_protobuf(body)
+        value = read_json(body) if is_json else read_yaml(body)
+        return object_of(value, body)
+    except DecodingError as error:
+        raise Refused(400, f"the object provided is unrecognized: {error}") from error
     except BodyError as error:
-        prefix = "" if is_yaml else _NO_KIND
+        prefix = _NO_KIND if is_json or value is not None else ""
         if kind == _DELETE_OPTIONS:
             raise Refused(400, f"{prefix}{error.reason}") from error
         text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"

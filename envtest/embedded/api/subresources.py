@@ -112,11 +112,17 @@ def scaled(resource: Resource, item: Mapping[str, Any], scale: Mapping[str, Any]
 def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Object:
     """The pod on the node that the Binding in ``body`` names; raises Refused (400, 409, 500)."""
     binding = _decoded(body, "v1", "Binding")
-    node = (binding.get("target") or {}).get("name")
+    metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+    if metadata.get("name") != request.name:
+        raise Refused(400, "name in URL does not match name in Binding object")
+    if target.get("kind", "Node") != "Node":
+        text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        raise plain_go_error(f"target.kind: {text}")
+    node = target.get("name")
     if not node:
         raise plain_go_error("target.name: Required value")
     spec = pod.get("spec") or {}
-    details = details_of(resource.group, resource.plural, request.name)
+    details = details_of(resource.group, "pods/binding", request.name)
     head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
     if "deletionTimestamp" in pod["metadata"]:
         text = f"{head}pod {request.name} is being deleted, cannot be assigned to a host"
@@ -133,7 +139,19 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     conditions.append(
         {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
     )
-    return {**pod, "spec": {**spec, "nodeName": node}, "status": {**status, "conditions": conditions}}
+    status = {key: value for key, value in status.items() if key != "nominatedNodeName"}
+    # The annotations and labels of a Binding are for the pod.
+    more = {
+        key: (pod["metadata"].get(key) or {}) | metadata[key]
+        for key in ("annotations", "labels")
+        if metadata.get(key)
+    }
+    return {
+        **pod,
+        "metadata": {**pod["metadata"], **more},
+        "spec": {**spec, "nodeName": node},
+        "status": {**status, "conditions": conditions},
+    }
 
 
 def eviction_options(request: Request, body: Any) -> Object:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from envtest.embedded.schema.bodies import BodyError
 from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.schema.types import FieldType, tags_of, type_of
 
@@ -25,9 +26,10 @@ _MOST_DEPTH = 40
 
 
 def from_protobuf(data: bytes) -> dict[str, Any]:
-    """The object in the envelope, in the form that JSON has; raises DecodingError."""
+    """The object in the envelope, in the form that JSON has; raises DecodingError, BodyError."""
     if not data.startswith(MAGIC):
-        raise DecodingError("the body has not the protobuf envelope of Kubernetes")
+        text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+        raise BodyError(text, data)
     # runtime.Unknown: 1 is the type (apiVersion, kind), 2 the object itself.
     envelope = dict(_fields(data[len(MAGIC) :]))
     head = dict(_fields(_as_bytes(envelope.get(1, b""))))
@@ -123,7 +125,9 @@ def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any
         case "struct" if kind.union:
             return _union(data, kind, depth)
         case "number":
-            return float(struct.unpack("<d", data)[0])
+            number = float(struct.unpack("<d", data)[0])
+            # Go writes a whole number without a fraction.
+            return int(number) if number.is_integer() else number
         case "struct":
             return _struct(data, kind, depth)
         case "quantity":
