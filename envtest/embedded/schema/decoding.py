@@ -125,7 +125,7 @@ class Decoder:
             if name in seen:
                 path = json.dumps(_path((place, name, "")), ensure_ascii=False)
                 self.problems.append(f"duplicate field {path}")
-            earlier = seen.get(name)
+            earlier: Any = seen.get(name)
             both = isinstance(item, dict) and isinstance(earlier, dict)
             seen[name] = {**earlier, **item} if both else item
             yield name, seen[name]
