@@ -117,7 +117,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(
         _NO_ACCOUNTS,
         "describe pod talker",
-        " *(Mounts|Volumes|Token.*|ConfigMapName|Optional|DownwardAPI|Type|kube-api.*):.*|      /var/run/.*",
+        " *(Mounts|Volumes|Token.*|ConfigMapName|(?:ConfigMap)?Optional|DownwardAPI|Type|kube-api.*):.*|      /var/run/.*",
     ),
     LeftOut(
         _FEWER_FACTS,
