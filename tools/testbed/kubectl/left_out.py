@@ -117,7 +117,8 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(
         _NO_ACCOUNTS,
         "describe pod talker",
-        " *(Mounts|Volumes|Token.*|ConfigMapName|(?:ConfigMap)?Optional|DownwardAPI|Type|kube-api.*):.*|      /var/run/.*",
+        " *(Mounts|Volumes|Token.*|ConfigMapName|(ConfigMap)?Optional|DownwardAPI|Type|kube-api.*):.*"
+        "|      /var/run/.*",
     ),
     LeftOut(
         _FEWER_FACTS,
