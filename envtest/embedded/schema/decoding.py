@@ -125,10 +125,11 @@ class Decoder:
             if name in seen:
                 path = json.dumps(_path((place, name, "")), ensure_ascii=False)
                 self.problems.append(f"duplicate field {path}")
-            earlier: Any = seen.get(name)
-            both = isinstance(item, dict) and isinstance(earlier, dict)
-            seen[name] = {**earlier, **item} if both else item
-            yield name, seen[name]
+            earlier = seen.get(name)
+            if isinstance(item, dict) and isinstance(earlier, dict):
+                item = {**earlier, **item}  # noqa: PLW2901 # the later one is read into the earlier one
+            seen[name] = item
+            yield name, item
 
 
 def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:
