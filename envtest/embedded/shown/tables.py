@@ -33,7 +33,7 @@ def table_of(plural: str, items: Iterable[Object], metadata: Object) -> Object:
 
 @cache
 def _definitions(plural: str) -> list[Object]:
-    """The definitions of the columns, as kube-apiserver 1.37.1 answers them."""
+    """The definitions of the columns, as kube-apiserver 1.37.1 answers ``as=Table`` in an Accept header."""
     return [
         # kubectl shows columns of a priority above 0 with -o wide only.
         {"name": name, "type": kind, "format": form, "description": description, "priority": priority}

@@ -117,7 +117,8 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(
         _NO_ACCOUNTS,
         "describe pod talker",
-        " *(Mounts|Volumes|Token.*|ConfigMapName|Optional|DownwardAPI|Type|kube-api.*):.*|      /var/run/.*",
+        " *(Mounts|Volumes|Token.*|ConfigMapName|(ConfigMap)?Optional|DownwardAPI|Type|kube-api.*):.*"
+        "|      /var/run/.*",
     ),
     LeftOut(
         _FEWER_FACTS,
@@ -127,6 +128,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     ),
     LeftOut(_FEWER_FACTS, "describe pod talker", "IPs?:.*|  IP:.*|  (Warning  MissingClusterDNS|Normal) .*"),
     LeftOut(_FEWER_FACTS, "(get )?events .*talker.*"),
+    LeftOut("events of the same second are in any order", "describe job .*", "  Normal .*"),
     LeftOut(_NO_CONTAINERS, "(exec|cp) talker.*"),
     LeftOut(
         "containers cannot be added to a pod",
