@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from dataclasses import replace
@@ -25,12 +26,16 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import NotAcceptable, UnknownInclude, asked_form
+from envtest.embedded.shown.forms import YAML, Form, NotAcceptable, UnknownInclude, asked_form, check_stream
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
+_CREATED, _ACCEPTED = 201, 202
 _TEXT = "text/plain; charset=utf-8"
-_BODY_TYPES = ("", JSON, "application/yaml", "*/*")
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_MEDIA_TYPE = re.compile(
+    rf'\s*({_TOKEN}/{_TOKEN})\s*(?:;\s*{_TOKEN}\s*=\s*(?:{_TOKEN}|"(?:[^"\\]|\\.)*")\s*)*;?\s*'
+)
+"""What Go's mime.ParseMediaType takes."""
 _DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
@@ -115,6 +120,7 @@ class Handler(StreamRequestHandler):
 
     def _served(self, request: Request, head: wire.HttpRequest, body: bytes, fault: Fault | None) -> bool:
         warnings: list[str] = []
+        form = Form()
         try:
             resource = self._api.verbs.resource_of(request)
             if resource.custom is not None and resource.custom.deprecation:
@@ -125,23 +131,33 @@ class Handler(StreamRequestHandler):
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
             # kubectl get asks for a Table: the server chooses the columns.
-            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
+            is_list = request.verb in ("list", "deletecollection")
+            is_built_in = resource.custom is None
+            is_collection = is_list or request.verb == "watch"
+            form = asked_form(head.header("accept"), is_built_in=is_built_in, is_collection=is_collection)
+            include = request.query.get("includeObject", "")
             form.check_include(include)
             if request.verb == "watch":
+                check_stream(form)
                 return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
-                formed = form.of_list if request.verb == "list" else form.of_object
+                formed = form.of_list if is_list else form.of_object
                 answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
-            code, answer = 406, status_body(406, str(error))
+            code, answer = 406, status_body(406, str(error), details=error.details)
         except UnknownInclude as error:
             code, answer = 400, status_body(400, str(error))
         except Refused as refused:
             code, answer = refused.code, refused.body
-        self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
+        headers = _warning_headers(warnings) | _retry_header(answer)
+        # A Status has no form but its own, so no clause with another form is one for it.
+        if form.is_yaml and not (form.kind and answer.get("kind") == "Status"):
+            self._send(code, wire.yaml_bytes(answer), YAML, headers)
+        else:
+            self._send_json(code, answer, headers)
         return True
 
     def _done(
@@ -205,24 +221,31 @@ def _go_type(resource: Resource) -> str:
 
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
-    content_type = head.header("content-type").partition(";")[0].strip()
+    found = _MEDIA_TYPE.fullmatch(head.header("content-type") or JSON)
+    content_type = found[1].lower() if found else ""
+    if content_type not in (JSON, YAML, protobuf.CONTENT_TYPE):
+        text = "the body of the request was in an unknown format - accepted media types include: "
+        raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
     if content_type == protobuf.CONTENT_TYPE:
         try:
             return protobuf.from_protobuf(body)
+        except BodyError as error:
+            raise _unreadable(kind, str(error), error.reason) from error
         except DecodingError as error:
-            raise Refused(400, f"the object provided is unrecognized: {error}") from error
-    if content_type not in _BODY_TYPES:
-        text = "the body of the request was in an unknown format - accepted media types include: "
-        raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    is_yaml = content_type == "application/yaml"
+            raise _unreadable(kind, str(error), str(error)) from error
+    is_yaml = content_type == YAML
     try:
         return object_of(read_yaml(body) if is_yaml else read_json(body), body)
     except BodyError as error:
         prefix = "" if is_yaml else _NO_KIND
-        if kind == _DELETE_OPTIONS:
-            raise Refused(400, f"{prefix}{error.reason}") from error
-        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
-        raise Refused(400, text) from error
+        raise _unreadable(kind, f"{prefix}{error}", f"{prefix}{error.reason}") from error
+
+
+def _unreadable(kind: str, text: str, reason: str) -> Refused:
+    """The refusal of a body: with the kind that it is to be of, only the ``reason`` for DeleteOptions."""
+    if kind == _DELETE_OPTIONS:
+        return Refused(400, reason)
+    return Refused(400, f"the object provided is unrecognized (must be of type {kind}): {text}")
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:
@@ -239,10 +262,10 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
         raise Refused(400, text) from error
 
 
-def _retry_header(code: int, answer: Any) -> dict[str, str]:
-    """The Retry-After header of a 429, empty for every other answer."""
-    # An eviction that a budget forbids is the one answer here that has it; clients wait so long.
-    seconds = (answer.get("details") or {}).get("retryAfterSeconds") if code == _TOO_MANY else None
+def _retry_header(answer: Any) -> dict[str, str]:
+    """The Retry-After header of an answer that says how long its client is to wait, empty for others."""
+    details = answer.get("details") if answer.get("kind") == "Status" else None
+    seconds = (details or {}).get("retryAfterSeconds")
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
 

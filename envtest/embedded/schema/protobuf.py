@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from envtest.embedded.schema.bodies import BodyError
 from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.schema.types import FieldType, tags_of, type_of
 
@@ -25,9 +26,11 @@ _MOST_DEPTH = 40
 
 
 def from_protobuf(data: bytes) -> dict[str, Any]:
-    """The object in the envelope, in the form that JSON has; raises DecodingError."""
+    """The object in the envelope, in the form that JSON has; raises DecodingError, and BodyError without one."""
     if not data.startswith(MAGIC):
-        raise DecodingError("the body has not the protobuf envelope of Kubernetes")
+        prefix = " ".join(str(byte) for byte in MAGIC)
+        text = f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]"
+        raise BodyError(text, data)
     # runtime.Unknown: 1 is the type (apiVersion, kind), 2 the object itself.
     envelope = dict(_fields(data[len(MAGIC) :]))
     head = dict(_fields(_as_bytes(envelope.get(1, b""))))
