@@ -1,6 +1,6 @@
 """Default values of kinds other than pods, workloads and claims, as the API server fills them in.
 
-Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1 and discovery/v1, and the allocators of
+Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1, discovery/v1 and admissionregistration/v1, and the allocators of
 pkg/registry/core/service/storage.
 """
 
@@ -32,6 +32,8 @@ def fill_in_defaults(item: Object, old: Json | None) -> None:
 
 def _service(item: Object, old: Json | None) -> None:
     spec = item["spec"]
+    if old is not None:
+        _drop_what_other_types_have(spec, old.get("spec") or {})
     spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
@@ -51,6 +53,27 @@ def _service(item: Object, old: Json | None) -> None:
     if kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is None:
         spec["allocateLoadBalancerNodePorts"] = True
     _allocate(spec, (old or {}).get("spec") or {})
+
+
+def _drop_what_other_types_have(spec: Object, old: Json) -> None:
+    """Drop fields that a Service of the new type does not have, unless the update changes them too."""
+    kind, was = spec.get("type") or "ClusterIP", old.get("type") or "ClusterIP"
+    if spec.get("clusterIP") != old.get("clusterIP") and spec.get("clusterIPs") == old.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]] if spec.get("clusterIP") else []
+    gone: list[str] = []
+    if kind == "ExternalName" != was:
+        gone += [*_KEPT, "internalTrafficPolicy"]
+    if kind != "LoadBalancer" == was:
+        gone += ["allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"]
+    if kind not in _WITH_PORTS and was in _WITH_PORTS:
+        gone.append("externalTrafficPolicy")
+        ports = {port.get("nodePort") for port in old.get("ports") or []}
+        for port in spec.get("ports") or []:
+            if port.get("nodePort") in ports:
+                port.pop("nodePort", None)
+    for name in gone:
+        if spec.get(name) == old.get(name):
+            spec.pop(name, None)
 
 
 def _allocate(spec: Object, old: Json) -> None:
@@ -123,6 +146,49 @@ def _node(item: Object, _old: Json | None) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def _lease(item: Object, _old: Json | None) -> None:
+    # Fields of the gate CoordinatedLeaderElection, which is off.
+    for name in ("strategy", "preferredHolder"):
+        item["spec"].pop(name, None)
+
+
+def _policy(item: Object, _old: Json | None) -> None:
+    spec = item["spec"]
+    spec["failurePolicy"] = spec.get("failurePolicy") or "Fail"
+    _match_resources(spec.get("matchConstraints"))
+
+
+def _policy_binding(item: Object, _old: Json | None) -> None:
+    _match_resources(item["spec"].get("matchResources"))
+
+
+def _match_resources(criteria: Object | None) -> None:
+    if criteria is None:
+        return
+    criteria["matchPolicy"] = criteria.get("matchPolicy") or "Equivalent"
+    for name in ("namespaceSelector", "objectSelector"):
+        if criteria.get(name) is None:
+            criteria[name] = {}
+    for rule in (*(criteria.get("resourceRules") or ()), *(criteria.get("excludeResourceRules") or ())):
+        rule["scope"] = rule.get("scope") or "*"
+
+
+def _webhooks(item: Object, _old: Json | None) -> None:
+    for hook in item.get("webhooks") or ():
+        hook.setdefault("failurePolicy", "Fail")
+        hook.setdefault("matchPolicy", "Equivalent")
+        hook.setdefault("namespaceSelector", {})
+        hook.setdefault("objectSelector", {})
+        hook.setdefault("timeoutSeconds", 10)
+        if item.get("kind") == "MutatingWebhookConfiguration":
+            hook.setdefault("reinvocationPolicy", "Never")
+        for rule in hook.get("rules") or ():
+            rule.setdefault("scope", "*")
+        service = (hook.get("clientConfig") or {}).get("service")
+        if service is not None:
+            service.setdefault("port", 443)
+
+
 _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Service": _service,
     "NetworkPolicy": _network_policy,
@@ -133,4 +199,9 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Endpoints": _ports,
     "EndpointSlice": _ports,
     "Node": _node,
+    "Lease": _lease,
+    "MutatingWebhookConfiguration": _webhooks,
+    "ValidatingWebhookConfiguration": _webhooks,
+    "ValidatingAdmissionPolicy": _policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kubernetes_rules.quantity import Quantity
@@ -18,9 +19,13 @@ HUGE = "hugepages-"
 """The prefix of resources that are memory in pages of one size: ``hugepages-2Mi``."""
 
 
+# Pods ask for the same few amounts over and over.
+_parsed = lru_cache(maxsize=4096)(Quantity.parse)
+
+
 def amounts_of(resources: Json, kind: str) -> Amounts:
     """The ``limits`` or ``requests`` as quantities."""
-    return {name: Quantity.parse(str(text)) for name, text in (resources.get(kind) or {}).items()}
+    return {name: _parsed(str(text)) for name, text in (resources.get(kind) or {}).items()}
 
 
 def container_total(spec: Json, kind: str) -> Amounts:
@@ -93,7 +98,7 @@ def _class_of(resources: Json) -> str:
         return "BestEffort"
     classes = set()
     for name in COMPUTE:
-        asked, limit = (Quantity.parse(str(one.get(name, 0))).value for one in (requests, limits))
+        asked, limit = (_parsed(str(one.get(name, 0))).value for one in (requests, limits))
         classes.add("Burstable" if asked != limit else "Guaranteed" if asked else "BestEffort")
     return classes.pop() if len(classes) == 1 else "Burstable"
 

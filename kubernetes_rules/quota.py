@@ -1,7 +1,7 @@
-"""Counts what ResourceQuotas charge for a claim, and decides which pods a quota with scopes counts.
+"""Counts what ResourceQuotas charge for claims, pods and services, and which pods a quota with scopes counts.
 
-Go: resource_claims.go and podMatchesScopeFunc of pods.go in pkg/quota/v1/evaluator/core. Of the scopes only
-PriorityClass is decided here: a quota with another one counts nothing.
+Go: resource_claims.go, pods.go and services.go in pkg/quota/v1/evaluator/core. A quota with the scope
+CrossNamespacePodAffinity or VolumeAttributesClass counts nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ from typing import Any
 
 from kubernetes_rules.allocator.requests import MOST_DEVICES
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.extended_resources import IMPLICIT_PREFIX
+from kubernetes_rules.extended_resources import IMPLICIT_PREFIX, is_extended
+from kubernetes_rules.pod_resources import HUGE, amounts_of, container_total, quality_of_service
+from kubernetes_rules.quantity import Quantity
 
 Json = Mapping[str, Any]
 Charges = dict[str, int]
+Amounts = dict[str, Quantity]
 
 CLAIM_COUNT = "count/resourceclaims.resource.k8s.io"
 """The quota key for the number of claims."""
 
 _DEVICES = ".deviceclass.resource.k8s.io/devices"
-
-_PRIORITY_CLASS = "PriorityClass"
+_COUNTED = ("cpu", "memory", "ephemeral-storage")
+_HAS_TO_BE_SAID = frozenset(
+    {*("cpu", "memory", "requests.cpu", "requests.memory"), *("limits.cpu", "limits.memory")}
+)
 
 
 def requests_name(resource: str) -> str:
@@ -83,6 +88,65 @@ def _most(request: Json) -> int:
     return int(request.get("count") or 0) if request["allocationMode"] == "ExactCount" else 0
 
 
+def pod_charges(pod: Json) -> Amounts:
+    """What a pod is charged for that has not ended: compute resources, huge pages and extended resources."""
+    spec = pod.get("spec") or {}
+    totals = []
+    for kind in ("requests", "limits"):
+        total = container_total(spec, kind) | amounts_of(spec.get("resources") or {}, kind)
+        for name, amount in amounts_of(spec, "overhead").items():
+            if kind == "requests" or name in total:
+                total[name] = total[name].plus(amount) if name in total else amount
+        totals.append(total)
+    return _resource_charges(*totals)
+
+
+def _resource_charges(requests: Amounts, limits: Amounts) -> Amounts:
+    """The quota keys of requests and limits; requests for compute count under two names."""
+    found: Amounts = {}
+    for name, amount in requests.items():
+        if name in _COUNTED or name.startswith(HUGE):
+            found[name] = amount
+        if name in _COUNTED or name.startswith(HUGE) or is_extended(name):
+            found[requests_name(name)] = amount
+    return found | {f"limits.{name}": amount for name, amount in limits.items() if name in _COUNTED}
+
+
+def missing_amounts(pod: Json, quota: Json) -> str:
+    """What containers of a pod have to ask for in a namespace with such a quota; empty if nothing is missing.
+
+    Each container must say how much it needs of cpu and memory that are limited.
+    """
+    spec = pod.get("spec") or {}
+    own = spec.get("resources") or {}
+    if own.get("requests") or own.get("limits"):
+        return ""
+    required = sorted(_HAS_TO_BE_SAID & set((quota.get("spec") or {}).get("hard") or {}))
+    missing: dict[str, list[str]] = {}
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        said = _resource_charges(amounts_of(resources, "requests"), amounts_of(resources, "limits"))
+        for name in required:
+            if name not in said:
+                missing.setdefault(name, []).append(container["name"])
+    texts = [f"{name} for: {','.join(sorted(set(names)))}" for name, names in sorted(missing.items())]
+    return f"must specify {'; '.join(texts)}" if texts else ""
+
+
+def service_charges(service: Json) -> Charges:
+    """What a Service is charged for its ports on nodes and for its load balancer."""
+    spec = service.get("spec") or {}
+    ports = spec.get("ports") or []
+    match spec.get("type"):
+        case "NodePort":
+            return {"services.nodeports": len(ports)}
+        case "LoadBalancer":
+            allocated = spec.get("allocateLoadBalancerNodePorts") is not False
+            count = len(ports) if allocated else sum(bool(port.get("nodePort")) for port in ports)
+            return {"services.loadbalancers": 1, "services.nodeports": count}
+    return {}
+
+
 def quota_counts(quota: Json, plural: str, item: Json) -> bool:
     """Whether an object of the resource ``plural`` counts for a ResourceQuota of its namespace."""
     spec = quota.get("spec") or {}
@@ -93,9 +157,22 @@ def quota_counts(quota: Json, plural: str, item: Json) -> bool:
     ]
     if not expressions:
         return True
-    if plural != "pods" or any(one["scopeName"] != _PRIORITY_CLASS for one in expressions):
-        return False
-    return all(_matches(one, (item.get("spec") or {}).get("priorityClassName") or "") for one in expressions)
+    return plural == "pods" and all(_matches_scope(one, item.get("spec") or {}) for one in expressions)
+
+
+def _matches_scope(expression: Json, spec: Json) -> bool:
+    match expression["scopeName"]:
+        case "PriorityClass":
+            return _matches(expression, spec.get("priorityClassName") or "")
+        case "Terminating":
+            return spec.get("activeDeadlineSeconds") is not None
+        case "NotTerminating":
+            return spec.get("activeDeadlineSeconds") is None
+        case "BestEffort":
+            return quality_of_service(spec) == "BestEffort"
+        case "NotBestEffort":
+            return quality_of_service(spec) != "BestEffort"
+    return False
 
 
 def _matches(expression: Json, priority_class: str) -> bool:

@@ -14,6 +14,7 @@ from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError, ClusterFault
 from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
@@ -58,11 +59,13 @@ class EmbeddedCluster:
         start: StartProcess = start_process,
         *,
         rbac: bool = False,
+        resolve_service: ResolveService | None = None,
     ) -> None:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
         starts the processes of drivers. With ``rbac`` a client may do what roles allow.
+        ``resolve_service`` says where the Services of webhooks listen.
         """
         self.kubernetes = KUBERNETES
         self.has_rights = rbac
@@ -77,7 +80,9 @@ class EmbeddedCluster:
             self.nodes = tuple(self._layout.node(index) for index in range(node_count))
             for node in self.nodes:
                 _make_node_folders(node)
-            self.api_server = cleanup.enter_context(EmbeddedApiServer(rbac=rbac))
+            self.api_server = cleanup.enter_context(
+                EmbeddedApiServer(rbac=rbac, resolve_service=resolve_service)
+            )
             self.server = self.api_server.url
             self.api = ApiClient(self.server, None, self.api_server.gate.add_user(ADMIN))
             objects = Objects(self.api_server)

@@ -12,6 +12,9 @@ from envtest.embedded.access.bootstrap import bootstrap_objects
 from envtest.embedded.access.gate import Gate
 from envtest.embedded.access.object_rights import ObjectRights
 from envtest.embedded.access.reviews import Reviews
+from envtest.embedded.admission.calls import ResolveService
+from envtest.embedded.admission.webhooks import Webhooks
+from envtest.embedded.admission.policies import Policies
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request
@@ -33,11 +36,17 @@ class EmbeddedApiServer(ServedApi):
     The objects stay when it is stopped, as etcd would keep them. ``gate`` knows its users.
     """
 
-    def __init__(self, *, rbac: bool = False, tls: ServerTls | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        rbac: bool = False,
+        tls: ServerTls | None = None,
+        resolve_service: ResolveService | None = None,
+    ) -> None:
         """Begin with the namespaces that every cluster has.
 
         With ``rbac`` a client may do what roles allow; otherwise everybody may do everything. With ``tls`` it
-        speaks HTTPS.
+        speaks HTTPS. ``resolve_service`` says where the Services of webhooks listen.
         """
         super().__init__(tls)
         self.gate = Gate(self.store, rbac=rbac)
@@ -45,6 +54,11 @@ class EmbeddedApiServer(ServedApi):
         self.verbs.has_rights = rbac
         Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
         self.verbs.admission.mutators.append(ObjectRights(self.gate))
+        webhooks = Webhooks(self.store, self.catalogue, self.gate, resolve_service)
+        self.verbs.admission.mutators.append(webhooks.mutate)
+        # In the order of kube-apiserver's admission plugins.
+        self.verbs.admission.validators.append(Policies(self.store, self.catalogue, self.gate))
+        self.verbs.admission.validators.append(webhooks.validate)
         self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}

@@ -171,6 +171,9 @@ class Checker:
         if name in _TYPE_NAMES and name is not None:
             node.constant = Type(name)
             return types.type_of(_TYPE_NAMES[name])
+        if name in self._outermost and name is not None:
+            node.variable = self._outermost[name]
+            return node.variable.type
         kind = self._field(node, node.operand, node.field, optional=False)
         return types.BOOL if node.test_only else self._bound(kind)
 
@@ -187,6 +190,8 @@ class Checker:
         elif _is_parameter(kind):
             self.bindings.are_assignable([types.DYN], [kind])
             result = types.DYN
+        elif kind.name.startswith("kubernetes."):
+            result = self._wrong(node, f"unexpected failed resolution of '{kind.name}'")
         else:
             if kind.name not in _DYNAMIC:
                 self._wrong(node, f"type '{shown_type(kind)}' does not support field selection")

@@ -155,6 +155,7 @@ def _of_ip(name: str, result: Type, call: Callable[[Ip], Any]) -> Overload:
 
 _once = values.traversed_string()
 
+
 def _inner(parse: Callable[[str], Any], text: str) -> Any:
     """The argument of containsIP and containsCIDR. Kubernetes does not say what is wrong in it."""
     try:

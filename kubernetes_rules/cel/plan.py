@@ -86,6 +86,8 @@ class Planner:
     def _select(self, node: syntax.Select) -> Plan:
         if node.constant is not None:
             return Constant(node.constant)
+        if node.variable is not None:
+            return Path(_read_slot(node.variable.slot))
         attribute = _attribute(self._plan(node.operand))
         attribute = attribute.followed_by(Step(node.field, test=node.test_only))
         return tested(attribute) if node.test_only else attribute

@@ -164,7 +164,11 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
     return Program(evaluate, planner.slots, parts)
 
 
-_LITERAL_ARGUMENTS: dict[str, Callable[[str], object]] = {"duration": parse_duration, "timestamp": parse_timestamp, "matches": compiled}
+_LITERAL_ARGUMENTS: dict[str, Callable[[str], object]] = {
+    "duration": parse_duration,
+    "timestamp": parse_timestamp,
+    "matches": compiled,
+}
 """Functions whose first argument is checked if it is a literal text."""
 
 

@@ -53,12 +53,16 @@ class Ident(Node):
 
 @dataclass(slots=True, eq=False)
 class Select(Node):
-    """``operand.field``, or ``has(operand.field)``."""
+    """``operand.field``, or ``has(operand.field)``.
+
+    The checker sets ``constant`` if it names a type, ``variable`` if it names a variable with a dot.
+    """
 
     operand: Node
     field: str
     test_only: bool = False
     constant: Type | None = None
+    variable: Variable | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -31,7 +31,7 @@ _METADATA: dict[str, Any] = {
 }  # fmt: skip
 """The fields of ObjectMeta: a Python type, or a list of one, or a map of ``*`` or of fields to types."""
 _KINDS = {str: "string", int: "int64", bool: "bool"}
-_POINTERS = frozenset({"controller", "blockOwnerDeletion", "deletionGracePeriodSeconds"})
+_POINTERS = frozenset({"controller", "blockOwnerDeletion", "deletionGracePeriodSeconds", "fieldsV1"})
 _NEVER_OMITTED = frozenset({"apiVersion", "kind", "name", "uid"})
 
 
@@ -44,14 +44,13 @@ class NotObjectMeta(Exception):
         self.error = error
 
 
-def coerced(schema: Schema, item: Object) -> tuple[Object, list[str]]:
-    """An object whose embedded resources have valid ObjectMeta, and the paths of unknown fields in these.
+def coerced(schema: Schema, value: Any, path: str = "") -> tuple[Any, list[str]]:
+    """A value whose embedded resources have valid ObjectMeta, and the paths of unknown fields in these.
 
     Raises NotObjectMeta if a value has a wrong type.
     """
     unknown: list[str] = []
-    result: Object = _coerced(item, schema, "", unknown)
-    return result, unknown
+    return _coerced(value, schema, path, unknown), unknown
 
 
 def _coerced(value: Any, schema: Schema | None, path: str, unknown: list[str]) -> Any:
@@ -189,6 +188,8 @@ def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
         return [refused.error]
     read = dict(metadata or {})
     read["name"] = read.get("name") or "fakename"
-    return metadata_errors(
+    errors = metadata_errors(
         read, namespaced=bool(read.get("namespace")), path=path, name_rule=names.path_segment
     )
+    # Only kinds of Kubernetes itself restrict finalizers further than to qualified names.
+    return [error for error in errors if not error.field.startswith(f"{path}.finalizers[")]

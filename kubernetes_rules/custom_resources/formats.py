@@ -18,7 +18,7 @@ _HOSTNAME = (
     rf"|([{_HOST_CHARACTER}](([a-zA-Z0-9-\p{{S}}\p{{L}}]{{0,61}}[{_HOST_CHARACTER}])?)(\.)){{1,}}"
     r"([a-zA-Z\p{L}]){2,63})$"
 )
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]++"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\x20-\x7e\t\x80-\U0010ffff])*"'
 _ADDRESS = rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_ATOM}(?:\.{_ATOM})*)"
 _PHRASE = rf"(?:{_ATOM}|{_QUOTED})(?:[ \t.]*(?:{_ATOM}|{_QUOTED}))*"

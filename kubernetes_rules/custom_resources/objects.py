@@ -40,6 +40,11 @@ def pruned(schema: Schema, item: Object) -> tuple[Object, list[str]]:
     return result, sorted(unknown) + sorted(unknown_metadata)
 
 
+def without_unknown(schema: Schema, value: Any) -> Any:
+    """A value without what its schema does not know; metadata of embedded resources is left alone."""
+    return _pruned(value, schema, "", [])
+
+
 def _pruned(value: Any, schema: Schema | None, path: str, unknown: list[str]) -> Any:
     if isinstance(value, list):
         if schema is not None and schema.x_preserve_unknown_fields:

@@ -66,6 +66,11 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return _error(path, INVALID, [value], detail)
 
 
+def without_value(path: str, detail: str) -> FieldError:
+    """A value breaks a rule, and is too long to be shown."""
+    return _error(path, INVALID, None, detail)
+
+
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
     """A value has another type than its schema."""
     return _error(path, TYPE_INVALID, [value], detail)
@@ -90,12 +95,14 @@ def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
 def too_long(path: str, most_bytes: int) -> FieldError:
     """A text is longer than its limit."""
     unit = "byte" if most_bytes == 1 else "bytes"
-    return _error(path, TOO_LONG, None, f"may not be more than {most_bytes} {unit}")
+    text = "value is too long" if most_bytes < 0 else f"may not be more than {most_bytes} {unit}"
+    return _error(path, TOO_LONG, None, text)
 
 
 def too_many(path: str, count: int, most: int) -> FieldError:
     """A list or map has more entries than its limit."""
-    return _error(path, TOO_MANY, [count], f"must have at most {most} item{'' if most == 1 else 's'}")
+    text = f"must have at most {most} item{'' if most == 1 else 's'}"
+    return _error(path, TOO_MANY, [count], "has too many items" if most < 0 else text)
 
 
 def all_invalid(path: str, value: Any, details: Sequence[str]) -> list[FieldError]:

@@ -66,10 +66,10 @@ def dns_label_1035(text: str) -> list[str]:
 
 
 def path_segment(text: str) -> list[str]:
-    """The messages for a name that cannot be a segment of a path."""
+    """The messages for a name that cannot be a part of a URL's path."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
-    return [f"may not contain '{illegal}'" for illegal in ("/", "%") if illegal in text]
+    return [f"may not contain '{character}'" for character in "/%" if character in text]
 
 
 def dns_subdomain(text: str, counted: str = "bytes") -> list[str]:

@@ -68,6 +68,8 @@ def node_taint_errors(taints: list[Object], path: str) -> list[FieldError]:
         elif effect not in _NODE_EFFECTS:
             errors.append(not_supported(f"{here}.effect", effect, _NODE_EFFECTS))
         if (key, effect) in seen:
-            errors.append(duplicate(here, taint, "taints must be unique by key and effect pair"))
+            # Kubernetes shows the names that the fields have in Go.
+            shown = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
+            errors.append(duplicate(here, shown, "taints must be unique by key and effect pair"))
         seen.add((key, effect))
     return errors

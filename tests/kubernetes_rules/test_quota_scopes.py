@@ -1,4 +1,4 @@
-"""A quota with scopes counts the pods of the priority classes that it selects, and nothing else."""
+"""A quota with scopes counts the pods that they select, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ def counted(quota: dict[str, Any]) -> list[str]:
         (scoped("Exists"), ["low", "high"]),
         (scoped("DoesNotExist"), [""]),
         ({"spec": {"scopes": ["PriorityClass"]}}, ["low", "high"]),
-        ({"spec": {"scopes": ["BestEffort"]}}, []),
+        ({"spec": {"scopes": ["BestEffort"]}}, ["low", "high", ""]),
+        ({"spec": {"scopes": ["NotBestEffort"]}}, []),
+        ({"spec": {"scopes": ["NotTerminating", "PriorityClass"]}}, ["low", "high"]),
+        ({"spec": {"scopes": ["CrossNamespacePodAffinity"]}}, []),
     ],
 )
-def test_pods_count_by_their_priority_class(quota: dict[str, Any], wanted: list[str]) -> None:
+def test_pods_count_by_their_scopes(quota: dict[str, Any], wanted: list[str]) -> None:
     assert counted(quota) == wanted
 
 

@@ -10,16 +10,16 @@ import json
 from typing import Any
 
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
+from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.schema.bodies import without_repeated
 from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
 from envtest.embedded.schema.decoding import Decoder, DecodingError
-from envtest.embedded.schema.fitting import fit_errors
 from kubernetes_rules.custom_resources import objects
 from kubernetes_rules.custom_resources.embedded import NotObjectMeta
+from kubernetes_rules.custom_resources.rules import rule_errors
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.field import FieldError
-from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
+from kubernetes_rules.validation.metadata import changed_metadata_errors, metadata_errors
 
 Object = dict[str, Any]
 
@@ -54,47 +54,11 @@ def check_may_create(resource: Resource, item: Object) -> None:
         raise Refused(403, text, details=details_of(resource.group, resource.plural, name))
 
 
-def read(resource: Resource, body: Object, *, is_patched: bool) -> tuple[Object, list[str]]:
+def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
     """A copy of a body with defaults and without unknown fields, and what strict decoding refuses of it.
 
-    ``is_patched`` says that it is what a patch made of an object. Raises Refused (400).
+    Raises Refused (400).
     """
-    _check_names(resource, body, is_patched=is_patched)
-    decoder = Decoder(completes=False)
-    body, repeated = without_repeated(body)
-    try:
-        metadata = _metadata(decoder, body)
-        item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
-    except (DecodingError, NotObjectMeta) as error:
-        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-        raise Refused(400, f"{head}{error}") from error
-    problems = [*repeated, *decoder.problems, *(f'unknown field "{path}"' for path in unknown)]
-    return defaulted(resource, item), problems
-
-
-def read_applied(resource: Resource, body: Object) -> tuple[Object, list[str]]:
-    """What is to be applied, and what strict decoding refuses of it.
-
-    Raises Refused (400, 500 where it does not fit the schema).
-    """
-    _check_names(resource, body, is_patched=False)
-    body, repeated = without_repeated(body)
-    item = {**body, "metadata": body.get("metadata") or {}}
-    errors = fit_errors(item, custom_of(resource).type)
-    if errors:
-        metadata = item["metadata"] if isinstance(item["metadata"], dict) else {}
-        names = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-        what = f"({names}; {resource.api_version}, Kind={resource.kind})"
-        raise plain_go_error(f"failed to create typed patch object {what}: {_listed(errors)}")
-    return item, repeated
-
-
-def _listed(errors: list[str]) -> str:
-    return errors[0] if len(errors) == 1 else "errors:\n" + "\n".join(f"  {one}" for one in errors)
-
-
-def _check_names(resource: Resource, body: Object, *, is_patched: bool) -> None:
-    """Check kind and version of a body; raises Refused (400)."""
     kind = body.get("kind")
     if not kind or not isinstance(kind, str):
         text = json.dumps(body, separators=(",", ":"))
@@ -102,9 +66,33 @@ def _check_names(resource: Resource, body: Object, *, is_patched: bool) -> None:
         head = f"the object provided is unrecognized (must be of type {resource.kind}): "
         raise Refused(400, f"{head}Object 'Kind' is missing in '{text}' ({start})")
     found = body.get("apiVersion") or ""
-    if found != resource.api_version and not is_patched:
+    if found != resource.api_version:
         text = f"the API version in the data ({found}) does not match the expected API version"
         raise Refused(400, f"{text} ({resource.api_version})")
+    try:
+        return decoded(resource, body)
+    except DecodingError as error:
+        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        raise Refused(400, f"{head}{error}") from error
+
+
+def decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
+    """As ``read``, but whatever the kind of the object is; raises DecodingError."""
+    decoder = Decoder(completes=False)
+    body, repeated = without_repeated(body)
+    metadata = _metadata(decoder, body)
+    try:
+        item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
+    except NotObjectMeta as error:
+        raise DecodingError(str(error)) from error
+    problems = [*repeated, *decoder.problems, *(f'unknown field "{path}"' for path in unknown)]
+    return defaulted(resource, item), problems
+
+
+def read_applied(body: Object) -> tuple[Object, list[str]]:
+    """What is to be applied, and what strict decoding refuses of it."""
+    item, repeated = without_repeated(body)
+    return {**item, "metadata": item.get("metadata") or {}}, repeated
 
 
 def _metadata(decoder: Decoder, body: Object) -> Object:
@@ -155,10 +143,10 @@ def create_errors(resource: Resource, item: Object) -> list[FieldError]:
     if errors:
         return errors
     custom = custom_of(resource)
-    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced)
+    errors = metadata_errors(item["metadata"], namespaced=resource.namespaced, standard_finalizers=False)
     errors += objects.schema_errors(custom.schema, item)
     errors += objects.scale_errors(custom.scale, item) if custom.scale else []
-    return errors + _rule_errors(custom, item, None, errors)
+    return _with_rules(custom, item, None, errors)
 
 
 def update_errors(resource: Resource, subresource: str, item: Object, old: Object) -> list[FieldError]:
@@ -167,14 +155,14 @@ def update_errors(resource: Resource, subresource: str, item: Object, old: Objec
     if errors:
         return errors
     custom = custom_of(resource)
-    errors = metadata_update_errors(item["metadata"], old["metadata"])
+    errors = changed_metadata_errors(item["metadata"], old["metadata"], namespaced=resource.namespaced)
     if subresource == "status":
         errors += objects.status_errors(custom.schema, item, old)
     else:
         errors += objects.schema_errors(custom.schema, item, old)
     only_status = subresource == "status"
     errors += objects.scale_errors(custom.scale, item, only_status=only_status) if custom.scale else []
-    return errors + _rule_errors(custom, item, old, errors)
+    return _with_rules(custom, item, old, errors)
 
 
 def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
@@ -187,13 +175,13 @@ def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
     ]
 
 
-def _rule_errors(
+def _with_rules(
     custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError]
 ) -> list[FieldError]:
-    """What the rules in CEL refuse; they are left out while the object does not fit its schema."""
+    """The errors, and those of the rules in CEL unless the object does not even fit its schema."""
     if any(one.type in _BLOCKING for one in errors):
-        return [field_errors.invalid("<nil>", None, _NOT_CHECKED)]
-    return []
+        return [*errors, field_errors.invalid("<nil>", None, _NOT_CHECKED)]
+    return errors + rule_errors(custom.schema, item, old)
 
 
 def warn_of_finalizers(item: Object, old: Object | None, warnings: list[str]) -> None:

@@ -74,7 +74,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_secret(item)
         case "namespaces":
             _default_namespace(item, old)
-        case _:
+        case _ if resource:
             fill_in_defaults(item, old)
     return item
 

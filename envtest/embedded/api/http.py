@@ -13,7 +13,7 @@ from typing import Any
 from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY, check_patch_type
-from envtest.embedded.api.plain_paths import JSON, plain_answer, unknown_path
+from envtest.embedded.api.plain_paths import JSON, is_unknown, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.reading import table_of_resource
@@ -26,14 +26,22 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import YAML, Form, NotAcceptable, UnknownInclude, asked_form, check_stream
+from envtest.embedded.shown.forms import (
+    UNSTRUCTURED,
+    YAML,
+    Form,
+    NotAcceptable,
+    UnknownInclude,
+    asked_form,
+    check_stream,
+)
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED = 201, 202
 _TEXT = "text/plain; charset=utf-8"
-_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _MEDIA_TYPE = re.compile(
-    rf'\s*({_TOKEN}/{_TOKEN})\s*(?:;\s*{_TOKEN}\s*=\s*(?:{_TOKEN}|"(?:[^"\\]|\\.)*")\s*)*;?\s*'
+    rf'\s*({_WORD}/{_WORD})\s*(?:;\s*{_WORD}\s*=\s*(?:{_WORD}|"(?:[^"\\]|\\.)*")\s*)*;?\s*'
 )
 """What Go's mime.ParseMediaType takes."""
 _DELETE_OPTIONS = "DeleteOptions"
@@ -101,7 +109,7 @@ class Handler(StreamRequestHandler):
         if (plain := plain_answer(self._api, head)) is not None:
             self._send(plain.code, plain.data, plain.media_type)
             return True
-        if request is None or (request.group and request.group not in self._api.catalogue.groups()):
+        if request is None or is_unknown(self._api, request):
             plain = unknown_path(self._api, head.target)
             self._send(plain.code, plain.data, plain.media_type)
             return True
@@ -215,6 +223,8 @@ class Handler(StreamRequestHandler):
 
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
+    if resource.custom is not None:
+        return UNSTRUCTURED
     package = resource.collection[0].partition(".")[0] or "core"
     return f"{package}.{resource.kind}"
 

@@ -16,6 +16,8 @@ from envtest.embedded.schema.types import FieldType, fields_of, type_of
 
 Object = dict[str, Any]
 
+_NOT_IN_V2 = frozenset({"allOf", "anyOf", "oneOf", "not", "nullable", "default"})
+
 _SCALARS: dict[str, Object] = {
     "string": {"type": "string"},
     "bytes": {"type": "string", "format": "byte"},
@@ -32,6 +34,17 @@ _SCALARS: dict[str, Object] = {
 }
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _METADATA = "meta.v1.ObjectMeta"
+_LIST_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
+_LIST_METADATA_SCHEMA: Object = {
+    "type": "object",
+    "properties": {
+        "continue": {"type": "string"},
+        "remainingItemCount": {"type": "integer", "format": "int64"},
+        "resourceVersion": {"type": "string"},
+        "selfLink": {"type": "string"},
+    },
+}
+_SCHEMAS, _DEFINITIONS = "#/components/schemas/", "#/definitions/"
 _CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _API_VERSION_TEXT = (
     "APIVersion defines the versioned schema of this representation of an object. Servers should convert "
@@ -41,6 +54,14 @@ _API_VERSION_TEXT = (
 _KIND_TEXT = (
     "Kind is a string value representing the REST resource this object represents. Servers may infer this "
     f"from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
+    f"{_CONVENTIONS}#types-kinds"
+)
+_EMBEDDED_API_VERSION_TEXT = (
+    "apiVersion defines the versioned schema of this representation of an object. More info: "
+    f"{_CONVENTIONS}#resources"
+)
+_EMBEDDED_KIND_TEXT = (
+    "kind is a string value representing the type of this object. In CamelCase. More info: "
     f"{_CONVENTIONS}#types-kinds"
 )
 
@@ -72,6 +93,53 @@ def document_v3(catalogue: Catalogue, path: str) -> Object | None:
             return None
     resources = catalogue.of_version(group, version)
     return _document(resources) if resources else None
+
+
+def document_v2(catalogue: Catalogue) -> Object:
+    """All served kinds in OpenAPI v2, as JSON has them."""
+    definitions: Object = {}
+    paths: Object = {}
+    for group in ("", *catalogue.groups()):
+        for version in catalogue.versions(group):
+            document = _document(catalogue.of_version(group, version))
+            definitions |= {name: _v2(one) for name, one in document["components"]["schemas"].items()}
+            paths |= {path: _v2_operations(one) for path, one in document["paths"].items()}
+    info = {"title": "Kubernetes", "version": "v1.37.1"}
+    return {"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}
+
+
+def _v2_operations(operations: Object) -> Object:
+    return {
+        method: {
+            **{key: value for key, value in one.items() if key != "requestBody"},
+            "parameters": [{**each, **each["schema"]} for each in one["parameters"]],
+            "consumes": list(one.get("requestBody", {}).get("content", ("application/json",))),
+        }
+        for method, one in operations.items()
+    }
+
+
+def _v2(schema: Any) -> Any:
+    """A schema without what OpenAPI v2 does not have, or what older kubectl took wrong.
+
+    Go: ToStructuralOpenAPIV2 in apiextensions-apiserver/pkg/controller/openapi/v2.
+    """
+    if isinstance(schema, bool):
+        return schema
+    result = {key: value for key, value in schema.items() if key not in _NOT_IN_V2}
+    for one in (schema, *schema.get("allOf", ())):
+        if "$ref" in one:
+            result["$ref"] = one["$ref"].replace(_SCHEMAS, _DEFINITIONS)
+    is_open = schema.get("x-kubernetes-preserve-unknown-fields") is True
+    if is_open or schema.get("nullable") or schema.get("x-kubernetes-int-or-string") is True:
+        for key in ("type", "properties", "items", "additionalProperties", "required", "enum", "format"):
+            result.pop(key, None)
+    for key in ("items", "additionalProperties"):
+        if key in result:
+            result[key] = _v2(result[key])
+    if "properties" in result:
+        result["properties"] = {name: _v2(one) for name, one in result["properties"].items()}
+    return result
 
 
 @lru_cache(maxsize=256)
@@ -133,51 +201,66 @@ def _names(resource: Resource, kind: str) -> Object:
 
 
 def _add_custom_kind(resource: Resource, schemas: dict[str, Object]) -> None:
-    assert resource.custom is not None
+    custom = resource.custom
+    assert custom is not None
     prefix = ".".join([*reversed(resource.group.split(".")), resource.version])
     _add(_METADATA, schemas)
-    schema = _with_embedded(resource.custom.raw_schema)
-    if schema:
-        schema = {**schema, "properties": {**schema.get("properties", {}), **_object_properties()}}
-    schema = {"type": "object", **schema}
-    schemas[f"{prefix}.{resource.kind}"] = {
-        **schema,
-        "x-kubernetes-group-version-kind": [_names(resource, resource.kind)],
-    }
-    items = {"allOf": [{"$ref": f"#/components/schemas/{prefix}.{resource.kind}"}]}
+    schemas[_LIST_METADATA] = _LIST_METADATA_SCHEMA
+    schema = {"type": "object", **_unfolded(custom.raw_schema)}
+    if custom.raw_schema:
+        schema["properties"] = {**schema.get("properties", {}), **_object_properties()}
+    selectable = [{"fieldPath": path} for path in custom.selectable]
+    more = {"x-kubernetes-selectable-fields": selectable} if selectable else {}
+    names = {"x-kubernetes-group-version-kind": [_names(resource, resource.kind)]}
+    schemas[f"{prefix}.{resource.kind}"] = {**schema, **names, **more}
+    text = f"List of {resource.plural}. More info: {_CONVENTIONS}"
+    items = {"$ref": f"{_SCHEMAS}{prefix}.{resource.kind}"}
+    metadata = {"allOf": [{"$ref": f"{_SCHEMAS}{_LIST_METADATA}"}]}
     schemas[f"{prefix}.{resource.list_kind}"] = {
         "description": f"{resource.list_kind} is a list of {resource.kind}",
         "type": "object",
         "required": ["items"],
-        "properties": {**_object_properties(), "items": {"type": "array", "items": items}},
+        "properties": {
+            **_object_properties(),
+            "items": {"description": text, "type": "array", "items": items},
+            "metadata": {
+                "description": f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds",
+                **metadata,
+            },
+        },
         "x-kubernetes-group-version-kind": [_names(resource, resource.list_kind)],
+        **more,
     }
 
 
 def _object_properties() -> Object:
-    reference = {"$ref": f"#/components/schemas/{_full(_METADATA)}"}
-    text = "Standard object's metadata. More info: "
+    """The fields of every object."""
+    reference = {"$ref": f"{_SCHEMAS}{_full(_METADATA)}"}
+    text = f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"
     return {
         "apiVersion": {"type": "string", "description": _API_VERSION_TEXT},
         "kind": {"type": "string", "description": _KIND_TEXT},
-        "metadata": {"description": f"{text}{_CONVENTIONS}#metadata", "allOf": [reference]},
+        "metadata": {"description": text, "allOf": [reference]},
     }
 
 
-def _with_embedded(schema: Any) -> Any:
-    """A schema of a definition in which embedded resources have the fields that all objects have."""
-    if isinstance(schema, list):
-        return [_with_embedded(one) for one in schema]
+def _unfolded(schema: Any) -> Any:
+    """A schema of a definition as it is published: what its extensions imply is written out."""
     if not isinstance(schema, dict):
         return schema
     result = dict(schema)
     for key in ("items", "additionalProperties"):
         if key in schema:
-            result[key] = _with_embedded(schema[key])
+            result[key] = _unfolded(schema[key])
     if "properties" in schema:
-        result["properties"] = {name: _with_embedded(one) for name, one in schema["properties"].items()}
+        result["properties"] = {name: _unfolded(one) for name, one in schema["properties"].items()}
+    if schema.get("x-kubernetes-int-or-string") is True and not {"anyOf", "allOf"} & schema.keys():
+        result["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     if schema.get("x-kubernetes-embedded-resource") is True:
-        result["properties"] = {**result.get("properties", {}), **_object_properties()}
+        embedded = _object_properties()
+        embedded["apiVersion"] = {"type": "string", "description": _EMBEDDED_API_VERSION_TEXT}
+        embedded["kind"] = {"type": "string", "description": _EMBEDDED_KIND_TEXT}
+        result["properties"] = {**result.get("properties", {}), **embedded}
         required = list(schema.get("required") or ())
         result["required"] = required + [one for one in ("kind", "apiVersion") if one not in required]
     return result
@@ -198,7 +281,7 @@ def _schema(kind: FieldType, schemas: dict[str, Object]) -> Object:
         return {"description": "a schema, or what may stand in its place"}
     if kind.shape == "struct":
         _add(kind.ref, schemas)
-        schema: Object = {"allOf": [{"$ref": f"#/components/schemas/{_full(kind.ref)}"}]}
+        schema: Object = {"allOf": [{"$ref": f"{_SCHEMAS}{_full(kind.ref)}"}]}
         if kind.atomic:
             schema["x-kubernetes-map-type"] = "atomic"
     elif kind.of is not None and kind.shape == "map":

@@ -29,7 +29,7 @@ def patched(
     (400, 413, 415, 422) for a patch that cannot be applied.
     """
     if content_type == JSON_PATCH:
-        return _json_patched(stored, _operations(patch, problems))
+        return json_patched(stored, _operations(patch, problems))
     if content_type == STRATEGIC:
         return strategic_merged(stored, _object({} if patch is None else patch, ""), kind)
     if patch is None:
@@ -95,8 +95,8 @@ def _merged(target: Any, patch: Any) -> Any:
     return dict(sorted(result.items()))
 
 
-def _json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    """RFC 6902, as far as the library of kube-apiserver keeps to it (evanphx/json-patch)."""
+def json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
+    """RFC 6902, as far as the library of kube-apiserver keeps to it (evanphx/json-patch); raises Refused."""
     result: dict[str, Any] = copy.deepcopy(stored)
     for operation in operations:
         try:

@@ -7,8 +7,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from envtest.embedded.api import discovery, openapi
+from envtest.embedded.api.requests import Request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
+from envtest.embedded.api.verbs import is_place
 from envtest.embedded.api.wire import HttpRequest, json_bytes
 
 JSON = "application/json"
@@ -39,7 +41,9 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
         case ["version"] | ["version", ""]:
             document: Any = discovery.version(api.minor)
         case ["openapi", "v2"]:
-            return PlainAnswer(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
+            if "protobuf" in head.header("accept"):
+                return PlainAnswer(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
+            document = openapi.document_v2(api.catalogue)
         case ["openapi", "v3"]:
             document = openapi.index_v3(api.catalogue)
         case ["openapi", "v3", *_]:
@@ -63,12 +67,20 @@ def _document(head: HttpRequest, document: Any) -> PlainAnswer:
     return PlainAnswer(200, json_bytes(document))
 
 
+def is_unknown(api: ServedApi, request: Request) -> bool:
+    """Whether the path is none of any resource; of built-in groups the verbs find that out."""
+    if not request.group or not api.catalogue.is_custom(request.group):
+        return False
+    resource = api.catalogue.find(request.group, request.version, request.resource)
+    return resource is None or not is_place(request, resource)
+
+
 def unknown_path(api: ServedApi, target: str) -> PlainAnswer:
     """The 404 of a path that is none of any resource: a Status below a served group, else a text."""
     match target.partition("?")[0].split("/"):
         case ["", "api", *_]:
             return _status(404, _NOT_HERE)
-        case ["", "apis", group, *_] if group in api.catalogue.groups():
+        case ["", "apis", group, *_] if not api.catalogue.is_custom(group):
             return _status(404, _NOT_HERE)
     return PlainAnswer(404, b"404 page not found\n", _TEXT)
 

@@ -95,27 +95,35 @@ class Removal:
         if self.on_garbage is not None:
             dependents = self._store.dependents(metadata["uid"])
             # An owner may wait for this object, before it goes itself.
-            owners = [self._owner(one, key[0]) for one in metadata.get("ownerReferences") or ()]
+            owners = self._owners(metadata.get("ownerReferences") or (), key[0])
             if dependents or owners:
-                self.on_garbage([*dependents, *(one for one in owners if one is not None)])
+                self.on_garbage([*dependents, *owners])
         if key[0]:
             self._quotas.refresh(key[0])
         return last
 
-    def look_at(self, collection: Collection, key: Key, item: Object) -> None:
-        """Have the garbage collector look at an object that was written, if it may have to do with it."""
+    def look_at(self, collection: Collection, key: Key, item: Object, old: Object | None = None) -> None:
+        """Have the garbage collector look at an object that was written in the place of ``old``."""
+        if self.on_garbage is None:
+            return
         metadata = item["metadata"]
-        waits = "deletionTimestamp" in metadata and {ORPHAN, FOREGROUND} & set(
-            metadata.get("finalizers") or ()
-        )
-        if self.on_garbage is not None and (waits or metadata.get("ownerReferences")):
+        owners = metadata.get("ownerReferences") or ()
+        finalizers = metadata.get("finalizers") or () if "deletionTimestamp" in metadata else ()
+        before = () if old is None else old["metadata"].get("ownerReferences") or ()
+        if owners or ORPHAN in finalizers or FOREGROUND in finalizers:
             self.on_garbage([(collection, key)])
+        if before and before != owners:
+            # An owner may have waited for this object, which perhaps no longer blocks its deletion.
+            self.on_garbage(self._owners(before, key[0]))
 
-    def _owner(self, reference: Object, namespace: str) -> Place | None:
-        resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
-        if resource is None:
-            return None
-        return resource.collection, (namespace if resource.namespaced else "", reference.get("name", ""))
+    def _owners(self, references: Iterable[Object], namespace: str) -> list[Place]:
+        found = []
+        for reference in references:
+            resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+            if resource is not None:
+                key = (namespace if resource.namespaced else "", reference.get("name", ""))
+                found.append((resource.collection, key))
+        return found
 
     def _end_namespace(self, key: Key, stored: Object, *, dry: bool) -> Deletion:
         """Mark a namespace as deleted: the namespace controller empties it and removes its finalizer then."""

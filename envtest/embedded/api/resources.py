@@ -180,9 +180,14 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     *_stored_only(
         "admissionregistration.k8s.io",
-        ("MutatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingWebhookConfiguration", "no webhook is called"),
-        ("ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
+        ("MutatingWebhookConfiguration", ""),
+        ("ValidatingWebhookConfiguration", ""),
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
     ),
     Resource(
         "admissionregistration.k8s.io",
@@ -190,7 +195,6 @@ RESOURCES: tuple[Resource, ...] = (
         "ValidatingAdmissionPolicy",
         namespaced=False,
         subresources=(_status("ValidatingAdmissionPolicy"),),
-        without_effect="no policy is evaluated",
     ),
     Resource(
         "apiextensions.k8s.io",
@@ -320,6 +324,10 @@ class Catalogue:
             {resource.group for resource in self.resources if resource.group},
             key=lambda group: (group not in built_in, group),
         )
+
+    def is_custom(self, group: str) -> bool:
+        """Whether only definitions serve anything of the group, or nothing does."""
+        return all(one.custom is not None for one in self.resources if one.group == group)
 
     def versions(self, group: str) -> list[str]:
         """The served versions of a group, the preferred one first."""

@@ -15,6 +15,7 @@ from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go
 from envtest.embedded.schema.custom_kinds import CustomKind, value_at
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
+from envtest.embedded.shown import events
 from kubernetes_rules.selectors import label_selector_text
 from kubernetes_rules.validation import field as field_errors
 
@@ -55,6 +56,8 @@ def scale_of(resource: Resource, item: Mapping[str, Any]) -> Object:
 
 def form_to_patch(resource: Resource, item: Object, subresource: str) -> Object:
     """The form of a stored object that a patch of the subresource changes."""
+    if subresource != SCALE and resource.group == events.GROUP:
+        return {**events.from_core(item), "apiVersion": resource.api_version}
     if subresource != SCALE:
         return item
     return scale_of(resource, item) if resource.custom is None else _custom_scale(resource.custom, item)

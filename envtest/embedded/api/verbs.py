@@ -84,7 +84,7 @@ class Verbs:
         resource = self.catalogue.find(request.group, request.version, request.resource)
         if resource is not None and resource.custom is not None and not resource.has(request.subresource):
             raise not_found(resource, request.name)
-        if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
+        if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
         everywhere = resource.namespaced and not request.namespace
@@ -205,7 +205,7 @@ class Verbs:
             if last is not None:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
-            details = details_of(resource.collection[0], resource.plural, request.name)
+            details = details_of(resource.group, resource.plural, request.name)
             return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
         return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
@@ -233,8 +233,8 @@ class Verbs:
     ) -> Deletion | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
         before = custom_objects.in_version(resource, stored)
+        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
         attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
@@ -293,8 +293,6 @@ class Verbs:
             admission.admit_priority(self._store, item)
             admission.admit_tolerations(item)
         writing.check_create(resource, item, warnings)
-        if resource.custom is not None:
-            custom_objects.warn_of_finalizers(item, None, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         key = (request.namespace, name)
         with self._store.changed:
@@ -407,13 +405,15 @@ class Verbs:
             item["metadata"].pop("managedFields", None)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
-        if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return stored
-        writing.check_update(request, resource, item, stored)
-        if resource.custom is not None and not request.subresource:
-            custom_objects.warn_of_finalizers(item, stored, warnings)
-        admission.admit_admin_access(self._store, item, stored)
+        changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
+        if changes:
+            writing.check_update(request, resource, item, stored)
+            if resource.custom is not None and not request.subresource:
+                custom_objects.warn_of_finalizers(item, stored, warnings)
+            admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
+        if not changes:
+            return stored
         if not is_apply:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
@@ -433,8 +433,9 @@ class Verbs:
             self._removal.remove(resource.collection, key_of(request))
             # The answer is what was asked for, which was never stored.
             return shown(resource, item, request.subresource)
+        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
-        self._removal.look_at(resource.collection, key_of(request), stored)
+        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
@@ -452,13 +453,15 @@ class Verbs:
         return stored
 
 
-def _is_place(request: Request, resource: Resource) -> bool:
+def is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
     # Reviews are stored nowhere, so they have no objects with paths of their own.
     if request.name and not request.subresource and resource.verbs == ("create",):
         return False
     if not resource.namespaced:
         return not request.namespace
+    if resource.custom is not None:
+        return bool(request.namespace) or request.verb in _EVERYWHERE
     return bool(request.namespace or not request.name)
 
 
@@ -475,13 +478,10 @@ def body_resource(request: Request, resource: Resource) -> Resource:
 
 def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
     """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
-    if resource.collection == ("batch", "jobs") and not {"propagationPolicy", "orphanDependents"} & set(
-        options
-    ):
-        text = (
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
-        )
-        warnings.append(f"{text}remove them or set propagationPolicy=Orphan to suppress this warning")
+    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    if resource.collection == ("batch", "jobs") and not is_said:
+        text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
+        warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")
 
 
 def key_of(request: Request) -> Key:

@@ -47,7 +47,7 @@ _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
-        *("priorityclasses", "networkpolicies", "statefulsets"),
+        *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -101,9 +101,9 @@ def read_body(
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
     if resource.custom is not None and not completes:
-        item, problems = custom_objects.read_applied(resource, body)
+        item, problems = custom_objects.read_applied(body)
     elif resource.custom is not None:
-        item, problems = custom_objects.read(resource, body, is_patched=request.verb == "patch")
+        item, problems = custom_objects.read(resource, body)
     else:
         item, problems = _decoded(resource, body, completes=completes)
     # Warn is what the server does where the client does not say.
@@ -134,7 +134,8 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
-    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}, decoder.problems
+    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return _with_defaults(resource, item), decoder.problems
 
 
 def read_patched(
@@ -144,11 +145,11 @@ def read_patched(
 
     ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
     """
-    if resource.custom is not None:
-        item, more = custom_objects.read(resource, item, is_patched=True)
-    else:
-        item, more = _decoded_patch(resource, item, shown)
-    problems = problems + more
+    try:
+        item, unknown = _decoded_patched(resource, item)
+    except DecodingError as error:
+        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+    problems = problems + unknown
     mode = request.query.get("fieldValidation") or "Warn"
     if problems and mode == "Strict":
         text = f"strict decoding error: {', '.join(problems)}"
@@ -163,19 +164,6 @@ def read_patched(
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
-def _decoded_patch(resource: Resource, item: Object, shown: str) -> tuple[Object, list[str]]:
-    """A patched object of a built-in kind, and what strict decoding refuses of it; raises Refused (422)."""
-    decoder = Decoder()
-    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
-    try:
-        if found != (resource.api_version, resource.kind):
-            raise DecodingError(_other_kind(resource, *found, ""))
-        item = decoder.decode(item, kind_of(resource))
-    except DecodingError as error:
-        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
-    return {**item, "apiVersion": found[0], "kind": found[1]}, decoder.problems
-
-
 def check_name(request: Request, metadata: Object) -> None:
     """Raises Refused (400) when an object that is to replace another has not its name."""
     if not metadata.get("name"):
@@ -184,6 +172,18 @@ def check_name(request: Request, metadata: Object) -> None:
     if metadata["name"] != request.name:
         head = f"the name of the object ({metadata['name']}) does not match"
         raise Refused(400, f"{head} the name on the URL ({request.name})")
+
+
+def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
+    """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
+    if resource.custom is not None:
+        return custom_objects.decoded(resource, item)
+    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
+    if found != (resource.api_version, resource.kind):
+        raise DecodingError(_other_kind(resource, *found, ""))
+    decoder = Decoder()
+    item = decoder.decode(item, kind_of(resource)) | {"apiVersion": found[0], "kind": found[1]}
+    return _with_defaults(resource, item), decoder.problems
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -208,8 +208,22 @@ def completed(resource: Resource, item: Object) -> Object:
     """A copy of an object that was put together, with its defaults or what Go's json always writes."""
     if resource.custom is not None:
         return custom_objects.defaulted(resource, item)
-    found: Object = Decoder().decode(item, kind_of(resource))
-    return found
+    return _with_defaults(resource, Decoder().decode(item, kind_of(resource)))
+
+
+def _with_defaults(resource: Resource, item: Object) -> Object:
+    """The object with what is filled in as soon as it is read, changed in place."""
+    if resource.built_in == "customresourcedefinitions":
+        _default_definition(item["spec"])
+    return item
+
+
+def _default_definition(spec: Object) -> None:
+    names: Object = spec.get("names") or {}
+    kind = names.get("kind") or ""
+    defaults = {"singular": kind.lower(), "listKind": f"{kind}List" if kind else ""}
+    spec["names"] = names | {key: value for key, value in defaults.items() if not names.get(key) and value}
+    spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
 
 
 def prepare_create(
@@ -253,6 +267,7 @@ def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
     """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
     if resource.custom is not None:
         _refuse(resource, item, custom_objects.create_errors(resource, item))
+        custom_objects.warn_of_finalizers(item, None, warnings)
         return
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
     warnings += name_warnings(item["kind"], item["metadata"]["name"])
@@ -273,9 +288,7 @@ def prepare_update(
             del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(stored, wanted)
-        if resource.custom is not None and not resource.custom.has_status:
-            item |= {"status": wanted["status"]} if "status" in wanted else {}
+        item = _with_content(resource, stored, wanted)
     metadata = item["metadata"]
     # Owners that a client leaves out stay as they are.
     if not metadata.get("managedFields"):
@@ -284,8 +297,6 @@ def prepare_update(
             metadata["managedFields"] = old["managedFields"]
     # Put in here, so that an update that changes nothing is equal to what is stored.
     metadata["resourceVersion"] = old["resourceVersion"]
-    if resource.built_in == "customresourcedefinitions" and not request.subresource:
-        item = with_stored_version(item)
     if request.subresource in _OF_CONTENT:
         item = defaulted(item, resource.built_in, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
@@ -300,11 +311,11 @@ def _needs_version(request: Request, resource: Resource) -> bool:
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, or of a Deployment's annotations."""
+    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
     if resource.custom is not None:
         # All but the metadata counts.
         return {**item, "metadata": None} != {**stored, "metadata": None}
-    if item.get("spec") != stored.get("spec"):
+    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
     return resource.built_in == "deployments" and annotations[0] != annotations[1]
@@ -325,14 +336,15 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
     return item
 
 
-def _with_content(stored: Object, wanted: Object) -> Object:
-    """The wanted object with the status and the identity of the stored one."""
-    old = stored["metadata"]
-    item = {key: value for key, value in wanted.items() if key != "status"}
-    if "status" in stored:
-        item["status"] = stored["status"]
-    item["metadata"] = _with_identity(wanted["metadata"], old)
-    return item
+def _with_content(resource: Resource, stored: Object, wanted: Object) -> Object:
+    """The wanted object with the identity of the stored one, and with its status if that is written apart."""
+    item = dict(wanted)
+    if resource.custom is None or resource.custom.has_status:
+        item = {key: value for key, value in wanted.items() if key != "status"}
+        if "status" in stored:
+            item["status"] = stored["status"]
+    item["metadata"] = _with_identity(wanted["metadata"], stored["metadata"])
+    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
 
 
 def _with_identity(metadata: Object, old: Object) -> Object:
@@ -343,11 +355,10 @@ def _with_identity(metadata: Object, old: Object) -> Object:
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Check an update; raises Refused (422)."""
-    if resource.custom is not None:
-        _refuse(resource, item, custom_objects.update_errors(resource, request.subresource, item, stored))
-        return
     errors: list[FieldError] = []
-    if request.subresource in _OF_CONTENT:
+    if resource.custom is not None:
+        errors = custom_objects.update_errors(resource, request.subresource, item, stored)
+    elif request.subresource in _OF_CONTENT:
         errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
     elif request.subresource == "status" and resource.group == "resource.k8s.io":
         errors = status_update_errors_of(item, stored)
@@ -358,7 +369,7 @@ def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
         # Events are of the core group, whichever they are sent to.
         group = resource.collection[0]
-        raise invalid(group, resource.kind, item["metadata"].get("name") or "", errors)
+        raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
 def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:

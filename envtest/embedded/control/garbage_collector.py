@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from envtest.embedded.api.custom_objects import in_version
 from envtest.embedded.api.removal import Place
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
@@ -160,6 +161,7 @@ class EmbeddedGarbageCollector(Controller):
         return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
 
     def _write(self, place: Place, item: Object) -> Object:
+        item = in_version(self._resource(place[0]), item)
         return self._server.verbs.update(self._request("update", place), item)[1]
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:

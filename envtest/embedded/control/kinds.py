@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of objects: its API group, and the name of the resource in paths.
+    """One kind of objects: its API group, the name of the resource in paths, and a served version.
 
     Objects outside of namespaces have the namespace ''.
     """
 
     group: str
     name: str
+    version: str = "v1"
 
     @property
     def collection(self) -> tuple[str, str]:
@@ -24,7 +25,7 @@ class Kind:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The path of the collection, of an object, or of a subresource of it."""
         # The core group alone is below /api.
-        root = f"/apis/{self.group}/v1" if self.group else "/api/v1"
+        root = f"/apis/{self.group}/{self.version}" if self.group else "/api/v1"
         parts = (["namespaces", namespace] if namespace else []) + [self.name, name, subresource]
         return "/".join([root, *(quote(part, safe="") for part in parts if part)])
 

@@ -10,11 +10,12 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from envtest.embedded.schema.bodies import Decimal, Repeated
 from envtest.embedded.schema.texts import TextError, read_bytes, read_time
-from envtest.embedded.schema.types import FieldType, struct_of, unset_value, zero_of
+from envtest.embedded.schema.types import FieldType, Struct, struct_of, unset_value, zero_of
 from kubernetes_rules.quantity import Quantity
 
 Object = dict[str, Any]
@@ -50,7 +51,7 @@ class Decoder:
         """The value without unknown fields and nulls; raises DecodingError. ``place`` is where it is."""
         shape = kind.shape
         if shape == "struct":
-            return self._struct(value, kind, place)
+            return _of_union(value, kind, place) if kind.union else self._struct(value, kind, place)
         if shape == "list":
             return self._list(value, kind, place)
         if shape == "map":
@@ -68,8 +69,6 @@ class Decoder:
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
-        if kind.union:
-            return _of_union(value, kind, place)
         if not isinstance(value, dict):
             raise _mismatch(value, kind, place)
         struct = struct_of(kind.ref)
@@ -87,11 +86,8 @@ class Decoder:
                 found = self.decode(item, known, (place, name, ref))
                 if found or not (self.completes and known.unset == "-"):
                     result[name] = found
-        if self.completes:
-            for name in struct.written:
-                # Go knows no empty lists and maps once it has read an object from its storage.
-                if name not in result or (not result[name] and fields[name].shape in ("list", "map")):
-                    result[name] = unset_value(fields[name])
+        if self.completes and struct.written:
+            _complete(result, struct)
         return result
 
     def _list(self, value: Any, kind: FieldType, place: Place | None) -> Any:
@@ -135,6 +131,15 @@ def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:
     return Decoder().decode(value, taken, place)
 
 
+def _complete(result: Object, struct: Struct) -> None:
+    """Put in the fields that Go's json always writes."""
+    for name in struct.written:
+        kind = struct.fields[name]
+        # Go knows no empty lists and maps once it has read an object from its storage.
+        if name not in result or (not result[name] and kind.shape in ("list", "map")):
+            result[name] = unset_value(kind)
+
+
 def _fits_int32(value: Any) -> bool:
     # In Python a bool is an int, which it must not be here.
     return type(value) is int and -(2**31) <= value < 2**31
@@ -156,10 +161,15 @@ def _are_bytes(value: Any) -> bool:
     return isinstance(value, list) and all(type(one) is int and 0 <= one < 256 for one in value)
 
 
+@lru_cache(maxsize=4096)
+def _canonical(text: str) -> str:
+    return str(Quantity.parse(text))
+
+
 def _quantity(value: Any) -> str:
     try:
         # Quantities are stored in their canonical form: 1024Mi becomes 1Gi.
-        return str(Quantity.parse("" if isinstance(value, (bool, list, dict)) else str(value)))
+        return _canonical("" if isinstance(value, (bool, list, dict)) else str(value))
     except ValueError as error:
         raise DecodingError(_QUANTITY_RULE) from error
 

@@ -39,11 +39,10 @@ class FieldType:
     strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``unset`` is how Go's json
     writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even if a
     client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells the
-    two apart.
-    ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is the type
-    of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may be
-    instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a list is
-    replaced as a whole.
+    two apart. ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is
+    the type of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may
+    be instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a
+    list is replaced as a whole.
     """
 
     shape: Shape

@@ -38,6 +38,7 @@ LEFT_OUT = (
     ),
     ("Service", "addresses, IP families and health check ports: they are not allocated as in Kubernetes"),
     ("Service", "the status"),
+    ("every kind", "warnings, but those of names of pods and workloads"),
     ("Node", "pod CIDRs, configuration sources, declared features, and resources in the status"),
     ("Endpoints, EndpointSlice", "topology and hints"),
     ("every kind", "managedFields that a client writes"),
@@ -56,12 +57,39 @@ _NAMES = {
 """The rules of names for kinds that are not named by a subdomain."""
 
 _NAMES_OF_HOSTS = frozenset({"Pod", "Deployment", "ReplicaSet", "Job"})
+_CHECKED_AGAIN = frozenset(
+    {
+        *("ConfigMap", "Secret", "ServiceAccount", "Endpoints", "EndpointSlice"),
+        *("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
+    }
+)
+"""The kinds whose metadata is checked at an update as at the creation: generateName can change."""
+
 _ANY_FINALIZERS = frozenset({"Lease", "PodDisruptionBudget"})
-"""The kinds that take finalizers of any name; so do those of admissionregistration.k8s.io and custom ones."""
+"""The kinds that take finalizers of any name; so do those of admissionregistration.k8s.io."""
 
 
 def _workload(item: Object, old: Object | None) -> list[FieldError]:
     return workload_errors(item) + controller_errors(item, old)
+
+
+def _policy(item: Object, old: Object | None) -> list[FieldError]:
+    # These import all of CEL: a process that checks no policy must not pay for that.
+    from kubernetes_rules.admission.objects import policy_errors
+
+    return policy_errors(item, old)
+
+
+def _policy_binding(item: Object, _: Object | None) -> list[FieldError]:
+    from kubernetes_rules.admission.objects import binding_errors
+
+    return binding_errors(item)
+
+
+def _webhooks(item: Object, old: Object | None) -> list[FieldError]:
+    from kubernetes_rules.admission.webhook_configurations import webhook_errors
+
+    return webhook_errors(item, old)
 
 
 _CHECKS: dict[str, Check] = {
@@ -82,12 +110,15 @@ _CHECKS: dict[str, Check] = {
     "Namespace": cluster.namespace_errors,
     "Node": cluster.node_errors,
     "PodDisruptionBudget": lambda item, _: budget_errors(item),
+    "ValidatingAdmissionPolicy": _policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
     **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "Job"), _workload),
+    **dict.fromkeys(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), _webhooks),
 }
 
 
 def created_errors(group: str, item: Object, *, namespaced: bool) -> list[FieldError]:
-    """The errors of a new object of a built-in kind of ``group``, or of a custom kind."""
+    """The errors of a new object of a built-in kind of ``group``."""
     kind, metadata = item["kind"], item["metadata"]
     if group == _DRA:
         errors = errors_of(item)
@@ -103,10 +134,12 @@ def created_errors(group: str, item: Object, *, namespaced: bool) -> list[FieldE
             standard_finalizers=_has_standard_finalizers(group, kind),
         )
         errors += _own(kind, item, None)
-    # These hold for every kind, but most kinds have stricter ones.
-    return unique(errors) or metadata_errors(
-        metadata, namespaced=namespaced, name_rule=names.path_segment, standard_finalizers=False
-    )
+    if kind == "Event" and not errors:
+        # What holds for every kind; the rules of all other kinds are stricter.
+        errors = metadata_errors(
+            metadata, namespaced=namespaced, name_rule=names.path_segment, standard_finalizers=False
+        )
+    return unique(errors)
 
 
 def updated_errors(group: str, new: Object, old: Object, *, namespaced: bool) -> list[FieldError]:
@@ -123,6 +156,10 @@ def updated_errors(group: str, new: Object, old: Object, *, namespaced: bool) ->
         errors += metadata_update_errors(
             new["metadata"], old["metadata"], standard_finalizers=_has_standard_finalizers(group, kind)
         )
+        if kind in _CHECKED_AGAIN:
+            errors += metadata_errors(
+                new["metadata"], namespaced=namespaced, name_rule=_NAMES.get(kind, name_errors)
+            )
         errors += _own(kind, new, old)
     return unique(errors)
 

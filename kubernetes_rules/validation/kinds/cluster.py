@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubernetes_rules.pod_resources import HUGE
 from kubernetes_rules.quantity import Quantity
 from kubernetes_rules.validation import names
 from kubernetes_rules.validation.field import (
@@ -75,7 +76,9 @@ def priority_class_errors(item: Object, old: Object | None) -> list[FieldError]:
     elif value > _HIGHEST_PRIORITY:
         text = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
         errors.append(forbidden("value", text))
-    if policy is not None and policy not in _POLICIES:
+    if policy == "":
+        errors.append(required("preemptionPolicy"))
+    elif policy is not None and policy not in _POLICIES:
         errors.append(not_supported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never")))
     return errors
 
@@ -100,7 +103,8 @@ def namespace_errors(item: Object, old: Object | None) -> list[FieldError]:
 def node_errors(item: Object, old: Object | None) -> list[FieldError]:
     """The errors of the taints of a Node, and of changes of what names it to its cloud."""
     spec, before = item.get("spec") or {}, (old or {}).get("spec") or {}
-    errors = node_taint_errors(spec.get("taints") or [], "metadata.taints" if old is None else "spec.taints")
+    # Kubernetes names another path than that of the field.
+    errors = node_taint_errors(spec.get("taints") or [], "metadata.taints")
     was, now = before.get("providerID") or "", spec.get("providerID") or ""
     if was and was != now:
         text = "field cannot be modified once set" if now else "field cannot be cleared once set"
@@ -121,9 +125,6 @@ def lease_errors(item: Object, _old: Object | None) -> list[FieldError]:
     if transitions is not None and transitions < 0:
         text = "must be greater than or equal to 0"
         errors.append(invalid("spec.leaseTransitions", transitions, text))
-    if spec.get("preferredHolder") and not spec.get("strategy"):
-        text = "may only be specified if `strategy` is defined"
-        errors.append(forbidden("spec.preferredHolder", text))
     return errors
 
 
@@ -195,6 +196,12 @@ def _order_errors(resource: str, amounts: dict[str, dict[str, Quantity]], path: 
     where = f"{path}.maxLimitRequestRatio[{resource}]"
     if ratio is not None and ratio.value < 1:
         errors.append(invalid(where, str(ratio), f"ratio {ratio} is less than 1"))
+    default, request = amounts["default"].get(resource), amounts["defaultRequest"].get(resource)
+    is_shared = "/" not in resource or "kubernetes.io/" in resource
+    has_both = default is not None and request is not None and default.value != request.value
+    if has_both and (not is_shared or resource.startswith(HUGE)):
+        text = f"default value {default} must equal to defaultRequest value {request} in {resource}"
+        errors.append(invalid(f"{path}.defaultRequest[{resource}]", str(request), text))
     least, most = amounts["min"].get(resource), amounts["max"].get(resource)
     if ratio is not None and least is not None and most is not None and least.value > 0:
         bound = float(most.value) / float(least.value)
@@ -222,7 +229,7 @@ def quota_errors(item: Object, old: Object | None) -> list[FieldError]:
     if spec.get("scopeSelector") is not None:
         errors += _selector_errors(spec["scopeSelector"], hard, scopes)
     if old is not None and set(scopes) != set((old.get("spec") or {}).get("scopes") or []):
-        errors.append(invalid("spec.scopes", scopes, _FIXED))
+        errors.append(invalid("spec.scopes", scopes or None, _FIXED))
     return errors
 
 

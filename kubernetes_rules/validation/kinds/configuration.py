@@ -18,6 +18,7 @@ Object = dict[str, Any]
 MOST_BYTES = 1024 * 1024
 _ACCOUNT = "kubernetes.io/service-account.name"
 _FIXED = "field is immutable when `immutable` is set"
+_NO_JSON = "unexpected end of JSON input"
 _HIDDEN = "<secret contents redacted>"
 _NEEDED_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -80,8 +81,9 @@ def _json_errors(path: str, content: bytes) -> list[FieldError]:
     try:
         found = json.loads(content)
     except ValueError:
-        text = "invalid character" if content.strip() else "unexpected end of JSON input"
-        return [invalid(path, _HIDDEN, text)]
+        text = content.decode(errors="replace").strip()
+        wrong = f"invalid character '{text[0]}' looking for beginning of value" if text else _NO_JSON
+        return [invalid(path, _HIDDEN, wrong)]
     if isinstance(found, dict) or found is None:
         return []
     kind = {str: "string", list: "array", bool: "bool"}.get(type(found), "number")

@@ -5,6 +5,7 @@ Go: pkg/apis/core/validation, pkg/apis/networking/validation and pkg/apis/discov
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 
@@ -33,6 +34,7 @@ _MOST_AFFINITY_SECONDS = 86_400
 _POLICY_TYPES = ("Ingress", "Egress")
 _MOST_ENDPOINTS, _MOST_ADDRESSES, _MOST_PORTS = 1000, 100, 20_000
 _FIXED = "field is immutable"
+_LEADING_ZERO = re.compile(r"(^|[./])0[0-9]", re.ASCII)
 
 
 def service_errors(item: Object, old: Object | None) -> list[FieldError]:
@@ -247,6 +249,8 @@ def _block_errors(block: Object, path: str) -> list[FieldError]:
 
 def _network(text: str, path: str) -> tuple[IPv4Network | IPv6Network | None, list[FieldError]]:
     rule = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    if _LEADING_ZERO.search(text) and ":" not in text:
+        return None, [invalid(path, text, "must not have leading 0s in IP or prefix length")]
     if "/" not in text:
         return None, [invalid(path, text, rule)]
     try:
@@ -254,8 +258,7 @@ def _network(text: str, path: str) -> tuple[IPv4Network | IPv6Network | None, li
     except ValueError:
         return None, [invalid(path, text, rule)]
     if str(found.network_address) != text.partition("/")[0]:
-        rule = f'must not have bits set beyond the prefix length (e.g. "{found}")'
-        return found, [invalid(path, text, rule)]
+        return found, [invalid(path, text, "must not have bits set beyond the prefix length")]
     return found, []
 
 

@@ -30,12 +30,15 @@ def role_errors(item: Object, _old: Object | None) -> list[FieldError]:
             text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             errors.append(required(path, text))
         for index, selector in enumerate(selectors):
-            errors += label_selector_errors(selector, f"{path}[{index}]")
+            wrong = label_selector_errors(selector, f"{path}[{index}]")
+            if wrong:
+                wrong.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
+            errors += wrong
     return errors
 
 
 def _rule_errors(rule: Object, path: str, *, namespaced: bool) -> list[FieldError]:
-    errors = [] if rule.get("verbs") else [required(f"{path}.verbs", "verbs must contain at least one value")]
+    errors = [] if rule.get("verbs") else [required(f"{path}.verbs")]
     urls = rule.get("nonResourceURLs")
     if urls:
         where = f"{path}.nonResourceURLs"
@@ -66,7 +69,9 @@ def binding_errors(item: Object, old: Object | None) -> list[FieldError]:
     for index, subject in enumerate(item.get("subjects") or []):
         errors += _subject_errors(subject, f"subjects[{index}]", namespaced=item["kind"] == "RoleBinding")
     if old is not None and role != (old.get("roleRef") or {}):
-        errors.append(invalid("roleRef", role, "field is immutable"))
+        # Kubernetes shows the names that the fields have in Go.
+        shown = {"APIGroup": role.get("apiGroup"), "Kind": role.get("kind"), "Name": name}
+        errors.append(invalid("roleRef", shown, "field is immutable"))
     return errors
 
 

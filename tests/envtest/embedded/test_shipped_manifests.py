@@ -56,9 +56,8 @@ def manifests() -> dict[str, list[Object]]:
 
 
 IDLE = {
-    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
-    *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "DaemonSet"),
-    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange", "NetworkPolicy"),
+    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"),
+    *("Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 
 

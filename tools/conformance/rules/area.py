@@ -20,7 +20,10 @@ _RULES = re.compile(r"x-kubernetes-validations|contributed to estimated rule cos
 _OWN_WORDS = (
     (re.compile(r"selfType\d+"), "selfType"),
     # The grammar's own words for a wrong text, and those of functions for a wrong value, differ.
-    (re.compile(r"compilation failed: ERROR: .*(?:Syntax error|error during formatting).*", re.DOTALL), "syntax"),
+    (
+        re.compile(r"compilation failed: ERROR: .*(?:Syntax error|error during formatting).*", re.DOTALL),
+        "syntax",
+    ),
     # Of several rules with the same cost, any may be named.
     (re.compile(r".*: (?=Forbidden: contributed to)"), ""),
     (re.compile(r"instantiation failed: .*", re.DOTALL), "instantiation failed"),
@@ -47,9 +50,9 @@ def _costs(schema: Schema, declared: Declared | None, path: str, found: dict[str
         found[f"{path}[{index}]"] = [rule.cost, count, rule.message_cost]
     for name, part in schema.properties.items():
         _costs(part, declared.fields.get(escaped(name) or ""), f"{path}.{name}", found)
-    for part, step in ((schema.items, "[]"), (schema.values, "{}")):
-        if part is not None:
-            _costs(part, declared.element, path + step, found)
+    for below, step in ((schema.items, "[]"), (schema.values, "{}")):
+        if below is not None:
+            _costs(below, declared.element, path + step, found)
 
 
 def our_answer(case: Case) -> Answer:

@@ -10,7 +10,21 @@ from typing import Any
 from tools.conformance.area import Case
 
 Json = dict[str, Any]
-_TEXTS = ("", "a", "b", "ab", "a-b", "é", "10", "10%", "https://a.b/c?d=e", "80Gi", "1.2.3", "10.0.0.1", "10.0.0.0/8")
+_TEXTS = (
+    "",
+    "a",
+    "b",
+    "ab",
+    "a-b",
+    "é",
+    "10",
+    "10%",
+    "https://a.b/c?d=e",
+    "80Gi",
+    "1.2.3",
+    "10.0.0.1",
+    "10.0.0.0/8",
+)
 _NAMES = ("a", "b", "a-b", "namespace", "x__y", "a.b/c", "in")
 _KEYWORDS = {"maxItems": (0, 1, 3, 10, 1000), "maxProperties": (1, 3, 100), "maxLength": (1, 5, 64, 5000)}
 
@@ -49,7 +63,9 @@ class _Maker:
         if kind == 0:
             return {"x-kubernetes-int-or-string": True}
         if kind == 1:
-            return self.limited({"type": "object", "additionalProperties": self.schema(depth - 1)}, "maxProperties")
+            return self.limited(
+                {"type": "object", "additionalProperties": self.schema(depth - 1)}, "maxProperties"
+            )
         if kind == 2:
             texts = {"type": "array", "items": self.scalar(), "x-kubernetes-list-type": "set"}
             return self.limited(texts, "maxItems")
@@ -61,7 +77,11 @@ class _Maker:
                 items["x-kubernetes-list-type"] = "atomic"
             return self.limited(items, "maxItems")
         if kind == 5 and self.rng.random() < 0.3:
-            return {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+            return {
+                "type": "object",
+                "x-kubernetes-embedded-resource": True,
+                "x-kubernetes-preserve-unknown-fields": True,
+            }
         return self.object(depth)
 
     def _map_list(self, depth: int) -> Json:
@@ -69,7 +89,12 @@ class _Maker:
         keys = self.rng.choice((["name"], ["name", "port"]))
         items["properties"] |= {"name": {"type": "string", "maxLength": 10}, "port": {"type": "integer"}}
         items["required"] = sorted({*items.get("required", ()), *keys})
-        found = {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
+        found = {
+            "type": "array",
+            "items": items,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": keys,
+        }
         return self.limited(found, "maxItems")
 
     def object(self, depth: int) -> Json:
@@ -107,11 +132,19 @@ class _Maker:
 
     def truth(self, depth: int) -> str:
         if self.rng.random() < self.wrong:
-            return self.rng.choice(("self.nothing", "nothing", "self +", "foo(1)", "1", "size(1) > 0", "has(self)"))
+            return self.rng.choice(
+                ("self.nothing", "nothing", "self +", "foo(1)", "1", "size(1) > 0", "has(self)")
+            )
         if depth > 0 and self.rng.random() < 0.5:
             one, other = self.truth(depth - 1), self.truth(depth - 1)
             return self.rng.choice(
-                (f"({one}) && ({other})", f"{one} || {other}", f"!({one})", f"{one} ? {other} : true", f"(({one}))")
+                (
+                    f"({one}) && ({other})",
+                    f"{one} || {other}",
+                    f"!({one})",
+                    f"{one} ? {other} : true",
+                    f"(({one}))",
+                )
             )
         path, schema = self.rng.choice(self.locals)
         return self.about(path, schema, depth)
@@ -120,7 +153,9 @@ class _Maker:
         """A statement about a value."""
         choose = self.rng.choice
         if schema.get("x-kubernetes-int-or-string"):
-            return choose((f"type({path}) == int", f"{path} == 5", f"{path} == '10%'", f"string({path}).size() < 3"))
+            return choose(
+                (f"type({path}) == int", f"{path} == 5", f"{path} == '10%'", f"string({path}).size() < 3")
+            )
         if "properties" in schema:
             if self.rng.random() < 0.6 and "." in path:
                 return f"has({path})"
@@ -167,7 +202,10 @@ class _Maker:
     def about_map(self, path: str, schema: Json, depth: int) -> str:
         name = f"k{len(self.locals)}"
         kept = list(self.locals)
-        self.locals += [(name, {"type": "string"}), *self.paths(f"{path}[{name}]", schema["additionalProperties"])] * 3
+        self.locals += [
+            (name, {"type": "string"}),
+            *self.paths(f"{path}[{name}]", schema["additionalProperties"]),
+        ] * 3
         inner = self.truth(depth - 1)
         self.locals = kept
         return self.rng.choice((
@@ -179,9 +217,13 @@ class _Maker:
     def about_text(self, path: str, schema: Json) -> str:
         kind = schema.get("format")
         if kind == "duration":
-            return self.rng.choice((f"{path} > duration('1m')", f"{path}.getSeconds() < 100", f"{path} + {path} == {path}"))
+            return self.rng.choice(
+                (f"{path} > duration('1m')", f"{path}.getSeconds() < 100", f"{path} + {path} == {path}")
+            )
         if kind in ("date", "date-time"):
-            return self.rng.choice((f"{path} < timestamp('2026-01-01T00:00:00Z')", f"{path}.getFullYear() == 2025"))
+            return self.rng.choice(
+                (f"{path} < timestamp('2026-01-01T00:00:00Z')", f"{path}.getFullYear() == 2025")
+            )
         if kind == "byte":
             return self.rng.choice((f"{path} == b'abc'", f"size({path}) < 3", f"string({path}) == 'abc'"))
         text = repr(self.rng.choice(_TEXTS))
@@ -249,9 +291,13 @@ class _Maker:
         return self.rng.choice(schema.get("enum") or _TEXTS)[: schema.get("maxLength", 100)]
 
     def entries(self, schema: Json) -> list[Any]:
-        made = [self.value(schema["items"]) for _ in range(self.rng.randint(0, min(4, schema.get("maxItems", 4))))]
+        made = [
+            self.value(schema["items"]) for _ in range(self.rng.randint(0, min(4, schema.get("maxItems", 4))))
+        ]
         if schema.get("x-kubernetes-list-type") == "set":
-            made = [entry for index, entry in enumerate(made) if entry is not None and entry not in made[:index]]
+            made = [
+                entry for index, entry in enumerate(made) if entry is not None and entry not in made[:index]
+            ]
         if keys := schema.get("x-kubernetes-list-map-keys"):
             seen: list[list[Any]] = []
             kept = []
@@ -279,9 +325,17 @@ def _rule(maker: _Maker, schema: Json) -> Json:
     if rng.random() < 0.2:
         rule["message"] = rng.choice(("it is wrong", " a ", "", "two\nlines"))
     if rng.random() < 0.2:
-        rule["messageExpression"] = rng.choice(("'a' + 'b'", "string(self)", "'%s'.format([type(self)])", "''", "1", "self.x"))
+        rule["messageExpression"] = rng.choice(
+            ("'a' + 'b'", "string(self)", "'%s'.format([type(self)])", "''", "1", "self.x")
+        )
     if rng.random() < 0.2:
-        reasons = ("FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate", "Other")
+        reasons = (
+            "FieldValueInvalid",
+            "FieldValueForbidden",
+            "FieldValueRequired",
+            "FieldValueDuplicate",
+            "Other",
+        )
         rule["reason"] = rng.choice(reasons)
     if rng.random() < 0.15 and schema.get("properties"):
         name = rng.choice([*schema["properties"], "nothing"])
@@ -308,7 +362,12 @@ def random_evaluation(rng: Random) -> Case:
     maker = _Maker(rng, 0.0)
     spec = maker.object(3)
     _with_rules(maker, spec, 0.5)
-    item = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": maker.value(spec)}
+    item = {
+        "apiVersion": "example.com/v1",
+        "kind": "Thing",
+        "metadata": {"name": "a"},
+        "spec": maker.value(spec),
+    }
     case: Case = {"op": "rules", "schema": {"type": "object", "properties": {"spec": spec}}, "object": item}
     if rng.random() < 0.5:
         old = copy.deepcopy(item)

@@ -166,7 +166,7 @@ def test_a_watch_shows_what_moves_in_and_out_of_its_selection(client: KubeClient
     params = {"resourceVersion": start, "labelSelector": "app=x", "timeoutSeconds": "-1"}
     kinds = [kind for kind, _ in client.watch(PODS, params, idle_seconds=10)]
 
-    assert kinds == ["ADDED", "DELETED", "ADDED", "DELETED"]
+    assert kinds == ["ADDED", "DELETED", "ADDED", "MODIFIED", "DELETED"]
 
 
 def test_a_watch_without_a_version_begins_with_what_is_there(client: KubeClient) -> None:

@@ -1,16 +1,14 @@
-"""What is deleted takes along what it owned, waits for who still needs it, and leaves no trace."""
+"""What is deleted waits for who still needs it, and leaves no trace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, SLICES, ask, claim, pod, resource_slice
+from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, ask, claim, pod
 
-NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
 
 
@@ -18,79 +16,6 @@ NAMESPACES = "/api/v1/namespaces"
 def server() -> Iterator[EmbeddedApiServer]:
     with EmbeddedApiServer() as running:
         yield running
-
-
-def owned(item: dict[str, Any], *owners: dict[str, Any]) -> dict[str, Any]:
-    references = [
-        {
-            "apiVersion": "v1",
-            "kind": one["kind"],
-            "name": one["metadata"]["name"],
-            "uid": one["metadata"]["uid"],
-        }
-        for one in owners
-    ]
-    return {**item, "metadata": {**item["metadata"], "ownerReferences": references}}
-
-
-def test_the_slices_of_a_node_go_with_it(server: EmbeddedApiServer) -> None:
-    node = server.create(NODES, {"metadata": {"name": "n"}})
-    server.create(SLICES, owned(resource_slice("mine"), node))
-    server.create(SLICES, resource_slice("other"))
-
-    server.delete(f"{NODES}/n")
-
-    assert [one["metadata"]["name"] for one in server.objects("resourceslices", "resource.k8s.io")] == [
-        "other"
-    ]
-
-
-def test_what_has_another_owner_stays_with_that(server: EmbeddedApiServer) -> None:
-    one, two = (server.create(NODES, {"metadata": {"name": name}}) for name in "ab")
-    server.create(SLICES, owned(resource_slice("s"), one, two))
-
-    server.delete(f"{NODES}/a")
-
-    [left] = server.objects("resourceslices", "resource.k8s.io")
-    assert [owner["name"] for owner in left["metadata"]["ownerReferences"]] == ["b"]
-
-
-def test_what_is_made_for_an_owner_that_is_gone_goes_at_once(server: EmbeddedApiServer) -> None:
-    node = server.create(NODES, {"metadata": {"name": "n"}})
-    server.delete(f"{NODES}/n")
-    server.create(NODES, {"metadata": {"name": "n"}})  # another node of the same name
-
-    server.create(SLICES, owned(resource_slice("late"), node))
-
-    assert server.objects("resourceslices", "resource.k8s.io") == []
-
-
-def test_what_belongs_to_a_kind_that_is_not_served_stays(server: EmbeddedApiServer) -> None:
-    server.create(SLICES, owned(resource_slice("s"), {"kind": "Rack", "metadata": {"name": "r", "uid": "1"}}))
-
-    assert len(server.objects("resourceslices", "resource.k8s.io")) == 1
-
-
-def test_orphans_stay_without_an_owner(server: EmbeddedApiServer) -> None:
-    node = server.create(NODES, {"metadata": {"name": "n"}})
-    server.create(SLICES, owned(resource_slice("s"), node))
-
-    ask(server, "DELETE", f"{NODES}/n?propagationPolicy=Orphan")
-
-    [left] = server.objects("resourceslices", "resource.k8s.io")
-    assert "ownerReferences" not in left["metadata"]
-
-
-def test_an_owned_claim_with_a_finalizer_is_marked_and_waits(server: EmbeddedApiServer) -> None:
-    owner = server.create(PODS, pod("p"))
-    item = owned(claim("c"), owner)
-    item["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    server.create(CLAIMS, item)
-
-    server.delete(f"{PODS}/p")
-
-    [left] = server.objects("resourceclaims", "resource.k8s.io")
-    assert "deletionTimestamp" in left["metadata"]
 
 
 def test_a_pod_on_a_node_waits_for_its_kubelet(server: EmbeddedApiServer) -> None:
@@ -186,3 +111,59 @@ def test_a_claim_that_loses_its_devices_loses_what_was_said_of_them(server: Embe
     freed = server.replace(f"{CLAIMS}/c/status", {**stored, "status": {"devices": status["devices"]}})
 
     assert freed["status"] == {}
+
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+KEEPS = "example.com/keeps"
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")]
+)
+def test_without_a_garbage_collector_its_finalizers_keep_an_object(
+    server: EmbeddedApiServer, policy: str, finalizer: str
+) -> None:
+    server.create(CONFIG_MAPS, {"metadata": {"name": "c"}})
+
+    answer = ask(server, "DELETE", f"{CONFIG_MAPS}/c?propagationPolicy={policy}")
+    stored = ask(server, "GET", f"{CONFIG_MAPS}/c").body
+
+    assert (answer.code, answer.body) == (200, stored)
+    assert stored["metadata"]["finalizers"] == [finalizer]
+    assert stored["metadata"]["deletionGracePeriodSeconds"] == 0
+
+
+def test_most_kinds_answer_a_status_once_the_object_is_gone(server: EmbeddedApiServer) -> None:
+    uid = server.create(CONFIG_MAPS, {"metadata": {"name": "c"}})["metadata"]["uid"]
+    server.create(CLAIMS, claim("c"))
+
+    plain, devices = ask(server, "DELETE", f"{CONFIG_MAPS}/c"), ask(server, "DELETE", f"{CLAIMS}/c")
+
+    assert plain.body["status"] == "Success"
+    assert plain.body["details"] == {"kind": "configmaps", "name": "c", "uid": uid}
+    assert devices.body["kind"] == "ResourceClaim"
+
+
+def test_a_write_without_the_last_finalizer_is_answered_as_it_was_asked_for(
+    server: EmbeddedApiServer,
+) -> None:
+    server.create(CONFIG_MAPS, {"metadata": {"name": "c", "finalizers": [KEEPS]}})
+    kept = ask(server, "DELETE", f"{CONFIG_MAPS}/c", {"orphanDependents": False})
+
+    freed = ask(server, "PUT", f"{CONFIG_MAPS}/c", {"metadata": {"name": "c"}})
+
+    assert (kept.code, freed.code) == (202, 200)
+    assert "finalizers" not in freed.body["metadata"]
+    assert freed.body["metadata"]["resourceVersion"] == kept.body["metadata"]["resourceVersion"]
+    assert ask(server, "GET", f"{CONFIG_MAPS}/c").code == 404
+
+
+def test_a_deleted_collection_is_answered(server: EmbeddedApiServer) -> None:
+    for name in "ab":
+        server.create(CONFIG_MAPS, {"metadata": {"name": name}})
+
+    answer = ask(server, "DELETE", f"{CONFIG_MAPS}?fieldSelector=metadata.name=a")
+
+    assert answer.body["kind"] == "ConfigMapList"
+    assert [one["metadata"]["name"] for one in answer.body["items"]] == ["a"]
+    assert [one["metadata"]["name"] for one in server.objects("configmaps")] == ["b"]

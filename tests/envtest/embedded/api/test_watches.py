@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from envtest.embedded.api import store, watching, wire
+from envtest.embedded.api.served import ServerTls
 from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
@@ -238,6 +242,25 @@ def test_the_threads_of_watches_end_with_their_clients(server: EmbeddedApiServer
 
     # Nothing is written meanwhile, so only their own ends can wake them.
     eventually("the threads have ended", threading.active_count, lambda count: count <= before, seconds=30)
+
+
+def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Path) -> None:
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    issued = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA)
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "crt")
+    issued.private_key_pem.write_to_path(tmp_path / "key")
+    tls = ServerTls(authority.cert_pem.bytes().decode(), tmp_path / "crt", tmp_path / "key")
+    context = ssl.create_default_context(cadata=tls.authority)
+    with EmbeddedApiServer(tls=tls) as server:
+        before, host, port = threading.active_count(), *server.address.split(":")
+        connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
+        connection.request("GET", f"{PODS}?watch=true")
+        answer = connection.getresponse()
+        eventually("the watch has begun", lambda: server.watches)
+        connection.close()
+        answer.close()
+
+        eventually("the thread has ended", threading.active_count, lambda count: count <= before, seconds=30)
 
 
 def test_a_change_for_many_watches_is_encoded_once(server: EmbeddedApiServer) -> None:

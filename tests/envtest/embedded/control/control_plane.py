@@ -9,6 +9,7 @@ from typing import Any
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
+from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
 from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
@@ -158,6 +159,7 @@ def control_plane() -> Iterator[ControlPlane]:
             EmbeddedTaintEviction(server),
             EmbeddedDisruptionController(server),
             EmbeddedNamespaceController(server),
+            EmbeddedGarbageCollector(server),
             EmbeddedWorkloadController(server),
             EmbeddedScheduler(server),
         )

@@ -1,0 +1,1 @@
+"""Admission that takes effect through objects: policies, and webhooks."""

@@ -1,0 +1,158 @@
+"""Owned objects go after their owner, before it, or stay without it, as the deletion says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
+from envtest.embedded.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, SLICES, ask, claim, pod, resource_slice
+from tests.eventually import eventually
+
+NODES = "/api/v1/nodes"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+KEEPS = "example.com/keeps"
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        collector = EmbeddedGarbageCollector(running)
+        collector.start()
+        yield running
+        collector.stop()
+
+
+def owned(item: Object, *owners: Object, blocks: bool = False) -> Object:
+    references = [
+        {
+            "apiVersion": "v1",
+            "kind": one["kind"],
+            "name": one["metadata"]["name"],
+            "uid": one["metadata"]["uid"],
+            "blockOwnerDeletion": blocks,
+        }
+        for one in owners
+    ]
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": references}}
+
+
+def config_map(name: str, *finalizers: str) -> Object:
+    return {"metadata": {"name": name, "finalizers": list(finalizers)}}
+
+
+def wait_for(server: EmbeddedApiServer, resource: str, *names: str, group: str = "") -> list[Object]:
+    """The objects once these are the names of all of them."""
+    return eventually(
+        f"{resource} are {names}",
+        lambda: server.objects(resource, group),
+        lambda found: tuple(one["metadata"]["name"] for one in found) == names,
+    )
+
+
+def test_the_slices_of_a_node_go_with_it(server: EmbeddedApiServer) -> None:
+    node = server.create(NODES, {"metadata": {"name": "n"}})
+    server.create(SLICES, owned(resource_slice("mine"), node))
+    server.create(SLICES, resource_slice("other"))
+
+    server.delete(f"{NODES}/n")
+
+    wait_for(server, "resourceslices", "other", group="resource.k8s.io")
+
+
+def test_what_has_another_owner_stays_with_that(server: EmbeddedApiServer) -> None:
+    one, two = (server.create(NODES, {"metadata": {"name": name}}) for name in "ab")
+    server.create(SLICES, owned(resource_slice("s"), one, two))
+
+    server.delete(f"{NODES}/a")
+
+    def owners() -> list[str]:
+        [left] = server.objects("resourceslices", "resource.k8s.io")
+        return [owner["name"] for owner in left["metadata"]["ownerReferences"]]
+
+    eventually("the slice has one owner", owners, lambda found: found == ["b"])
+
+
+def test_what_is_made_for_an_owner_that_is_gone_or_never_was_goes(server: EmbeddedApiServer) -> None:
+    node = server.create(NODES, {"metadata": {"name": "n"}})
+    server.delete(f"{NODES}/n")
+    server.create(NODES, {"metadata": {"name": "n"}})  # another node of the same name
+    never = {"kind": "ConfigMap", "metadata": {"name": "none", "uid": "1"}}
+
+    server.create(SLICES, owned(resource_slice("late"), node))
+    server.create(CONFIG_MAPS, owned(config_map("c"), never))
+
+    wait_for(server, "resourceslices", group="resource.k8s.io")
+    wait_for(server, "configmaps")
+
+
+def test_what_belongs_to_a_kind_that_is_not_served_or_to_another_namespace_stays(
+    server: EmbeddedApiServer,
+) -> None:
+    server.create(SLICES, owned(resource_slice("a"), {"kind": "Rack", "metadata": {"name": "r", "uid": "1"}}))
+    # An object outside of namespaces cannot name the namespace of its owner.
+    server.create(SLICES, owned(resource_slice("b"), server.create(PODS, pod("p"))))
+    gone = {"kind": "Node", "metadata": {"name": "gone", "uid": "2"}}
+    server.create(SLICES, owned(resource_slice("c"), gone))
+
+    # The collector has looked at the first two when the last one is gone.
+    wait_for(server, "resourceslices", "a", "b", group="resource.k8s.io")
+
+
+def test_orphans_stay_without_an_owner(server: EmbeddedApiServer) -> None:
+    node = server.create(NODES, {"metadata": {"name": "n"}})
+    server.create(SLICES, owned(resource_slice("s"), node))
+
+    ask(server, "DELETE", f"{NODES}/n?propagationPolicy=Orphan")
+
+    wait_for(server, "nodes")
+    [left] = server.objects("resourceslices", "resource.k8s.io")
+    assert "ownerReferences" not in left["metadata"]
+
+
+def test_an_owner_in_the_foreground_goes_after_what_blocks_it(server: EmbeddedApiServer) -> None:
+    owner = server.create(CONFIG_MAPS, config_map("owner"))
+    server.create(CONFIG_MAPS, owned(config_map("blocking", KEEPS), owner, blocks=True))
+    server.create(CONFIG_MAPS, owned(config_map("other"), owner))
+
+    ask(server, "DELETE", f"{CONFIG_MAPS}/owner?propagationPolicy=Foreground")
+
+    eventually(
+        "only what blocks the owner is left, and it is deleted",
+        lambda: server.objects("configmaps"),
+        lambda found: (
+            [one["metadata"]["name"] for one in found] == ["blocking", "owner"]
+            and all("deletionTimestamp" in one["metadata"] for one in found)
+        ),
+    )
+    ask(server, "PUT", f"{CONFIG_MAPS}/blocking", config_map("blocking"))
+    wait_for(server, "configmaps")
+
+
+def test_owners_in_a_circle_do_not_wait_for_each_other(server: EmbeddedApiServer) -> None:
+    one = server.create(CONFIG_MAPS, config_map("one"))
+    two = server.create(CONFIG_MAPS, owned(config_map("two"), one, blocks=True))
+    server.replace(f"{CONFIG_MAPS}/one", owned(config_map("one"), two, blocks=True))
+
+    ask(server, "DELETE", f"{CONFIG_MAPS}/one?propagationPolicy=Foreground")
+
+    wait_for(server, "configmaps")
+
+
+def test_an_owned_claim_with_a_finalizer_is_marked_and_waits(server: EmbeddedApiServer) -> None:
+    item = owned(claim("c"), server.create(PODS, pod("p")))
+    item["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    server.create(CLAIMS, item)
+
+    server.delete(f"{PODS}/p")
+
+    def is_marked() -> bool:
+        [left] = server.objects("resourceclaims", "resource.k8s.io")
+        return "deletionTimestamp" in left["metadata"]
+
+    eventually("the claim is marked", is_marked)

@@ -1,0 +1,1 @@
+"""Cases of CustomResourceDefinitions and their objects."""
