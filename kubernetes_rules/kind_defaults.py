@@ -1,7 +1,7 @@
 """Default values of kinds other than pods, workloads and claims, as the API server fills them in.
 
-Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1, discovery/v1 and admissionregistration/v1, and the allocators of
-pkg/registry/core/service/storage.
+Go: defaults.go in pkg/apis/core/v1, rbac/v1, networking/v1, discovery/v1 and admissionregistration/v1, and
+the allocators of pkg/registry/core/service/storage.
 """
 
 from __future__ import annotations

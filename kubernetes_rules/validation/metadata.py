@@ -39,7 +39,7 @@ def metadata_errors(
     prefix = metadata.get("generateName") or ""
     if prefix and checks_generate_name:
         # maskTrailingDash: the generated suffix follows, so a dash at the end is not the end of the name.
-        masked = f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+        masked = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
         errors += field.all_invalid(f"{path}.generateName", prefix, name_rule(masked))
     name = metadata.get("name") or ""
     if name:

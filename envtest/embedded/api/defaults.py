@@ -62,14 +62,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "daemonsets":
-            item.update(defaulted_workload(item, is_new=old is None))
-            _count_templates(item, old)
-        case "deployments" | "replicasets" | "jobs":
-            item.update(defaulted_workload(item, is_new=old is None))
-        case "roles" | "clusterroles":
-            # The one list without omitempty in Go: an empty one is null.
-            item["rules"] = item.get("rules") or None
+        case "deployments" | "replicasets" | "jobs" | "daemonsets":
+            _default_workload(item, old)
         case "secrets":
             _default_secret(item)
         case "namespaces":
@@ -84,6 +78,24 @@ def first_status(resource: str, item: Object) -> Object:
     if resource == "pods":
         return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
     return {"phase": "Active"} if resource == "namespaces" else {}
+
+
+def default_status(item: Object, old: Object) -> None:
+    """Fill in what the status of a pod, a node or a namespace always has when a client writes it."""
+    status = item.get("status") or {}
+    if item["kind"] == "Pod":
+        # Both name the address; the class of a pod never changes.
+        if status.get("podIP") and not status.get("podIPs"):
+            status["podIPs"] = [{"ip": status["podIP"]}]
+        quality = (old.get("status") or {}).get("qosClass")
+        if quality:
+            status.setdefault("qosClass", quality)
+    elif item["kind"] == "Node" and status.get("capacity") and status.get("allocatable") is None:
+        status["allocatable"] = dict(status["capacity"])
+    elif item["kind"] == "Namespace":
+        labels = item["metadata"].get("labels") or {}
+        item["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": item["metadata"]["name"]}
+    item["status"] = status
 
 
 def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
@@ -175,6 +187,12 @@ def _default_namespace(namespace: Object, old: Object | None) -> None:
         spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
     elif "kubernetes" not in spec.setdefault("finalizers", []):
         spec["finalizers"].append("kubernetes")
+
+
+def _default_workload(item: Object, old: Object | None) -> None:
+    item.update(defaulted_workload(item, is_new=old is None))
+    if item["kind"] == "DaemonSet":
+        _count_templates(item, old)
 
 
 def _count_templates(daemon_set: Object, old: Object | None) -> None:

@@ -1,8 +1,7 @@
 """Carries out the verbs of the API on the store, and answers or refuses as kube-apiserver does.
 
-resource.k8s.io is validated in full. Pods and the templates of workloads are validated as far as
-``kubernetes_rules.validation.pods`` says, workloads and budgets by ``kubernetes_rules.validation.workloads``.
-The status of pods, nodes and the other kinds are decoded by their types and not validated beyond that.
+Objects are validated by ``kubernetes_rules.validation.kinds``, which says what is left out; resource.k8s.io
+is validated in full. A status is decoded by its type, and not validated beyond that.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from envtest.embedded.api.requests import (
 from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
-from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
 from envtest.embedded.api.store import Key, Store
 from kubernetes_rules.deletion import Deletion
 
@@ -280,6 +279,7 @@ class Verbs:
     def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
+        version = item["metadata"].get("resourceVersion")
         custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
@@ -294,6 +294,8 @@ class Verbs:
             admission.admit_tolerations(item)
         writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
+        if not dry and request.verb == "create" and version not in (None, "", "0"):
+            raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
         with self._store.changed:
             # An object that is invalid and has a taken name is refused as invalid.

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from envtest.embedded.api import custom_objects, subresources
-from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api.defaults import default_status, defaulted, first_status, now
 from envtest.embedded.api.definition_status import with_stored_version
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
@@ -333,6 +333,8 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
             item["metadata"][name] = old[name]
     if resource.built_in == "resourceclaims":
         _drop_deallocated(item, stored)
+    elif resource.built_in in ("pods", "nodes", "namespaces"):
+        default_status(item, stored)
     return item
 
 

@@ -42,7 +42,7 @@ def service_errors(item: Object, old: Object | None) -> list[FieldError]:
     spec = item.get("spec") or {}
     kind, ports = spec.get("type") or "", spec.get("ports") or []
     headless = spec.get("clusterIP") == "None"
-    errors: list[FieldError] = []
+    errors = _address_change_errors(spec, (old or {}).get("spec") or {})
     if not ports and not headless and kind != "ExternalName":
         errors.append(required("spec.ports"))
     if headless and kind in ("LoadBalancer", "NodePort"):
@@ -53,8 +53,7 @@ def service_errors(item: Object, old: Object | None) -> list[FieldError]:
     errors += labels_errors(spec.get("selector") or {}, "spec.selector") + _affinity_errors(spec)
     if kind not in _SERVICE_TYPES:
         errors.append(not_supported("spec.type", kind, _SERVICE_TYPES))
-    errors += _node_port_errors(ports, kind) + _traffic_errors(spec, kind)
-    return errors + _address_change_errors(spec, (old or {}).get("spec") or {})
+    return errors + _node_port_errors(ports, kind) + _traffic_errors(spec, kind)
 
 
 def _external_name_errors(spec: Object) -> list[FieldError]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kubernetes_rules.validation import names
-from kubernetes_rules.validation.field import FieldError, all_invalid, invalid, not_supported, required
+from kubernetes_rules.validation.field import (
+    REQUIRED,
+    FieldError,
+    all_invalid,
+    invalid,
+    not_supported,
+    required,
+)
 from kubernetes_rules.validation.metadata import label_selector_errors, name_errors
 
 Object = dict[str, Any]
@@ -34,7 +41,7 @@ def role_errors(item: Object, _old: Object | None) -> list[FieldError]:
             if wrong:
                 wrong.append(invalid(f"{path}[{index}]", None, "invalid label selector."))
             errors += wrong
-    return errors
+    return _declared_last(errors)
 
 
 def _rule_errors(rule: Object, path: str, *, namespaced: bool) -> list[FieldError]:
@@ -72,7 +79,14 @@ def binding_errors(item: Object, old: Object | None) -> list[FieldError]:
         # Kubernetes shows the names that the fields have in Go.
         shown = {"APIGroup": role.get("apiGroup"), "Kind": role.get("kind"), "Name": name}
         errors.append(invalid("roleRef", shown, "field is immutable"))
-    return errors
+    return _declared_last(errors)
+
+
+def _declared_last(errors: list[FieldError]) -> list[FieldError]:
+    """The errors with those behind that Kubernetes finds by rules declared on the types."""
+    return sorted(
+        errors, key=lambda error: error.type == REQUIRED and error.field.endswith((".verbs", ".name"))
+    )
 
 
 def _subject_errors(subject: Object, path: str, *, namespaced: bool) -> list[FieldError]:

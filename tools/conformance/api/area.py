@@ -9,6 +9,7 @@ from tools.conformance.api.cases.applying import applying_cases
 from tools.conformance.api.cases.asking import asking_cases
 from tools.conformance.api.cases.creating import creating_cases
 from tools.conformance.api.cases.deleting import deleting_cases
+from tools.conformance.api.cases.kinds import kinds_cases
 from tools.conformance.api.cases.patching import patching_cases
 from tools.conformance.api.cases.random import random_case
 from tools.conformance.api.cases.reading import reading_cases
@@ -25,6 +26,7 @@ _TABLES = (
     reading_cases,
     speaking_cases,
     asking_cases,
+    kinds_cases,
 )
 _SHOWN = 6
 

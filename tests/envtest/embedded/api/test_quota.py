@@ -147,11 +147,34 @@ def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer
     server.create(CLAIMS, claim("a", adminAccess=True))
 
 
-def test_a_quota_with_another_scope_limits_nothing(server: EmbeddedApiServer) -> None:
-    spec = {"hard": {"pods": "0"}, "scopes": ["BestEffort"]}
+def test_a_quota_of_best_effort_counts_pods_that_ask_for_nothing(server: EmbeddedApiServer) -> None:
+    spec = {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}
     server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
 
-    server.create(PODS, pod("a"))
+    asking = pod("a")
+    asking["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    server.create(PODS, asking)
+    server.create(PODS, pod("b"))
+
+    assert "exceeded quota: q, requested: pods=1, used: pods=1" in refusal(server, PODS, pod("c"))
+
+
+def test_compute_resources_are_counted_and_have_to_be_said(server: EmbeddedApiServer) -> None:
+    limit(server, **{"requests.cpu": "1", "limits.memory": "1Gi", "services": "1", "secrets": "0"})
+
+    def asking(name: str, cpu: str) -> dict[str, Any]:
+        found = pod(name)
+        found["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}, "limits": {"memory": "1Mi"}}
+        return found
+
+    server.create(PODS, asking("a", "600m"))
+
+    missing = "failed quota: q: must specify limits.memory for: c; requests.cpu for: c"
+    assert missing in refusal(server, PODS, pod("b"))
+    over = "exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1"
+    assert over in refusal(server, PODS, asking("b", "500m"))
+    assert "secrets=1" in refusal(server, "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
+    assert used(server) == {"requests.cpu": "600m", "limits.memory": "1Mi", "services": "0", "secrets": "0"}
 
 
 def test_a_quota_of_a_priority_class_counts_its_pods_alone(server: EmbeddedApiServer) -> None:
