@@ -37,7 +37,7 @@ from envtest.embedded.shown.forms import (
 )
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _ACCEPTED = 201, 202
+_CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
 _TEXT = "text/plain; charset=utf-8"
 _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _MEDIA_TYPE = re.compile(
@@ -161,8 +161,8 @@ class Handler(StreamRequestHandler):
         except Refused as refused:
             code, answer = refused.code, refused.body
         headers = _warning_headers(warnings) | _retry_header(answer)
-        # A Status has no form but its own, so no clause with another form is one for it.
-        if form.is_yaml and not (form.kind and answer.get("kind") == "Status"):
+        # An error has no form but its own, so a clause with another form is none for it.
+        if form.is_yaml and not (form.kind and code >= _LEAST_ERROR):
             self._send(code, wire.yaml_bytes(answer), YAML, headers)
         else:
             self._send_json(code, answer, headers)

@@ -11,7 +11,8 @@ from envtest.embedded.api.requests import Request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
 from envtest.embedded.api.verbs import is_place
-from envtest.embedded.api.wire import HttpRequest, json_bytes
+from envtest.embedded.api.wire import HttpRequest, json_bytes, yaml_bytes
+from envtest.embedded.shown.forms import YAML, NotAcceptable, asked_form
 
 JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
@@ -58,12 +59,21 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
                 # client-go takes the answer for aggregated discovery only with these parameters.
                 kind = f"{JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
                 return PlainAnswer(200, json_bytes(document), kind)
-    return None if document is None else _document(head, document)
+            if document is not None:
+                try:
+                    form = asked_form(head.header("accept"), is_built_in=False, is_collection=False)
+                except NotAcceptable as error:
+                    return PlainAnswer(406, json_bytes(status_body(406, str(error))))
+                return _document(head, document, is_yaml=form.is_yaml)
+            return None
+    return _document(head, document)
 
 
-def _document(head: HttpRequest, document: Any) -> PlainAnswer:
+def _document(head: HttpRequest, document: Any, *, is_yaml: bool = False) -> PlainAnswer:
     if head.method != "GET":
         return _status(405, _NOT_SO)
+    if is_yaml:
+        return PlainAnswer(200, yaml_bytes(document), YAML)
     return PlainAnswer(200, json_bytes(document))
 
 

@@ -374,18 +374,24 @@ def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
         raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
+def check_uid(request: Request, resource: Resource, stored: str, wanted: str | None) -> None:
+    """Raises Refused (409) when an update is of an object with another UID; ``stored`` is empty without one."""
+    if not wanted or wanted == stored:
+        return
+    key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    found = f"UID in precondition: {wanted}, UID in object meta: {stored}"
+    more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
+    text = f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}"
+    raise Refused(409, text, details=details_of(resource.group, resource.plural, request.name))
+
+
 def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
     """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
-    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
+    check_uid(request, resource, stored["metadata"]["uid"], wanted.get("uid"))
+    text = wanted.get("resourceVersion") or "0"
     details = details_of(resource.group, resource.plural, request.name)
     head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
-    if uid and uid != stored["metadata"]["uid"]:
-        key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
-        found = f"UID in precondition: {uid}, UID in object meta: {stored['metadata']['uid']}"
-        more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
-        raise Refused(
-            409, f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}", details=details
-        )
     if not (text.isdecimal() and text.isascii()):
         raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
     if int(text) == 0 and _needs_version(request, resource):

@@ -72,7 +72,8 @@ def test_who_looks_for_a_kind_that_nobody_describes_finds_that_there_is_none(
     server: EmbeddedApiServer,
 ) -> None:
     custom = ask(server, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-    older = ask(server, "GET", "/openapi/v2")
+    kind = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    older = ask(server, "GET", "/openapi/v2", accept=kind)
 
     assert (custom.code, custom.body["items"]) == (200, [])
     assert (older.code, older.headers["content-length"]) == (200, "0")
