@@ -258,6 +258,8 @@ def defaulted_workload(workload: Mapping[str, Any], *, is_new: bool) -> Object:
         case "DaemonSet":
             _fill(spec, {"revisionHistoryLimit": 10})
             _default_strategy(spec, "updateStrategy", "DaemonSet")
+        case "StatefulSet":
+            _default_stateful_set(spec)
         case "Job":
             _default_job(found, is_new=is_new)
     return found
@@ -269,6 +271,29 @@ def _default_strategy(spec: Object, field: str, kind: str) -> None:
     if strategy["type"] == "RollingUpdate":
         strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
         _fill(strategy["rollingUpdate"], _ROLLING_UPDATE[kind])
+
+
+def _default_stateful_set(spec: Object) -> None:
+    """Go: SetDefaults_StatefulSet in pkg/apis/apps/v1."""
+    _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10})
+    spec["podManagementPolicy"] = spec.get("podManagementPolicy") or "OrderedReady"
+    strategy = spec["updateStrategy"] = spec.get("updateStrategy") or {}
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+        strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
+    if strategy["type"] == "RollingUpdate" and strategy.get("rollingUpdate") is not None:
+        _fill(strategy["rollingUpdate"], {"partition": 0, "maxUnavailable": 1})
+    policy = spec["persistentVolumeClaimRetentionPolicy"] = (
+        spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    )
+    for name in ("whenDeleted", "whenScaled"):
+        policy[name] = policy.get(name) or "Retain"
+    for claim in spec.get("volumeClaimTemplates") or ():
+        claim["spec"] = claim.get("spec") or {}
+        _fill(claim["spec"], {"volumeMode": "Filesystem"})
+        claim["status"] = {"phase": "Pending"}
+        claim.setdefault("apiVersion", "v1")
+        claim.setdefault("kind", "PersistentVolumeClaim")
 
 
 def _default_job(job: Object, *, is_new: bool) -> None:

@@ -146,10 +146,20 @@ def _node(item: Object, _old: Json | None) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def _volume_claim(item: Object, _old: Json | None) -> None:
+    spec = item["spec"] = item.get("spec") or {}
+    spec["volumeMode"] = spec.get("volumeMode") or "Filesystem"
+
+
 def _lease(item: Object, _old: Json | None) -> None:
     # Fields of the gate CoordinatedLeaderElection, which is off.
     for name in ("strategy", "preferredHolder"):
         item["spec"].pop(name, None)
+
+
+def _role(item: Object, _old: Json | None) -> None:
+    # The one list without omitempty in Go: an empty one is null.
+    item["rules"] = item.get("rules") or None
 
 
 def _policy(item: Object, _old: Json | None) -> None:
@@ -199,7 +209,10 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Endpoints": _ports,
     "EndpointSlice": _ports,
     "Node": _node,
+    "PersistentVolumeClaim": _volume_claim,
     "Lease": _lease,
+    "Role": _role,
+    "ClusterRole": _role,
     "MutatingWebhookConfiguration": _webhooks,
     "ValidatingWebhookConfiguration": _webhooks,
     "ValidatingAdmissionPolicy": _policy,

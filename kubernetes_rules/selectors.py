@@ -85,6 +85,22 @@ def missing_node_label(wanted: Mapping[str, str], node: Node) -> tuple[str, str]
     return None
 
 
+def has_what_pod_asks(node: Node, spec: Json) -> bool:
+    """Whether a node matches the ``nodeSelector`` and the required node affinity of a pod's spec.
+
+    A malformed affinity matches no node, as for the daemon set controller. Go: GetRequiredNodeAffinity in
+    component-helpers/scheduling/corev1/nodeaffinity.
+    """
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if missing_node_label(spec.get("nodeSelector") or {}, node):
+        return False
+    try:
+        return required is None or node_affinity_matches(required, node)
+    except NodeSelectorInvalid:
+        return False
+
+
 def label_requirement_holds(requirement: Json, labels: Mapping[str, str]) -> bool:
     """Whether labels meet a well-formed requirement: ``key``, ``operator`` (In, Exists, ...) and ``values``.
 

@@ -33,7 +33,10 @@ def event(name: str = "", namespace: str = "default") -> str:
 def workloads(namespace: str = "default") -> list[str]:
     """The collections of workloads, which make pods."""
     apps, batch = (f"/apis/{group}/v1/namespaces/{namespace}" for group in ("apps", "batch"))
-    return [f"{apps}/deployments", f"{apps}/replicasets", f"{batch}/jobs"]
+    return [
+        *(f"{apps}/{name}" for name in ("deployments", "replicasets", "daemonsets", "statefulsets")),
+        f"{batch}/jobs",
+    ]
 
 
 def resource_slice(name: str = "") -> str:

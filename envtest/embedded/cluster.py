@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import signal
 import tempfile
+import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,7 @@ from envtest.embedded.control import (
     garbage_collector,
     kinds,
     namespace_controller,
+    node_lifecycle,
     role_aggregation,
     scheduler,
     taint_eviction,
@@ -42,6 +45,14 @@ KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
 _TOKEN_SECONDS = 24 * 3600
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
 
 
 class EmbeddedCluster:
@@ -197,6 +208,7 @@ class EmbeddedCluster:
             namespace_controller.EmbeddedServiceAccountController(self.api_server),
             garbage_collector.EmbeddedGarbageCollector(self.api_server),
             claim_controller.EmbeddedClaimController(self.api_server),
+            node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
             role_aggregation.EmbeddedRoleAggregation(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
@@ -222,21 +234,37 @@ def _make_node_folders(node: NodeLayout) -> None:
 
 
 def _node_object(name: str) -> dict[str, object]:
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "kubelet is posting ready status",
-        "lastTransitionTime": now(),
-        "lastHeartbeatTime": now(),
-    }
+    moment = {"lastHeartbeatTime": now(), "lastTransitionTime": now()}
+    conditions = [
+        {"type": kind, "status": status, **moment, "reason": reason, "message": message}
+        for kind, status, reason, message in _CONDITIONS
+    ]
     # Nothing is added up against this: the scheduler looks at the devices of claims only.
     room = {"cpu": "64", "memory": "256Gi", "pods": "250"}
-    info = {"kubeletVersion": f"v{KUBERNETES}.0-embedded", "containerRuntimeVersion": "embedded://1"}
-    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    # Clients read all of these fields: the API requires them.
+    info = {
+        "machineID": uuid.uuid5(uuid.NAMESPACE_DNS, name).hex,
+        "systemUUID": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
+        "bootID": str(uuid.uuid4()),
+        "kernelVersion": platform.release(),
+        "osImage": "Embedded",
+        "containerRuntimeVersion": "embedded://1",
+        "kubeletVersion": f"v{KUBERNETES}.0-embedded",
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": architecture,
+    }
+    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}]
+    labels = {
+        "kubernetes.io/arch": architecture,
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+    }
+    status = {"capacity": room, "allocatable": room, "conditions": conditions, "addresses": addresses}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
-        "status": {"conditions": [ready], "capacity": room, "allocatable": room, "nodeInfo": info},
+        "status": {**status, "nodeInfo": info},
     }

@@ -13,8 +13,8 @@ from envtest.embedded.access.gate import Gate
 from envtest.embedded.access.object_rights import ObjectRights
 from envtest.embedded.access.reviews import Reviews
 from envtest.embedded.admission.calls import ResolveService
-from envtest.embedded.admission.webhooks import Webhooks
 from envtest.embedded.admission.policies import Policies
+from envtest.embedded.admission.webhooks import Webhooks
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import ADMIN, User, parse_request

@@ -34,7 +34,8 @@ _OBJECTS: Objects = {
     _KIND.name: {"group": STRING, "version": STRING, "kind": STRING},
     _RESOURCE.name: {"group": STRING, "version": STRING, "resource": STRING},
     "kubernetes.UserInfo": {
-        "username": STRING, "uid": STRING, "groups": list_of(STRING), "extra": map_of(STRING, list_of(STRING)),
+        "username": STRING, "uid": STRING, "groups": list_of(STRING),
+        "extra": map_of(STRING, list_of(STRING)),
     },
     "kubernetes.AdmissionRequest": {
         "kind": _KIND, "resource": _RESOURCE, "subResource": STRING, "requestKind": _KIND,
@@ -43,7 +44,8 @@ _OBJECTS: Objects = {
     },
     "kubernetes.NamespaceSpec": {"finalizers": list_of(STRING)},
     "kubernetes.NamespaceCondition": {
-        "status": STRING, "type": STRING, "lastTransitionTime": TIMESTAMP, "message": STRING, "reason": STRING,
+        "status": STRING, "type": STRING, "lastTransitionTime": TIMESTAMP, "message": STRING,
+        "reason": STRING,
     },
     "kubernetes.NamespaceStatus": {
         "conditions": list_of(Type("kubernetes.NamespaceCondition")), "phase": STRING,
@@ -51,7 +53,8 @@ _OBJECTS: Objects = {
     "kubernetes.NamespaceMetadata": {
         "name": STRING, "generateName": STRING, "namespace": STRING, "labels": _TEXTS, "annotations": _TEXTS,
         "UID": STRING, "creationTimestamp": TIMESTAMP, "deletionGracePeriodSeconds": INT,
-        "deletionTimestamp": TIMESTAMP, "generation": INT, "resourceVersion": STRING, "finalizers": list_of(STRING),
+        "deletionTimestamp": TIMESTAMP, "generation": INT, "resourceVersion": STRING,
+        "finalizers": list_of(STRING),
     },
     "kubernetes.Namespace": {
         "metadata": Type("kubernetes.NamespaceMetadata"), "spec": Type("kubernetes.NamespaceSpec"),
@@ -131,7 +134,7 @@ class Scope:
             "authorizer.requestResource": RESOURCE_CHECK if self.has_authorizer else None,
             "variables": Type(_VARIABLES) if self.composes else None,
         }
-        # Every name keeps its place among the values; one that may not be used has a name that none can write.
+        # Every name keeps its place among the values; one that may not be used cannot be written.
         return found | {name if kind else f"#{name}": kind or DYN for name, kind in more.items()}
 
 

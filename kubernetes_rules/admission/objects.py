@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kubernetes_rules.admission.expressions import Compiled, Scope
+from kubernetes_rules.admission.conditions import compile_errors, condition_errors
+from kubernetes_rules.admission.expressions import Scope
 from kubernetes_rules.cel.checker import RESERVED_WORDS
 from kubernetes_rules.cel.types import BOOL, NULL, STRING, Type
 from kubernetes_rules.validation import field, names
@@ -25,7 +26,7 @@ _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES = ("*", "Cluster", "Namespaced")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
-_MOST_CONDITIONS, _MOST_ANNOTATIONS, _LONGEST_ANNOTATION = 64, 20, 5 * 1024
+_MOST_ANNOTATIONS, _LONGEST_ANNOTATION = 20, 5 * 1024
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
 _LINE_BREAK = re.compile(r"[\n\r]")
 
@@ -85,33 +86,6 @@ def _choice(path: str, value: str | None, choices: Sequence[str]) -> Iterator[Fi
         yield not_supported(path, value, choices)
 
 
-def _compile_error(path: str, compiled: Compiled) -> Iterator[FieldError]:
-    if compiled.error:
-        yield invalid(path, compiled.expression, compiled.error)
-
-
-def condition_errors(conditions: Sequence[Json], path: str, *, has_params: bool) -> Iterator[FieldError]:
-    """The errors of the match conditions of a policy or of a webhook, which has no parameters."""
-    scope = Scope(has_params, composes=False, new=True)
-    if len(conditions) > _MOST_CONDITIONS:
-        yield field.too_many(path, len(conditions), _MOST_CONDITIONS)
-    seen = set()
-    for index, condition in enumerate(conditions):
-        here, name = f"{path}[{index}]", condition.get("name") or ""
-        expression = (condition.get("expression") or "").strip()
-        if expression:
-            yield from _compile_error(f"{here}.expression", scope.compile(expression, (BOOL,)))
-        else:
-            yield required(f"{here}.expression")
-        if not name:
-            yield required(f"{here}.name")
-            continue
-        yield from field.all_invalid(f"{here}.name", name, names.label_key(name))
-        if name in seen:
-            yield field.duplicate(f"{here}.name", name)
-        seen.add(name)
-
-
 def _variable_errors(variable: Json, path: str, scope: Scope) -> Iterator[FieldError]:
     name, expression = variable.get("name") or "", variable.get("expression") or ""
     if not name.strip():
@@ -121,13 +95,13 @@ def _variable_errors(variable: Json, path: str, scope: Scope) -> Iterator[FieldE
     if not expression.strip():
         yield required(f"{path}.expression", "expression is not specified")
     else:
-        yield from _compile_error(f"{path}.expression", scope.add_variable(name, expression))
+        yield from compile_errors(f"{path}.expression", scope.add_variable(name, expression))
 
 
 def _validation_errors(validation: Json, path: str, scope: Scope) -> Iterator[FieldError]:
     expression, message = validation.get("expression") or "", validation.get("message") or ""
     if expression.strip():
-        yield from _compile_error(f"{path}.expression", scope.compile(expression, (BOOL,)))
+        yield from compile_errors(f"{path}.expression", scope.compile(expression, (BOOL,)))
     else:
         yield required(f"{path}.expression", "expression is not specified")
     words = validation.get("messageExpression") or ""
@@ -135,7 +109,7 @@ def _validation_errors(validation: Json, path: str, scope: Scope) -> Iterator[Fi
         yield invalid(f"{path}.messageExpression", words, "must be non-empty if specified")
     elif words:
         compiled = scope.without_authorizer().compile(words, (STRING,))
-        yield from _compile_error(f"{path}.messageExpression", compiled)
+        yield from compile_errors(f"{path}.messageExpression", compiled)
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "must be non-empty if specified")
     elif _LINE_BREAK.search(message.strip()):
@@ -302,7 +276,7 @@ def _action_errors(actions: Sequence[str], path: str) -> Iterator[FieldError]:
             yield field.duplicate(f"{path}[{index}]", action)
         seen.add(action)
     if {"Deny", "Warn"} <= seen:
-        why = "repeating the same validation failure information in the API response and headers serves no purpose"
-        yield invalid(path, list(actions), f"must not contain both Deny and Warn ({why})")
+        why = "repeating the same validation failure information in the API response and headers"
+        yield invalid(path, list(actions), f"must not contain both Deny and Warn ({why} serves no purpose)")
     if not actions:
         yield required(path, "at least one validation action is required")

@@ -52,7 +52,7 @@ class _Asking(OpaqueValue):
     check: Check
     authorize: Authorize
 
-    def equals(self, other: object) -> bool:
+    def equals(self, _: object) -> bool:
         """Kubernetes compares such values with an error."""
         raise CelError("no such overload")
 
@@ -86,7 +86,7 @@ class _Decision(OpaqueValue):
     allowed: bool
     reason: str
 
-    def equals(self, other: object) -> bool:
+    def equals(self, _: object) -> bool:
         """Kubernetes compares such values with an error."""
         raise CelError("no such overload")
 

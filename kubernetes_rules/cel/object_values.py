@@ -1,7 +1,7 @@
 """Values that come from objects of the API (apiserver/pkg/cel/common: unstructured and typed values).
 
-Such a list or map compared with a value of another kind is an error, where lists and maps of an expression are
-just unequal to it. Lists with ``x-kubernetes-list-type`` are added and compared as sets and maps.
+Such a list or map compared with a value of another kind is an error, where lists and maps of an expression
+are just unequal to it. Lists with ``x-kubernetes-list-type`` are added and compared as sets and maps.
 """
 
 from __future__ import annotations

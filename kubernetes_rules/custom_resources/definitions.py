@@ -15,11 +15,12 @@ from kubernetes_rules.custom_resources.default_values import default_errors
 from kubernetes_rules.custom_resources.formats import is_supported
 from kubernetes_rules.custom_resources.openapi import openapi_errors
 from kubernetes_rules.custom_resources.schema import Raw, parse_schema
-from kubernetes_rules.custom_resources.structural import children, is_set, structural_errors, unsupported
+from kubernetes_rules.custom_resources.structural import POINTERS, children, structural_errors, unsupported
 from kubernetes_rules.custom_resources.versions import (
     column_errors,
     label_errors,
     name_errors,
+    pointer_error,
     selectable_errors,
     subresource_errors,
     warning_texts,
@@ -41,8 +42,8 @@ _SHARED = {
 _SCOPES = ("Cluster", "Namespaced")
 _STRATEGIES = ("None", "Webhook")
 _PLAIN_AT_ROOT = (
-    "description type format title maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern "
-    "maxItems minItems uniqueItems multipleOf required items properties externalDocs example"
+    "description type format title maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
+    "pattern maxItems minItems uniqueItems multipleOf required items properties externalDocs example"
 )
 _ROOT_WITH_STATUS = {
     **{keyword: keyword[0].upper() + keyword[1:] for keyword in _PLAIN_AT_ROOT.split()},
@@ -50,8 +51,7 @@ _ROOT_WITH_STATUS = {
     "x-kubernetes-validations": "XValidations",
 }
 """Keywords that the root may have with a status subresource, and the names of their fields in Go."""
-_POINTERS = ("default", "additionalProperties", "additionalItems")
-"""Keywords that are set even if they are false."""
+_EMPTY_MAPS = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
 _APPROVAL = "api-approved.kubernetes.io"
 
 
@@ -136,12 +136,25 @@ def _internal(spec: Mapping[str, Any]) -> Object:
     versions = [dict(version) for version in spec.get("versions") or []]
     for name, shared in _SHARED.items():
         first = versions[0].get(name) if versions else None
-        if all((version.get(name) or None) == (first or None) for version in versions):
+        if all(_compared(version.get(name)) == _compared(first) for version in versions):
             result[shared] = first
             for version in versions:
                 version.pop(name, None)
     result["versions"] = versions
     return result
+
+
+def _compared(value: Any) -> Any:
+    """The value without fields that Go takes for absent ones."""
+    if isinstance(value, dict):
+        return {key: _compared(entry) for key, entry in value.items() if _counts(key, entry)}
+    return [_compared(entry) for entry in value] if isinstance(value, list) else value or None
+
+
+def _counts(key: str, value: Any) -> bool:
+    if key in POINTERS or (isinstance(value, int) and not isinstance(value, bool)):
+        return value is not None
+    return value not in (None, [], "", False) and not (value == {} and key in _EMPTY_MAPS)
 
 
 def _spec_errors(spec: Object) -> list[FieldError]:
@@ -211,7 +224,7 @@ def _has_status(subresources: Raw | None) -> bool:
 def _version_errors(version: Object, spec: Object, path: str) -> list[FieldError]:
     errors = label_errors(f"{path}.name", version.get("name") or "")
     errors += [
-        field.invalid(f"{path}.deprecationWarning", version["deprecationWarning"], text)
+        pointer_error(f"{path}.deprecationWarning", version["deprecationWarning"], text)
         for text in warning_texts(version)
     ]
     of_spec = spec.get("subresources")
@@ -244,13 +257,18 @@ def _validation_errors(validation: Raw | None, path: str, *, has_status: bool) -
     return errors
 
 
+def _is_pointer_set(keyword: str, value: Any) -> bool:
+    """Whether a field is not as in an empty schema: even empty lists and maps are set."""
+    return value is not None and (keyword in POINTERS or not (value == "" or value is False))
+
+
 def _root_errors(schema: Raw, path: str) -> list[FieldError]:
     """With a status subresource the root may only hold what also holds for the status alone."""
     rule = "of the schema if the status subresource is enabled"
     others = [
         keyword
         for keyword, value in schema.items()
-        if keyword not in _ROOT_WITH_STATUS and (is_set(value) or (value is False and keyword in _POINTERS))
+        if keyword not in _ROOT_WITH_STATUS and _is_pointer_set(keyword, value)
     ]
     kind = schema.get("type") or ""
     # Kubernetes stops at the first field of its type that is wrong; only these lie before the type.
@@ -276,9 +294,9 @@ def _conversion_errors(spec: Object) -> list[FieldError]:
         errors.append(field.required(f"{path}.strategy"))
     elif strategy not in _STRATEGIES:
         errors.append(field.not_supported(f"{path}.strategy", strategy, _STRATEGIES))
-        if spec.get("preserveUnknownFields"):
-            text = "must be None if spec.preserveUnknownFields is true"
-            errors.append(field.invalid(f"{path}.strategy", strategy, text))
+    if strategy != "None" and spec.get("preserveUnknownFields"):
+        text = "must be None if spec.preserveUnknownFields is true"
+        errors.append(pointer_error(f"{path}.strategy", strategy, text))
     webhook = conversion.get("webhook") or {}
     text = "should not be set when strategy is not set to Webhook"
     if webhook.get("clientConfig") is not None:
@@ -297,7 +315,7 @@ def _change_errors(spec: Object, old: Object) -> list[FieldError]:
         fixed.append(("spec.scope", spec.get("scope"), old_spec.get("scope")))
         fixed.append(("spec.names.kind", new_names.get("kind"), old_names.get("kind")))
     return [
-        field.invalid(path, new or "", "field is immutable")
+        (pointer_error if path == "spec.scope" else field.invalid)(path, new or "", "field is immutable")
         for path, new, before in fixed
         if (new or "") != (before or "")
     ]
@@ -313,14 +331,15 @@ def _stored_version_errors(stored: list[str], versions: list[Object]) -> list[Fi
     path = "status.storedVersions"
     if not stored:
         return [field.invalid(path, None, "must have at least one stored version")]
-    found = [version.get("name") or "" for version in versions]
-    errors = [
-        field.invalid(path, stored, f"must have the storage version {version.get('name') or ''}")
-        for version in versions
-        if version.get("storage") and (version.get("name") or "") not in stored
-    ]
+    left = set(stored)
+    errors: list[FieldError] = []
+    for version in versions:
+        name = version.get("name") or ""
+        if version.get("storage") and name not in left:
+            errors.append(field.invalid(path, stored, f"must have the storage version {name}"))
+        left.discard(name)
     for index, name in enumerate(stored):
-        if name not in found:
+        if name in left:
             text = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
                 f"spec.versions until a storage migration ensures no data remains persisted in {name} and "

@@ -27,6 +27,7 @@ _HEX = "[0-9a-fA-F]"
 _MAC = re.compile(
     rf"{_HEX}{{2}}([:-]){_HEX}{{2}}(?:\1{_HEX}{{2}}){{4}}(?:(?:\1{_HEX}{{2}}){{2}}|(?:\1{_HEX}{{2}}){{14}})?"
     rf"|{_HEX}{{4}}(?:\.{_HEX}{{4}}){{2}}(?:\.{_HEX}{{4}}|(?:\.{_HEX}{{4}}){{7}})?"
+    rf"|{_HEX}{{12}}|{_HEX}{{16}}|{_HEX}{{40}}"
 )
 _BYTE_COLOR = r"(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])"
 _RGB = re.compile(rf"rgb\([\s]*{_BYTE_COLOR}\s*,\s*{_BYTE_COLOR}\s*,\s*{_BYTE_COLOR}\s*\)", re.ASCII)

@@ -36,14 +36,24 @@ _FORBIDDEN_NESTED = {
     "x-kubernetes-map-type": "undefined",
     "x-kubernetes-validations": "empty",
 }
+POINTERS = frozenset(
+    {"default", "not", "items", "$ref", "additionalProperties", "additionalItems", "example"}
+    | {f"x-kubernetes-{name}" for name in ("preserve-unknown-fields", "list-type", "map-type")}
+)
+"""Keywords that are set even if they are false or empty."""
 _JUNCTORS = ("allOf", "anyOf", "oneOf")
 
 
 def is_set(value: Any) -> bool:
-    """Whether a keyword is set: Go takes no difference between absent and empty ones; numbers are set."""
+    """Whether a keyword that is no pointer in Go is set: Go takes no difference between absent and empty."""
     if isinstance(value, bool):
         return value
     return value is not None and value not in ("", [], {})
+
+
+def _is_present(keyword: str, value: Any) -> bool:
+    """Whether a keyword is set, where pointers are set even to something empty."""
+    return is_set(value) or (value is not None and keyword in POINTERS and keyword != "$ref")
 
 
 def children(schema: Raw) -> Iterator[Raw]:
@@ -152,7 +162,7 @@ def _metadata_errors(schema: Raw, level: str, checked: bool, path: str) -> list[
         ignored = {"type", "default"}
         if set(schema.get("properties") or ()) <= {"name", "generateName"}:
             ignored.add("properties")
-        if any(is_set(value) for keyword, value in schema.items() if keyword not in ignored):
+        if any(_is_present(keyword, value) for keyword, value in schema.items() if keyword not in ignored):
             text = (
                 "must not specify anything other than name and generateName, but metadata is implicitly "
                 "specified"
@@ -174,9 +184,8 @@ def _value_errors(schema: Raw, path: str, *, may_be_int_or_string: bool) -> list
             if keyword == "anyOf" and skips_any_of:
                 continue
             here = f"{path}.{keyword}[{index}]"
-            errors += _nested_errors(
-                entry, here, skips_any_of=keyword == "allOf" and index == 0 and skips_first
-            )
+            first = keyword == "allOf" and index == 0
+            errors += _nested_errors(entry, here, skips_any_of=first and skips_first)
     if schema.get("not") is not None:
         errors += _nested_errors(schema["not"], f"{path}.not")
     return errors + _pattern_errors(schema.get("pattern") or "", f"{path}.pattern")
@@ -192,8 +201,17 @@ def _pattern_errors(pattern: str, path: str) -> list[FieldError]:
 
 
 def _bare(entries: Any) -> Any:
-    """Schemas without the keywords that are not set."""
-    return [{key: value for key, value in entry.items() if is_set(value)} for entry in entries or []]
+    """Nested schemas without the keywords that are not set."""
+    return [
+        {
+            key: value
+            for key, value in entry.items()
+            # Without additionalProperties nothing else is allowed either.
+            if (_is_present(key, value) or key == "properties")
+            and (key, value) != ("additionalProperties", False)
+        }
+        for entry in entries or []
+    ]
 
 
 def _nested_errors(schema: Raw, path: str, *, skips_any_of: bool = False) -> list[FieldError]:
@@ -204,7 +222,7 @@ def _nested_errors(schema: Raw, path: str, *, skips_any_of: bool = False) -> lis
         errors += _nested_errors(schema["items"], f"{path}.items")
     for name, entry in (schema.get("properties") or {}).items():
         errors += _nested_errors(entry, f"{path}.properties[{name}]")
-    if schema.get("additionalProperties"):
+    if schema.get("additionalProperties") not in (None, False):
         text = "must be undefined to be structural"
         errors.append(field.forbidden(f"{path}.additionalProperties", text))
     for keyword, wanted in _FORBIDDEN_NESTED.items():

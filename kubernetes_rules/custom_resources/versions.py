@@ -8,6 +8,7 @@ from __future__ import annotations
 from kubernetes_rules.custom_resources.field_paths import PathInvalid, resolved
 from kubernetes_rules.custom_resources.schema import Raw, Schema, parse_schema
 from kubernetes_rules.custom_resources.structural import unsupported
+from kubernetes_rules.printed import json_text
 from kubernetes_rules.validation import field, names
 from kubernetes_rules.validation.field import FieldError
 
@@ -21,6 +22,11 @@ def label_errors(path: str, text: str, prefix: str = "") -> list[FieldError]:
     """The errors of a name that must be an RFC 1035 label; with a prefix of the text, in any case."""
     wrong = names.dns_label_1035(text.lower() if prefix else text)
     return [field.invalid(path, text, prefix + ",".join(wrong))] if wrong else []
+
+
+def pointer_error(path: str, text: str, detail: str) -> FieldError:
+    """The error of a text that has another type in Go than string, such as a pointer: it is shown as JSON."""
+    return field.without_value(path, f"{json_text(text)}: {detail}")
 
 
 def warning_texts(version: Raw) -> list[str]:
@@ -86,7 +92,11 @@ def subresource_errors(subresources: Raw | None, path: str) -> list[FieldError]:
     if scale.get("labelSelectorPath"):
         here = f"{path}.scale.labelSelectorPath"
         either = (".spec.", ".status.")
-        errors += _path_errors(here, scale["labelSelectorPath"], either, "either .spec or .status")
+        text = scale["labelSelectorPath"]
+        found = _path_errors(here, text, either, "either .spec or .status")
+        is_path = text.startswith(".")
+        rule = "should be a json path under either .spec or .status"
+        errors += [pointer_error(here, text, rule)] if found and is_path else found
     return errors
 
 

@@ -36,6 +36,9 @@ _NOT_CHECKED = (
 _MOST_SHOWN = 25
 """How much of a body without a kind is shown a second time."""
 
+_MOST_SEEN = 20_000
+"""How many objects of a kind are kept in the form in which clients get them."""
+
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 
 
@@ -78,7 +81,7 @@ def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
 
 def decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
     """As ``read``, but whatever the kind of the object is; raises DecodingError."""
-    decoder = Decoder(completes=False)
+    decoder = Decoder()
     body, repeated = without_repeated(body)
     metadata = _metadata(decoder, body)
     try:
@@ -117,16 +120,25 @@ def in_version(resource: Resource, item: Object) -> Object:
     As Kubernetes reads it from its store: pruned and defaulted by the version in which it is stored, then
     converted (strategy None) and pruned once more.
     """
-    if resource.custom is None:
+    custom = resource.custom
+    if custom is None:
         return item
-    stored_as = resource.custom.schemas.get(item["apiVersion"])
+    # Stored objects never change, so what was made of one last holds as long as it is there.
+    known = custom.seen.get(id(item))
+    if known is not None and known[0] is item:
+        return known[1]
+    stored_as = custom.schemas.get(item["apiVersion"])
+    found = item
     if stored_as is not None:
         found = objects.defaulted(stored_as, objects.pruned(stored_as, item)[0])
-        # Mostly nothing changes, and what is the same object is encoded once for all watches.
-        item = item if found == item else found
-    if item["apiVersion"] == resource.api_version:
-        return item
-    return objects.pruned(resource.custom.schema, {**item, "apiVersion": resource.api_version})[0]
+    if item["apiVersion"] != resource.api_version:
+        found = objects.pruned(custom.schema, {**found, "apiVersion": resource.api_version})[0]
+    # What is the same object is encoded once for all watches.
+    found = item if found == item else found
+    if len(custom.seen) >= _MOST_SEEN:
+        custom.seen.clear()
+    custom.seen[id(item)] = (item, found)
+    return found
 
 
 def as_stored(resource: Resource, item: Object) -> Object:
@@ -146,11 +158,16 @@ def create_errors(resource: Resource, item: Object) -> list[FieldError]:
     errors = metadata_errors(item["metadata"], namespaced=resource.namespaced, standard_finalizers=False)
     errors += objects.schema_errors(custom.schema, item)
     errors += objects.scale_errors(custom.scale, item) if custom.scale else []
-    return _with_rules(custom, item, None, errors)
+    return _with_rules(custom, item, None, errors, [])
 
 
-def update_errors(resource: Resource, subresource: str, item: Object, old: Object) -> list[FieldError]:
-    """What is wrong with an object that replaces ``old``, or whose status does."""
+def update_errors(
+    resource: Resource, subresource: str, item: Object, old: Object, warnings: list[str]
+) -> list[FieldError]:
+    """What is wrong with an object that replaces ``old``, or whose status does.
+
+    Adds to ``warnings`` what is unwise, and the rules that the object broke before.
+    """
     errors = _type_errors(resource, item)
     if errors:
         return errors
@@ -162,7 +179,10 @@ def update_errors(resource: Resource, subresource: str, item: Object, old: Objec
         errors += objects.schema_errors(custom.schema, item, old)
     only_status = subresource == "status"
     errors += objects.scale_errors(custom.scale, item, only_status=only_status) if custom.scale else []
-    return _with_rules(custom, item, old, errors)
+    errors = _with_rules(custom, item, old, errors, warnings)
+    if not errors and not subresource:
+        warn_of_finalizers(item, old, warnings)
+    return errors
 
 
 def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
@@ -176,12 +196,12 @@ def _type_errors(resource: Resource, item: Object) -> list[FieldError]:
 
 
 def _with_rules(
-    custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError]
+    custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError], warnings: list[str]
 ) -> list[FieldError]:
     """The errors, and those of the rules in CEL unless the object does not even fit its schema."""
     if any(one.type in _BLOCKING for one in errors):
         return [*errors, field_errors.invalid("<nil>", None, _NOT_CHECKED)]
-    return errors + rule_errors(custom.schema, item, old)
+    return errors + rule_errors(custom.schema, item, old, warnings)
 
 
 def warn_of_finalizers(item: Object, old: Object | None, warnings: list[str]) -> None:

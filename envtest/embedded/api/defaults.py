@@ -38,6 +38,7 @@ _SPEC_FIELDS_OF_GATE = {
     "DRAOptionalNodeOperations": ("skipNodeOperations",),
 }
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_FIRST_PHASES = {"namespaces": "Active", "persistentvolumeclaims": "Pending"}
 _LISTS = ("ints", "bools", "strings", "versions")
 
 
@@ -62,7 +63,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "deployments" | "replicasets" | "jobs" | "daemonsets":
+        case "deployments" | "replicasets" | "daemonsets" | "statefulsets" | "jobs":
             _default_workload(item, old)
         case "secrets":
             _default_secret(item)
@@ -77,7 +78,7 @@ def first_status(resource: str, item: Object) -> Object:
     """What the status of a new object says, beside what it always has; ``item`` has its defaults."""
     if resource == "pods":
         return {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
-    return {"phase": "Active"} if resource == "namespaces" else {}
+    return {"phase": _FIRST_PHASES[resource]} if resource in _FIRST_PHASES else {}
 
 
 def default_status(item: Object, old: Object) -> None:
@@ -173,7 +174,22 @@ def _default_pod(pod: Object, old: Object | None) -> None:
         if not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
             # The admission plugin ServiceAccount does it.
             spec["serviceAccountName"] = "default"
+        _tolerate_lost_nodes(spec)
     pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]
+
+
+def _tolerate_lost_nodes(spec: Object) -> None:
+    """A pod stays on a node that is lost for five minutes (admission plugin DefaultTolerationSeconds)."""
+    given = spec.get("tolerations") or []
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if not any(
+            (one.get("key") or key) == key and one.get("effect") in (None, "", "NoExecute") for one in given
+        )
+    ]
+    if added:
+        spec["tolerations"] = [*given, *added]
 
 
 def _default_namespace(namespace: Object, old: Object | None) -> None:

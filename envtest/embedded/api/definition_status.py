@@ -1,4 +1,4 @@
-"""What a write of a CustomResourceDefinition does to its status, its finalizers and its conditions.
+"""Checks writes of CustomResourceDefinitions, and what they do to finalizers and conditions.
 
 Go: strategy.go and etcd.go in apiextensions-apiserver/pkg/registry/customresourcedefinition.
 """
@@ -9,20 +9,51 @@ from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.store import Collection
+from kubernetes_rules.custom_resources.definitions import definition_errors
+from kubernetes_rules.custom_resources.rules import definition_rule_errors
+from kubernetes_rules.custom_resources.schema import parse_schema
+from kubernetes_rules.validation.field import FieldError
 
 Object = dict[str, Any]
 
 DEFINITIONS: Collection = ("apiextensions.k8s.io", "customresourcedefinitions")
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+_NO_SCHEMAS = ("x-kubernetes-validations", "default", "enum", "example")
+"""The parts of a schema in which there are values, and no further schemas."""
+
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
-def with_stored_version(item: Object) -> Object:
-    """The definition, whose storage version is among those in which objects have been stored."""
-    versions = list(item["status"].get("storedVersions") or ())
-    storage = (one["name"] for one in item["spec"].get("versions") or () if one.get("storage"))
-    versions += [name for name in list(storage)[:1] if name not in versions]
-    return {**item, "status": {**item["status"], "storedVersions": versions}}
+def definition_faults(item: Object, old: Object | None) -> list[FieldError]:
+    """What is wrong with a definition, which replaces ``old`` if there is one; its rules are compiled."""
+    errors = definition_errors(item, old)
+    known = _schemas(old) if old is not None else {}
+    rules = frozenset(rule["rule"] for schema in known.values() for rule in _rules(schema))
+    for path, schema in _schemas(item).items():
+        wrong = [one for one in errors if one.field.startswith(path)]
+        # A schema that is wrong otherwise may not even be readable.
+        if not wrong and _rules(schema):
+            unchanged = schema in known.values()
+            errors += definition_rule_errors(parse_schema(schema), path, known=rules, unchanged=unchanged)
+    return errors
+
+
+def _schemas(item: Object) -> dict[str, Object]:
+    """The schemas by their paths in errors: where all versions have the same one, it is that of the spec."""
+    found = [(one.get("schema") or {}).get("openAPIV3Schema") for one in item["spec"].get("versions") or ()]
+    if found and all(one == found[0] for one in found):
+        return {"spec.validation.openAPIV3Schema": found[0]} if found[0] else {}
+    return {f"spec.versions[{at}].schema.openAPIV3Schema": one for at, one in enumerate(found) if one}
+
+
+def _rules(schema: Any) -> list[Object]:
+    """All rules of a schema and of what is below it."""
+    if isinstance(schema, list):
+        return [rule for one in schema for rule in _rules(one)]
+    if not isinstance(schema, dict):
+        return []
+    below = [rule for key, one in schema.items() if key not in _NO_SCHEMAS for rule in _rules(one)]
+    return [*(schema.get("x-kubernetes-validations") or ()), *below]
 
 
 def marked_for_deletion(item: Object) -> Object:

@@ -115,12 +115,14 @@ def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) 
     ]
 
 
+_NO_NETWORK = "nothing is routed to pods"
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
 WITHOUT_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
+    Resource("", "endpoints", "Endpoints", short_names=("ep",), without_effect=_NO_NETWORK),
     Resource("", "events", "Event", short_names=("ev",)),
     Resource(
         "",
@@ -142,6 +144,14 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("", "nodes", "Node", namespaced=False, short_names=("no",), subresources=(_status("Node"),)),
     Resource(
         "",
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        short_names=("pvc",),
+        subresources=(_status("PersistentVolumeClaim"),),
+        without_effect="no volume is bound to it, and pods run without",
+    ),
+    Resource(
+        "",
         "pods",
         "Pod",
         short_names=("po",),
@@ -161,7 +171,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("quota",),
         subresources=(_status("ResourceQuota"),),
     ),
-    Resource("", "secrets", "Secret", without_effect="no container gets to see it"),
+    Resource("", "secrets", "Secret"),
     Resource(
         "",
         "services",
@@ -205,6 +215,7 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("api-extensions",),
         subresources=(_status("CustomResourceDefinition"),),
     ),
+    Resource("apps", "controllerrevisions", "ControllerRevision"),
     Resource(
         "apps",
         "daemonsets",
@@ -212,7 +223,6 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("ds",),
         categories=("all",),
         subresources=(_status("DaemonSet"),),
-        without_effect="no controller makes pods of it",
     ),
     Resource(
         "apps",
@@ -230,6 +240,14 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("all",),
         subresources=(_SCALE, _status("ReplicaSet")),
     ),
+    Resource(
+        "apps",
+        "statefulsets",
+        "StatefulSet",
+        short_names=("sts",),
+        categories=("all",),
+        subresources=(_SCALE, _status("StatefulSet")),
+    ),
     *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
     *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
     *_answered_only(
@@ -237,6 +255,7 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     Resource("batch", "jobs", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "Lease"),
+    Resource("discovery.k8s.io", "endpointslices", "EndpointSlice", without_effect=_NO_NETWORK),
     # The same objects as the core events, in another form.
     Resource("events.k8s.io", "events", "Event", short_names=("ev",), stored_group=""),
     Resource(

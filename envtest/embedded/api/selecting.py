@@ -95,7 +95,7 @@ def _known(term: FieldTerm, resource: Resource, missing: frozenset[str]) -> Fiel
             return FieldTerm(_NEW_NAMES[name], term.value, term.is_equal)
         raise Refused(400, f"field label not supported: {name}")
     own = _FIELDS_OF.get((resource.group, resource.plural)) if resource.custom is None else None
-    if resource.custom is not None and resource.custom.selectable:
+    if resource.custom is not None:
         own = frozenset({*resource.custom.selectable, *((_NAMESPACE,) if resource.namespaced else ())})
     if own is None:
         if name in (_NAME, _NAMESPACE):

@@ -410,9 +410,7 @@ class Verbs:
             admission.keep_priority(item, stored)
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
         if changes:
-            writing.check_update(request, resource, item, stored)
-            if resource.custom is not None and not request.subresource:
-                custom_objects.warn_of_finalizers(item, stored, warnings)
+            writing.check_update(request, resource, item, stored, warnings)
             admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not changes:

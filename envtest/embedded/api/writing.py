@@ -8,13 +8,18 @@ from typing import Any
 
 from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.defaults import default_status, defaulted, first_status, now
-from envtest.embedded.api.definition_status import with_stored_version
+from envtest.embedded.api.definition_status import DEFINITIONS, definition_faults
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
+from kubernetes_rules.custom_resources.definitions import (
+    defaulted_definition,
+    definition_warnings,
+    prepared_definition,
+)
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError
@@ -212,18 +217,8 @@ def completed(resource: Resource, item: Object) -> Object:
 
 
 def _with_defaults(resource: Resource, item: Object) -> Object:
-    """The object with what is filled in as soon as it is read, changed in place."""
-    if resource.built_in == "customresourcedefinitions":
-        _default_definition(item["spec"])
-    return item
-
-
-def _default_definition(spec: Object) -> None:
-    names: Object = spec.get("names") or {}
-    kind = names.get("kind") or ""
-    defaults = {"singular": kind.lower(), "listKind": f"{kind}List" if kind else ""}
-    spec["names"] = names | {key: value for key, value in defaults.items() if not names.get(key) and value}
-    spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
+    """The object with what is filled in as soon as it is read."""
+    return defaulted_definition(item) if resource.collection == DEFINITIONS else item
 
 
 def prepare_create(
@@ -260,7 +255,7 @@ def prepare_create(
     kind = kind_of(resource).fields.get("status")
     if kind is not None and kind.unset and "status" not in item:
         item["status"] = {**zero_of(kind), **first_status(resource.built_in, item)}
-    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
+    return prepared_definition(item) if resource.collection == DEFINITIONS else item
 
 
 def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
@@ -268,6 +263,10 @@ def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
     if resource.custom is not None:
         _refuse(resource, item, custom_objects.create_errors(resource, item))
         custom_objects.warn_of_finalizers(item, None, warnings)
+        return
+    if resource.collection == DEFINITIONS:
+        _refuse(resource, item, definition_faults(item, None))
+        warnings += definition_warnings(item)
         return
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
     warnings += name_warnings(item["kind"], item["metadata"]["name"])
@@ -346,7 +345,7 @@ def _with_content(resource: Resource, stored: Object, wanted: Object) -> Object:
         if "status" in stored:
             item["status"] = stored["status"]
     item["metadata"] = _with_identity(wanted["metadata"], stored["metadata"])
-    return with_stored_version(item) if resource.built_in == "customresourcedefinitions" else item
+    return prepared_definition(item, stored) if resource.collection == DEFINITIONS else item
 
 
 def _with_identity(metadata: Object, old: Object) -> Object:
@@ -355,11 +354,16 @@ def _with_identity(metadata: Object, old: Object) -> Object:
     return found | {key: old[key] for key in (*_KEPT_METADATA, *_KEPT_AT_DELETION) if key in old}
 
 
-def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
-    """Check an update; raises Refused (422)."""
+def check_update(
+    request: Request, resource: Resource, item: Object, stored: Object, warnings: list[str]
+) -> None:
+    """Check an update; raises Refused (422), and adds to ``warnings`` what is unwise."""
     errors: list[FieldError] = []
     if resource.custom is not None:
-        errors = custom_objects.update_errors(resource, request.subresource, item, stored)
+        errors = custom_objects.update_errors(resource, request.subresource, item, stored, warnings)
+    elif resource.collection == DEFINITIONS and not request.subresource:
+        errors = definition_faults(item, stored)
+        warnings += definition_warnings(item, stored)
     elif request.subresource in _OF_CONTENT:
         errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
     elif request.subresource == "status" and resource.group == "resource.k8s.io":

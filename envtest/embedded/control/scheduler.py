@@ -2,7 +2,8 @@
 
 Left out are:
 
-- CPU, memory and counts of device plugins' resources, node affinity, topology, and device binding conditions.
+- CPU, memory and counts of device plugins' resources, preferred node affinity, topology, and device binding
+  conditions.
 - Preemption. kube-scheduler preempts nobody for the devices of claims either, whatever the priorities: where
   devices are lacking, the DynamicResources plugin answers UnschedulableAndUnresolvable.
 - The plugin's PostFilter, which deallocates an unused claim for a pod that cannot run on the claim's node.
@@ -32,7 +33,7 @@ from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, Poo
 from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
-    missing_node_label,
+    has_what_pod_asks,
     node_selector_matches,
     read_node,
 )
@@ -276,9 +277,10 @@ def _with_condition(pod: Object, condition: Object) -> Object:
 
 
 def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
-    """Why the pod may not be on the node, empty when it may; node affinity is not looked at.
+    """Why the pod may not be on the node, empty when it may.
 
-    Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector.
+    Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector and the
+    required node affinity.
     """
     spec = node.get("spec", {})
     tolerations = pod["spec"].get("tolerations") or ()
@@ -286,7 +288,7 @@ def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
         return "node(s) were unschedulable"
     if untolerated_taint(spec.get("taints") or (), tolerations):
         return "node(s) had untolerated taint(s)"
-    if missing_node_label(pod["spec"].get("nodeSelector") or {}, read_node(node)):
+    if not has_what_pod_asks(read_node(node), pod["spec"]):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
 

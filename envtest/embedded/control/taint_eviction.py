@@ -5,13 +5,14 @@ Go: pkg/controller/devicetainteviction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
-from envtest.embedded.control.objects import is_deleted, is_terminal, uid_of
+from envtest.embedded.control.objects import Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import eviction_time
@@ -71,9 +72,14 @@ class EmbeddedTaintEviction(Controller):
     def _evict(self, pod: Object) -> None:
         reason, text = "DeviceTaintManagerEviction", "Marking for deletion"
         self._objects.post_event(pod, "Normal", reason, text, _COMPONENT)
-        before = pod.get("status", {})
-        others = [one for one in before.get("conditions", ()) if one["type"] != _CONDITION["type"]]
-        conditions = [*others, {**_CONDITION, "lastTransitionTime": now()}]
         # The condition first: a watcher that sees the deletion then sees the reason, too.
-        pod = self._objects.replace_status(kinds.PODS, pod, {**before, "conditions": conditions})
+        pod = marked_for_deletion(self._objects, pod, _CONDITION)
         self._objects.delete(kinds.PODS, pod)
+
+
+def marked_for_deletion(objects: Objects, pod: Object, condition: Mapping[str, str]) -> Object:
+    """The pod with a condition that says why it is deleted."""
+    before = pod.get("status", {})
+    others = [one for one in before.get("conditions", ()) if one["type"] != condition["type"]]
+    conditions = [*others, {**condition, "lastTransitionTime": now()}]
+    return objects.replace_status(kinds.PODS, pod, {**before, "conditions": conditions})

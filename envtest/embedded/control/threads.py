@@ -24,6 +24,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._lock = threading.Lock()
         self._stops: list[Callable[[], object]] = []
         self._deadline = 0.0
 
@@ -38,8 +39,11 @@ class Threads:
 
         # Daemons, so that a thread that does not end in time cannot keep the process from ending.
         thread = threading.Thread(target=guarded, name=name, daemon=True)
-        self.on_stop(lambda: self._end(thread, stop))
-        thread.start()
+        with self._lock:
+            # A thread that starts another one may come too late.
+            if not self._stopped.is_set():
+                thread.start()
+                self.on_stop(lambda: self._end(thread, stop))
 
     def repeat(self, name: str, every_seconds: float, work: Callable[[], object]) -> None:
         """Call ``work`` now and every ``every_seconds``; after failures, which are noted, less often."""
@@ -69,7 +73,8 @@ class Threads:
 
     def stop(self) -> None:
         """End everything, each part once, whatever another part raises."""
-        self._stopped.set()
+        with self._lock:
+            self._stopped.set()
         self._deadline = time.monotonic() + STOP_SECONDS
         while self._stops:
             try:

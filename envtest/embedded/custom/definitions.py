@@ -46,10 +46,11 @@ class Definitions:
             self._release(self._ending[collection])
 
     def _sync(self, key: Key, item: Object) -> None:
-        status = established(item, self._others(item))
+        status = established(item, self._of_group(item))
         if status != item["status"]:
             # This write calls for another pass, with the new status.
             self._store.put(DEFINITIONS, key, {**item, "status": status})
+            self._reconsider(item)
             return
         self._serve(key, item)
         if "deletionTimestamp" not in item["metadata"] or collection_of(item) in self._ending:
@@ -64,11 +65,16 @@ class Definitions:
                     self._removal.delete(collection_of(item), instance, {})
             self._release(key)
 
-    def _others(self, item: Object) -> list[Object]:
-        """The other definitions of the group."""
-        group, uid = item["spec"]["group"], item["metadata"]["uid"]
-        found = (one for _, one in self._store.items(DEFINITIONS) if one["spec"]["group"] == group)
-        return [one for one in found if one["metadata"]["uid"] != uid]
+    def _of_group(self, item: Object) -> list[Object]:
+        """All definitions of the group of this one."""
+        group = item["spec"]["group"]
+        return [one for _, one in self._store.items(DEFINITIONS) if one["spec"]["group"] == group]
+
+    def _reconsider(self, item: Object) -> None:
+        """Compare the names of the other definitions of the group: this one may have freed some."""
+        for other in self._of_group(item):
+            if other["metadata"]["uid"] != item["metadata"]["uid"]:
+                self._sync(("", other["metadata"]["name"]), other)
 
     def _serve(self, key: Key, item: Object) -> None:
         """Serve what the definition says, unless it is served so already."""
@@ -93,9 +99,7 @@ class Definitions:
         _, before = self._served.pop(key[1], (None, ()))
         self._replace(before, ())
         self._ending.pop(collection_of(item), None)
-        # Names that it had are free now.
-        for other in self._others(item):
-            self._sync(("", other["metadata"]["name"]), other)
+        self._reconsider(item)
 
     def _release(self, key: Key) -> None:
         """Remove the finalizer of a definition without instances."""
@@ -117,19 +121,66 @@ class Definitions:
         self._store.put(DEFINITIONS, key, with_condition(item, "Terminating", status, reason, message))
 
 
-def established(item: Object, others: list[Object]) -> Object:
-    """The status of the definition after its names were compared with those of the others of its group."""
-    del others
+def established(item: Object, group: list[Object]) -> Object:
+    """The status of a definition after its names were compared with those that its group has accepted.
+
+    Go: calculateNamesAndConditions in pkg/controller/status, and pkg/controller/establish.
+    """
     status: Object = item["status"]
-    if item["spec"]["names"] == status["acceptedNames"]:
+    wanted, accepted = item["spec"]["names"], dict(status["acceptedNames"])
+    if wanted == accepted:
         return status
-    item = {**item, "status": {**status, "acceptedNames": item["spec"]["names"]}}
-    item = with_condition(item, "NamesAccepted", "True", "NoConflicts", "no conflicts found")
-    text = "the initial names have been accepted"
-    if condition_status(item, "Established") != "True":
-        item = with_condition(item, "Established", "True", "InitialNamesAccepted", text)
-    accepted: Object = item["status"]
-    return accepted
+    taken = [one["status"]["acceptedNames"] for one in group]
+    resources = {name for one in taken for name in (one["plural"], one.get("singular"), *_short_names(one))}
+    kinds = {name for one in taken for name in (one["kind"], one.get("listKind"))}
+    reason, message = "", ""
+    for name, used in (("plural", resources), ("singular", resources), ("shortNames", resources)):
+        clashes = [one for one in _clashing(name, wanted, accepted) if one in used]
+        reason, message = _taken(name, clashes, wanted, accepted) or (reason, message)
+    for name in ("kind", "listKind"):
+        clashes = [one for one in _clashing(name, wanted, accepted) if one in kinds]
+        reason, message = _taken(name, clashes, wanted, accepted) or (reason, message)
+    _take("categories", wanted, accepted)
+    item = {**item, "status": {**status, "acceptedNames": accepted}}
+    if reason:
+        item = with_condition(item, "NamesAccepted", "False", reason, message)
+        if not condition_status(item, "Established"):
+            item = with_condition(item, "Established", "False", "NotAccepted", "not all names are accepted")
+    else:
+        item = with_condition(item, "NamesAccepted", "True", "NoConflicts", "no conflicts found")
+        if condition_status(item, "Established") != "True":
+            text = "the initial names have been accepted"
+            item = with_condition(item, "Established", "True", "InitialNamesAccepted", text)
+    found: Object = item["status"]
+    return found
+
+
+def _short_names(names: Object) -> list[str]:
+    return names.get("shortNames") or []
+
+
+def _clashing(name: str, wanted: Object, accepted: Object) -> list[str]:
+    """The wanted names of one sort that are not accepted yet."""
+    if name == "shortNames":
+        return [one for one in _short_names(wanted) if one not in _short_names(accepted)]
+    return [wanted.get(name, "")] if wanted.get(name) != accepted.get(name) else []
+
+
+def _taken(name: str, clashes: list[str], wanted: Object, accepted: Object) -> tuple[str, str] | None:
+    """Reason and message where others have names already; else the names are accepted."""
+    if not clashes:
+        _take(name, wanted, accepted)
+        return None
+    texts = [f'"{one}" is already in use' for one in clashes]
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return f"{name[0].upper()}{name[1:]}Conflict", text
+
+
+def _take(name: str, wanted: Object, accepted: Object) -> None:
+    if name in wanted:
+        accepted[name] = wanted[name]
+    else:
+        accepted.pop(name, None)
 
 
 def _ending(resource: Resource) -> Resource:

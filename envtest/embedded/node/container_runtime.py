@@ -24,8 +24,9 @@ from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
 from envtest.embedded.node import containers
 from envtest.embedded.node.cdi import ContainerView, resolve
+from envtest.embedded.node.commands.environment import PATH, Command
+from envtest.embedded.node.commands.played_commands import NOT_FOUND, Output, play
 from envtest.embedded.node.container_hooks import run_create_runtime
-from envtest.embedded.node.played_commands import NOT_FOUND, PATH, Command, Output, play
 
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The variable in which the fake nvidia-smi reads which device nodes its container has."""
@@ -219,7 +220,9 @@ def _play(command: Command, container: containers.Container) -> int | None:
 
     try:
         env = {**command.env, **container.view.env}
-        return play(Command(command.words, env), partial(_run, container), container.log.print, wait)
+        return play(
+            Command(command.words, env, command.files), partial(_run, container), container.log.print, wait
+        )
     except Exception as error:  # noqa: BLE001 - nobody catches what the thread raises
         unforeseen.note(f"the command of the container {container.name}", error)
         return NOT_FOUND

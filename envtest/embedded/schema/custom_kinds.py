@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envtest.embedded.schema.types import DEDUCED, FieldType, type_of
@@ -32,7 +32,8 @@ class CustomKind:
     versions by apiVersion, and ``stored_as`` is the apiVersion that objects are stored in. ``selectable`` are
     the fields for field selectors, without a leading dot. ``scale`` has the paths of the definition for the
     scale subresource. ``is_ending`` says that the definition is being
-    deleted: then nothing can be created. ``deprecation`` is a warning for each request, if any.
+    deleted: then nothing can be created. ``deprecation`` is a warning for each request, if any. ``seen`` has
+    stored objects by their identity, each with its form in this version.
     """
 
     schema: Schema
@@ -46,13 +47,15 @@ class CustomKind:
     has_status: bool = False
     is_ending: bool = False
     deprecation: str = ""
+    seen: dict[int, tuple[Object, Object]] = field(default_factory=dict)
 
 
 def custom_type(schema: Schema) -> FieldType:
     """The type of a custom kind's objects."""
     found = _type(schema)
     # Whatever the schema says of these fields, the server knows them itself.
-    return replace(found, shape="struct", members={**found.members, **_object_members()})
+    rest = DEDUCED if found is DEDUCED else found.of
+    return replace(found, shape="struct", of=rest, members={**found.members, **_object_members()})
 
 
 def _object_members() -> dict[str, FieldType]:

@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 _DOCUMENTS = {
     "api__v1_openapi.json": (
         ("v1", ("Pod", "Binding", "Node", "Namespace", "Event", "ConfigMap", "ServiceAccount")),
-        ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret")),
+        ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret", "Endpoints", "PersistentVolumeClaim")),
         ("policy/v1", ("Eviction",)),
         ("authentication.k8s.io/v1", ("TokenRequest",)),
     ),
@@ -35,7 +35,7 @@ _DOCUMENTS = {
         ("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),
     ),
     "apis__apps__v1_openapi.json": (
-        ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
+        ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
         ("autoscaling/v1", ("Scale",)),
     ),
     "apis__authentication.k8s.io__v1_openapi.json": (
@@ -47,6 +47,7 @@ _DOCUMENTS = {
     ),
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
+    "apis__discovery.k8s.io__v1_openapi.json": (("discovery.k8s.io/v1", ("EndpointSlice",)),),
     "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
     "apis__networking.k8s.io__v1_openapi.json": (("networking.k8s.io/v1", ("NetworkPolicy",)),),
     "apis__policy__v1_openapi.json": (("policy/v1", ("PodDisruptionBudget",)),),

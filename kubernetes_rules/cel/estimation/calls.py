@@ -38,8 +38,8 @@ _LONGEST_FORMAT, _LONGEST_NAME_PATTERN = 64, 128
 class Argument:
     """An argument of a call, or its receiver.
 
-    ``size`` is the size as far as the expression tells it, ``known`` that or the declared one. ``item`` are the
-    type and the declared size of the elements of a list.
+    ``size`` is the size as far as the expression tells it, ``known`` that or the declared one. ``item`` are
+    the type and the declared size of the elements of a list.
     """
 
     node: syntax.Node
@@ -60,7 +60,7 @@ class Estimate:
 def library_estimate(
     overload: Overload, target: Argument | None, arguments: list[Argument]
 ) -> Estimate | None:
-    """The estimate of a call by one signature, without the cost of its arguments; None for other functions."""
+    """The estimate of a call by one signature, without its arguments; None for other functions."""
     name = overload.name
     found = _list_estimate(overload, target, arguments)
     if found is not None:

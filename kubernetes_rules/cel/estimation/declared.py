@@ -1,4 +1,7 @@
-"""The declaration of a value: its type, and how large it and its parts can be (apiserver/pkg/cel/types.go)."""
+"""The declaration of a value: its type, and how large it and its parts can be.
+
+Source: k8s.io/apiserver/pkg/cel/types.go and escaping.go.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ _NAME = re.compile(r"[A-Za-z_./\-][A-Za-z0-9_./\-]*", re.ASCII)
 class Declared:
     """The declaration of a value, and of its fields or of its keys and elements.
 
-    ``most_elements`` are the most characters, bytes, elements or entries. ``least_bytes`` is the length of the
-    shortest JSON. ``name`` says where in its declaration a list, a map or an object is.
+    ``most_elements`` are the most characters, bytes, elements or entries. ``least_bytes`` is the length of
+    the shortest JSON. ``name`` says where in its declaration a list, a map or an object is.
     """
 
     kind: Type

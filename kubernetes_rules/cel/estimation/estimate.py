@@ -1,7 +1,7 @@
 """Estimates what an expression costs at most, before it runs (cel-go, checker/cost.go).
 
-Only upper bounds are computed, since Kubernetes uses no others. They end at ``UNBOUNDED``. Any change of these
-rules in Kubernetes would change which CustomResourceDefinitions it accepts, so they are followed to the letter.
+Only upper bounds are computed, since Kubernetes uses no others. They end at ``UNBOUNDED``. They decide which
+CustomResourceDefinitions are accepted, so the rules are followed to the letter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kubernetes_rules.cel.types import Overload, Type, Uint
 class _Path:
     """The way from a variable to a value: its name, then fields, ``@items``, ``@keys`` and ``@values``.
 
-    It is a slice of Go: paths that begin equally may share memory, and extending one then overwrites a step of
-    another. The estimates of Kubernetes depend on this.
+    It is a slice of Go: paths that begin equally may share memory, and extending one then overwrites a step
+    of another. The estimates of Kubernetes depend on this.
     """
 
     __slots__ = ("_array", "_length")
@@ -205,10 +205,8 @@ class _Coster:
         entries, path = self._entries_of(items), self._path(items)
         is_list = (entries.kind if entries else self._kind(items).name) == "list"
         key = not is_list if wants_key is None else wants_key
-        if key:
-            step = "@indices" if is_list else "@keys"
-        else:
-            step = "@items" if is_list else "@values"
+        steps = ("@indices", "@items") if is_list else ("@keys", "@values")
+        step = steps[0 if key else 1]
         size = None if entries is None else entries.keys if key else entries.values
         self._push(name, _Local(path.then(step), size))
 

@@ -1,4 +1,7 @@
-"""Ranges of sizes, and sums and products that end at the largest number of 64 bits (cel-go, checker/cost.go)."""
+"""Ranges of sizes, and sums and products that end at the largest number of 64 bits.
+
+Source: cel-go, checker/cost.go.
+"""
 
 from __future__ import annotations
 

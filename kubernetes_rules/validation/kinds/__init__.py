@@ -19,7 +19,7 @@ from kubernetes_rules.validation.metadata import (
     name_errors,
 )
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
-from kubernetes_rules.validation.workloads import budget_errors, controller_errors
+from kubernetes_rules.validation.workloads import budget_errors, controller_errors, revision_errors
 
 Object = dict[str, Any]
 Check = Callable[[Object, Object | None], list[FieldError]]
@@ -33,8 +33,8 @@ LEFT_OUT = (
     ("Pod", "volumes other than emptyDir, hostPath, secret, configMap, persistentVolumeClaim and image"),
     ("Pod", "overhead, ephemeral containers, resize, rules for Windows; its status"),
     (
-        "Deployment, ReplicaSet, DaemonSet, Job",
-        "the status, and the policies of a Job for failure and success",
+        "Deployment, ReplicaSet, DaemonSet, StatefulSet, Job",
+        "the status, claims for volumes, and the policies of a Job for failure and success",
     ),
     ("Service", "addresses, IP families and health check ports: they are not allocated as in Kubernetes"),
     ("Service", "the status"),
@@ -50,6 +50,7 @@ _EVENTS = "events.k8s.io"
 _NAMES = {
     "Namespace": lambda text: names.dns_label(text, "characters"),
     "Service": lambda text: names.dns_label(text, "characters"),
+    "StatefulSet": lambda text: names.dns_label(text, "characters"),
     **dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), names.path_segment),
     # Of budgets Kubernetes checks no metadata but what it checks of every kind.
     "PodDisruptionBudget": names.path_segment,
@@ -110,9 +111,10 @@ _CHECKS: dict[str, Check] = {
     "Namespace": cluster.namespace_errors,
     "Node": cluster.node_errors,
     "PodDisruptionBudget": lambda item, _: budget_errors(item),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job"), _workload),
+    "ControllerRevision": revision_errors,
     "ValidatingAdmissionPolicy": _policy,
     "ValidatingAdmissionPolicyBinding": _policy_binding,
-    **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "Job"), _workload),
     **dict.fromkeys(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), _webhooks),
 }
 

@@ -12,6 +12,7 @@ image.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kubernetes_rules.validation.field import FieldError, forbidden, invalid, not_supported, required, unique
@@ -23,7 +24,11 @@ from kubernetes_rules.validation.pods.spec import pod_spec_errors
 
 Object = dict[str, Any]
 
-_MAKERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "DaemonSet": "DaemonSet"}
+_MAKERS = {
+    **dict.fromkeys(("Deployment", "ReplicaSet"), "ReplicaSet"),
+    "DaemonSet": "DaemonSet",
+    "StatefulSet": "StatefulSet",
+}
 """The kinds whose pods run without end, and the kind that error messages name."""
 
 _JOB_POLICIES = ("OnFailure", "Never")
@@ -63,12 +68,14 @@ def _content_errors(pod: Object) -> list[FieldError]:
 
 
 def workload_errors(workload: Object) -> list[FieldError]:
-    """The errors of the template of a Deployment, a ReplicaSet, a DaemonSet or a Job, on create and update.
+    """The errors of the template of a workload, on create and update.
 
     The template has its defaults. Other fields of the workload are not checked.
     """
     template, path = (workload.get("spec") or {}).get("template") or {}, "spec.template"
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    if workload["kind"] == "StatefulSet":
+        spec = _as_its_controller_makes_it(spec, workload["spec"].get("volumeClaimTemplates") or ())
     errors = label_errors(metadata, path)
     errors += _annotation_errors(metadata.get("annotations") or {}, spec, f"{path}.annotations")
     errors += pod_spec_errors(spec, None, f"{path}.spec")
@@ -80,6 +87,21 @@ def workload_errors(workload: Object) -> list[FieldError]:
         text = f"activeDeadlineSeconds in {_MAKERS[workload['kind']]} is not Supported"
         errors.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
     return unique(errors)
+
+
+def _as_its_controller_makes_it(spec: Object, claims: Iterable[Object]) -> Object:
+    """The spec of a template of a StatefulSet with a volume for each claim, without a name of the host."""
+    made = {
+        one["metadata"]["name"]: {
+            "name": one["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": one["metadata"]["name"]},
+        }
+        for one in claims
+    }
+    own = [one for one in spec.get("volumes") or () if one.get("name") not in made]
+    kept = {key: value for key, value in spec.items() if key not in ("hostname", "subdomain", "volumes")}
+    volumes = [*made.values(), *own]
+    return {**kept, **({"volumes": volumes} if volumes else {})}
 
 
 def _policy_errors(kind: str, policy: str, path: str) -> list[FieldError]:

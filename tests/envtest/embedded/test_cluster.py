@@ -52,6 +52,15 @@ def test_each_node_runs_its_own_pods(cluster: EmbeddedCluster, namespace: str) -
         assert cluster.container(f"on-{name}", namespace).device_nodes == ()
 
 
+def test_a_node_has_the_fields_that_clients_require(cluster: EmbeddedCluster) -> None:
+    status = cluster.api.get(paths.node("node-0"))["status"]
+
+    needed = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion")
+    others = ("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture")
+    assert status["nodeInfo"].keys() == {*needed, *others}
+    assert {one["type"] for one in status["addresses"]} == {"InternalIP", "Hostname"}
+
+
 def test_a_deleted_pod_goes_when_its_containers_have_ended(cluster: EmbeddedCluster, namespace: str) -> None:
     run(cluster, namespace, "short", terminationGracePeriodSeconds=30)
 

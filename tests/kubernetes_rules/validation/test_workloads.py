@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.defaults import defaulted_workload
-from kubernetes_rules.validation.workloads import controller_errors
+from kubernetes_rules.validation.workloads import controller_errors, revision_errors
 
 Object = dict[str, Any]
 
@@ -30,7 +30,7 @@ def rolling(**limits: Any) -> Object:
     return {"strategy": {"type": "RollingUpdate", "rollingUpdate": limits}}
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "DaemonSet", "Job"])
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job"])
 def test_what_is_in_order_is_taken(kind: str) -> None:
     assert errors(kind) == []
 
@@ -94,6 +94,81 @@ def test_an_indexed_job_has_to_say_how_many_pods_it_has() -> None:
     ]
 
 
+SELECTOR = 'spec.template.metadata.labels: Invalid value: {"app":"a"}: `selector` does not match'
+ROLLING = "spec.updateStrategy.rollingUpdate"
+
+
+def updated(kind: str = "", **limits: Any) -> Object:
+    return {"updateStrategy": {"type": kind or "RollingUpdate", "rollingUpdate": limits}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"selector": None}, SELECTOR),
+        ({"selector": {}}, "spec.selector: Invalid value: {}: empty selector is invalid for daemonset"),
+        (
+            {"updateStrategy": {"type": "x"}},
+            'spec.updateStrategy: Unsupported value: {"Type":"x","RollingUpdate":null}: supported values: ',
+        ),
+        (
+            updated(maxSurge=1),
+            f"{ROLLING}.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero",
+        ),
+        (
+            updated(maxSurge="0%", maxUnavailable=0),
+            f"{ROLLING}.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+        ),
+    ],
+)
+def test_a_daemon_set_that_cannot_be_rolled_out_is_refused(spec: Object, error: str) -> None:
+    (found,) = errors("DaemonSet", **spec)
+    assert found.startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"podManagementPolicy": "x"}, 'spec.podManagementPolicy: Invalid value: "x": must be '),
+        ({"replicas": -1}, "spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        (
+            {"ordinals": {"start": -1}},
+            "spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {"updateStrategy": {"type": "Recreate"}},
+            'spec.updateStrategy: Invalid value: {"Type":"Recreate","RollingUpdate":null}: must be ',
+        ),
+        (
+            updated("OnDelete", partition=1),
+            f'{ROLLING}: Invalid value: {{"Partition":1,"MaxUnavailable":null}}: only allowed for ',
+        ),
+        (updated(maxUnavailable="0%"), f'{ROLLING}.maxUnavailable: Invalid value: "0%": cannot be 0'),
+    ],
+)
+def test_a_stateful_set_that_cannot_be_rolled_out_is_refused(spec: Object, error: str) -> None:
+    (found,) = errors("StatefulSet", **spec)
+    assert found.startswith(error)
+
+
+def test_a_stateful_set_needs_a_selector() -> None:
+    required, unmatched = errors("StatefulSet", selector=None)
+
+    assert required == "spec.selector: Required value"
+    assert unmatched.startswith(SELECTOR)
+
+
+def test_a_revision_has_data_that_stay() -> None:
+    revision = {"kind": "ControllerRevision", "revision": 1, "data": {"a": 1}}
+
+    assert revision_errors(revision, None) == []
+    assert [one.field for one in revision_errors({**revision, "revision": -1, "data": None}, None)] == [
+        "revision",
+        "data",
+    ]
+    assert [one.field for one in revision_errors({**revision, "data": {}}, revision)] == ["data"]
+
+
 def test_a_workload_keeps_its_pods() -> None:
     def changed(kind: str, was: Object, **spec: Any) -> list[str]:
         return [error.field for error in controller_errors(workload(kind, **spec), workload(kind, **was))]
@@ -101,6 +176,8 @@ def test_a_workload_keeps_its_pods() -> None:
     assert changed("Deployment", {"replicas": 1}, replicas=2) == []
     both = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
     assert changed("Deployment", {}, selector=both) == ["spec.selector"]
+    assert changed("DaemonSet", {}, selector=both) == ["spec.selector"]
+    assert changed("StatefulSet", {"serviceName": "a"}, serviceName="b") == ["spec.serviceName"]
     assert changed("Job", {"parallelism": 1}, parallelism=2) == []
     assert changed("Job", {"completions": 1}, completions=2) == ["spec.completions"]
     indexed = {"completionMode": "Indexed"}

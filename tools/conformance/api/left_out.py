@@ -71,7 +71,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "kubectl shows it: else somebody would look for a fault in what they have written",
         fields=("*.warnings",),
         cases=(
-            *("*secret*", "*services*", "*limitranges*", "*daemonsets*", "*networkpolicies*", "*roles*"),
+            *("*services*", "*limitranges*", "*networkpolicies*", "*roles*"),
             *("*rolebindings*", "*admission*", "*webhook*"),
         ),
     ),

@@ -166,8 +166,10 @@ class _Maker:
         if "additionalProperties" in schema:
             return self.about_map(path, schema, depth)
         kinds: dict[str, Callable[[str, Json], str]] = {
-            "string": self.about_text, "integer": self.about_number, "number": self.about_number,
-        }  # fmt: skip
+            "string": self.about_text,
+            "integer": self.about_number,
+            "number": self.about_number,
+        }
         if schema.get("type") in kinds:
             return kinds[schema["type"]](path, schema)
         if schema.get("type") == "boolean":
@@ -188,15 +190,32 @@ class _Maker:
         if macro == "map":
             return f"{path}.map({name}, {name}) {self.rng.choice(('==', '!='))} {path}"
         if self.rng.random() < 0.4:
-            return self.rng.choice((
-                f"{path}.size() > 1", f"size({path}) == 0", f"{path} + {path} == {path}", f"{path} == {path}",
-                f"{path}[0] == {path}[0]", f"{path}.isSorted()", f"{path}.max() == {path}.min()", f"{path}[0] in {path}",
-                f"{path}.join(',') != 'a'", f"{path}.indexOf({path}[0]) == 0", f"sets.contains({path}, {path})",
-                f"{path}.sort() == {path}", f"{path}.distinct().size() == {path}.size()", f"{path}.exists(x, x == {path}[0])",
-                f"{path}.slice(0, 1) == {path}", f"{path}.reverse() == {path}", f"{path}.flatten() == {path}",
-                f"{path}.includes({path}[0])", f"cel.bind(x, {path}, x.size() < 2 || x[1] != x[0])",
-                f"{path}[?0].hasValue()", f"{path}.first().hasValue()", f"sets.equivalent({path}, [{path}[0]])",
-            ))  # fmt: skip
+            return self.rng.choice(
+                (
+                    f"{path}.size() > 1",
+                    f"size({path}) == 0",
+                    f"{path} + {path} == {path}",
+                    f"{path} == {path}",
+                    f"{path}[0] == {path}[0]",
+                    f"{path}.isSorted()",
+                    f"{path}.max() == {path}.min()",
+                    f"{path}[0] in {path}",
+                    f"{path}.join(',') != 'a'",
+                    f"{path}.indexOf({path}[0]) == 0",
+                    f"sets.contains({path}, {path})",
+                    f"{path}.sort() == {path}",
+                    f"{path}.distinct().size() == {path}.size()",
+                    f"{path}.exists(x, x == {path}[0])",
+                    f"{path}.slice(0, 1) == {path}",
+                    f"{path}.reverse() == {path}",
+                    f"{path}.flatten() == {path}",
+                    f"{path}.includes({path}[0])",
+                    f"cel.bind(x, {path}, x.size() < 2 || x[1] != x[0])",
+                    f"{path}[?0].hasValue()",
+                    f"{path}.first().hasValue()",
+                    f"sets.equivalent({path}, [{path}[0]])",
+                )
+            )
         return f"{path}.{macro}({name}, {inner})"
 
     def about_map(self, path: str, schema: Json, depth: int) -> str:
@@ -208,11 +227,18 @@ class _Maker:
         ] * 3
         inner = self.truth(depth - 1)
         self.locals = kept
-        return self.rng.choice((
-            f"{path}.all({name}, {inner})", f"{path}.exists({name}, {inner})", f"'a' in {path}", f"{path}.size() < 2",
-            f"has({path}.a)", f"{path} == {path}", f"{path}.map({name}, {name}).size() > 0",
-            f"{path}[?'a'].orValue({path}['b']) == {path}['a']",
-        ))  # fmt: skip
+        return self.rng.choice(
+            (
+                f"{path}.all({name}, {inner})",
+                f"{path}.exists({name}, {inner})",
+                f"'a' in {path}",
+                f"{path}.size() < 2",
+                f"has({path}.a)",
+                f"{path} == {path}",
+                f"{path}.map({name}, {name}).size() > 0",
+                f"{path}[?'a'].orValue({path}['b']) == {path}['a']",
+            )
+        )
 
     def about_text(self, path: str, schema: Json) -> str:
         kind = schema.get("format")
@@ -228,27 +254,61 @@ class _Maker:
             return self.rng.choice((f"{path} == b'abc'", f"size({path}) < 3", f"string({path}) == 'abc'"))
         text = repr(self.rng.choice(_TEXTS))
         other = self.rng.choice([place for place, known in self.locals if known == schema] or [path])
-        return self.rng.choice((
-            f"{path} == {text}", f"{path}.size() < 3", f"{path} in ['a', 'b']", f"{path}.startsWith({text})",
-            f"{path}.matches('^[a-z]+$')", f"{path}.contains({other})", f"{path} == {other}", f"{path} < {other}",
-            f"{path} + {other} == {text}", f"{path}.split('b').size() == 2", f"{path}.replace('a', {other}) == {text}",
-            f"quantity({path}).isGreaterThan(quantity('1'))", f"isQuantity({path})", f"url({path}).getHost() == 'a.b'",
-            f"isURL({path})", f"{path}.find('[0-9]+') == '10'", f"{path}.findAll('a').size() > 0", f"int({path}) > 5",
-            f"isIP({path}) && ip({path}).family() == 4", f"isCIDR({path})", f"semver({path}) == semver({other})",
-            f"url({path}) == url({other})", f"{path}.upperAscii() == 'A'", f"{path}.substring(1) == 'b'",
-            f"format.dns1123Label().validate({path}).hasValue()", f"'%s'.format([{path}]) == {text}",
-            f"optional.of({path}).orValue('x') == {text}", f"strings.quote({path}) == {text}", f"{path}.trim() == {path}",
-            f"bytes({path}).size() == {path}.size()", f"cidr({path}).containsIP({other})", f"double({path}) > 1.0",
-            f"{path}.charAt(0) == 'a'", f"{path}.indexOf('b') == 1", f"{path}.lowerAscii() != {other}",
-        ))  # fmt: skip
+        return self.rng.choice(
+            (
+                f"{path} == {text}",
+                f"{path}.size() < 3",
+                f"{path} in ['a', 'b']",
+                f"{path}.startsWith({text})",
+                f"{path}.matches('^[a-z]+$')",
+                f"{path}.contains({other})",
+                f"{path} == {other}",
+                f"{path} < {other}",
+                f"{path} + {other} == {text}",
+                f"{path}.split('b').size() == 2",
+                f"{path}.replace('a', {other}) == {text}",
+                f"quantity({path}).isGreaterThan(quantity('1'))",
+                f"isQuantity({path})",
+                f"url({path}).getHost() == 'a.b'",
+                f"isURL({path})",
+                f"{path}.find('[0-9]+') == '10'",
+                f"{path}.findAll('a').size() > 0",
+                f"int({path}) > 5",
+                f"isIP({path}) && ip({path}).family() == 4",
+                f"isCIDR({path})",
+                f"semver({path}) == semver({other})",
+                f"url({path}) == url({other})",
+                f"{path}.upperAscii() == 'A'",
+                f"{path}.substring(1) == 'b'",
+                f"format.dns1123Label().validate({path}).hasValue()",
+                f"'%s'.format([{path}]) == {text}",
+                f"optional.of({path}).orValue('x') == {text}",
+                f"strings.quote({path}) == {text}",
+                f"{path}.trim() == {path}",
+                f"bytes({path}).size() == {path}.size()",
+                f"cidr({path}).containsIP({other})",
+                f"double({path}) > 1.0",
+                f"{path}.charAt(0) == 'a'",
+                f"{path}.indexOf('b') == 1",
+                f"{path}.lowerAscii() != {other}",
+            )
+        )
 
     def about_number(self, path: str, schema: Json) -> str:
         other = self.rng.choice([place for place, known in self.locals if known == schema] or [path])
         literal = "1" if schema["type"] == "integer" else "1.5"
-        return self.rng.choice((
-            f"{path} > {literal}", f"{path} == {other}", f"{path} + {other} < {literal}", f"{path} in [{literal}]",
-            f"{path} * {other} >= {literal}", f"{path} / {other} == {literal}", f"string({path}) == '1'", f"-{path} < {literal}",
-        ))  # fmt: skip
+        return self.rng.choice(
+            (
+                f"{path} > {literal}",
+                f"{path} == {other}",
+                f"{path} + {other} < {literal}",
+                f"{path} in [{literal}]",
+                f"{path} * {other} >= {literal}",
+                f"{path} / {other} == {literal}",
+                f"string({path}) == '1'",
+                f"-{path} < {literal}",
+            )
+        )
 
     # Objects ---------------------------------------------------------------------------------------------
 
@@ -283,9 +343,11 @@ class _Maker:
 
     def text(self, schema: Json) -> str:
         formats = {
-            "date-time": ("2025-01-02T03:04:05Z", "2026-06-07T08:09:10.5+02:00"), "date": ("2025-01-02", "2026-06-07"),
-            "duration": ("1s", "1h30m", "0"), "byte": ("YWJj", "", "YQ=="),
-        }  # fmt: skip
+            "date-time": ("2025-01-02T03:04:05Z", "2026-06-07T08:09:10.5+02:00"),
+            "date": ("2025-01-02", "2026-06-07"),
+            "duration": ("1s", "1h30m", "0"),
+            "byte": ("YWJj", "", "YQ=="),
+        }
         if schema.get("format") in formats:
             return self.rng.choice(formats[schema["format"]])
         return self.rng.choice(schema.get("enum") or _TEXTS)[: schema.get("maxLength", 100)]

@@ -10,29 +10,58 @@ from tools.conformance.area import Case
 
 Json = dict[str, Any]
 _TRUTHS = (
-    "true", "false", "object.metadata.name == 'a'", "object.metadata.name.startsWith('a')", "object.spec.replicas > 2",
-    "has(object.spec.replicas) && object.spec.replicas <= 3", "oldObject == null", "oldObject != null && object == oldObject",
-    "object.spec == oldObject.spec", "has(object.metadata.labels) && 'app' in object.metadata.labels",
-    "object.metadata.?labels['app'].orValue('') == 'b'", "object.metadata.labels.all(k, k != 'app')",
-    "object.spec.template.spec.containers.all(c, c.image.matches('^[a-z]+:'))", "request.operation == 'CREATE'",
-    "request.userInfo.username == 'admin'", "'system:masters' in request.userInfo.groups", "request.name == 'a'",
-    "request.namespace == 'default'", "has(request.name)", "request.kind.kind == 'Deployment'", "request.dryRun",
-    "request.resource.resource in ['deployments', 'pods']", "request.requestResource.version == 'v1'",
-    "namespaceObject.metadata.name == 'default'", "namespaceObject.metadata.labels['team'] == 'x'",
+    "true",
+    "false",
+    "object.metadata.name == 'a'",
+    "object.metadata.name.startsWith('a')",
+    "object.spec.replicas > 2",
+    "has(object.spec.replicas) && object.spec.replicas <= 3",
+    "oldObject == null",
+    "oldObject != null && object == oldObject",
+    "object.spec == oldObject.spec",
+    "has(object.metadata.labels) && 'app' in object.metadata.labels",
+    "object.metadata.?labels['app'].orValue('') == 'b'",
+    "object.metadata.labels.all(k, k != 'app')",
+    "object.spec.template.spec.containers.all(c, c.image.matches('^[a-z]+:'))",
+    "request.operation == 'CREATE'",
+    "request.userInfo.username == 'admin'",
+    "'system:masters' in request.userInfo.groups",
+    "request.name == 'a'",
+    "request.namespace == 'default'",
+    "has(request.name)",
+    "request.kind.kind == 'Deployment'",
+    "request.dryRun",
+    "request.resource.resource in ['deployments', 'pods']",
+    "request.requestResource.version == 'v1'",
+    "namespaceObject.metadata.name == 'default'",
+    "namespaceObject.metadata.labels['team'] == 'x'",
     "has(namespaceObject.metadata.labels) && namespaceObject.metadata.labels.size() > 0",
     "authorizer.group('apps').resource('deployments').namespace('default').check('get').allowed()",
-    "authorizer.path('/x').check('post').allowed()", "authorizer.requestResource.check('update').allowed()",
+    "authorizer.path('/x').check('post').allowed()",
+    "authorizer.requestResource.check('update').allowed()",
     "authorizer.requestResource.check('update').reason() == 'no rule'",
     "authorizer.serviceAccount('default', 'sa').group('').resource('pods').check('get').allowed()",
-    "object.spec.template.spec.containers[0].name == 'c'", "object.spec.template.spec.containers.size() == 1",
+    "object.spec.template.spec.containers[0].name == 'c'",
+    "object.spec.template.spec.containers.size() == 1",
     "quantity(object.spec.template.spec.containers[0].resources.limits.cpu).isLessThan(quantity('2'))",
-    "object.nothing == 1", "type(object.spec.replicas) == int", "object.spec.template.spec.containers == 'x'",
-    "object.metadata == oldObject.metadata", "dyn(object.spec.replicas) == 'a' || true", "oldObject.spec.replicas < 9",
-    "[1, 2].all(x, object.spec.replicas > x)", "object.spec.selector.matchLabels == {'app': 'b'}",
-    "object.spec.template.spec.containers.exists_one(c, c.name == 'c')", "string(object.spec.replicas) == '3'",
-)  # fmt: skip
-_PARAM_TRUTHS = ("object.spec.replicas <= int(params.data.max)", "params == null", "params.data['max'] == '3'",
-                 "params != null && params.metadata.name == 'p'", "has(params.data.other)")  # fmt: skip
+    "object.nothing == 1",
+    "type(object.spec.replicas) == int",
+    "object.spec.template.spec.containers == 'x'",
+    "object.metadata == oldObject.metadata",
+    "dyn(object.spec.replicas) == 'a' || true",
+    "oldObject.spec.replicas < 9",
+    "[1, 2].all(x, object.spec.replicas > x)",
+    "object.spec.selector.matchLabels == {'app': 'b'}",
+    "object.spec.template.spec.containers.exists_one(c, c.name == 'c')",
+    "string(object.spec.replicas) == '3'",
+)
+_PARAM_TRUTHS = (
+    "object.spec.replicas <= int(params.data.max)",
+    "params == null",
+    "params.data['max'] == '3'",
+    "params != null && params.metadata.name == 'p'",
+    "has(params.data.other)",
+)
 _BROKEN = (
     "nothing",
     "object +",
@@ -65,10 +94,16 @@ def _expression(rng: Random, names: list[str], *, has_params: bool, broken: floa
 
 
 def _selector(rng: Random) -> Json:
-    return rng.choice((
-        {}, {}, {}, {"matchLabels": {"app": "b"}}, {"matchExpressions": [{"key": "team", "operator": "Exists"}]},
-        {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]},
-    ))  # fmt: skip
+    return rng.choice(
+        (
+            {},
+            {},
+            {},
+            {"matchLabels": {"app": "b"}},
+            {"matchExpressions": [{"key": "team", "operator": "Exists"}]},
+            {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]},
+        )
+    )
 
 
 def _rule(rng: Random) -> Json:
@@ -196,14 +231,26 @@ def random_judgement(rng: Random) -> Case:
         if rng.random() < 0.7
     ]
     write = {
-        "group": "apps", "version": "v1", "kind": "Deployment", "resource": "deployments", "subresource": "",
-        "namespace": "default", "name": name, "operation": operation, "user": rng.choice(("admin", "jane")),
+        "group": "apps",
+        "version": "v1",
+        "kind": "Deployment",
+        "resource": "deployments",
+        "subresource": "",
+        "namespace": "default",
+        "name": name,
+        "operation": operation,
+        "user": rng.choice(("admin", "jane")),
         "groups": rng.choice((["system:masters"], ["dev", "system:authenticated"])),
-    }  # fmt: skip
+    }
     case: Case = {
-        "op": "policy", "policy": policy, "binding": _binding(rng, has_params="paramKind" in policy["spec"]),
-        "params": params, "paramScope": "namespace", "namespace": namespace, "write": write,
-    }  # fmt: skip
+        "op": "policy",
+        "policy": policy,
+        "binding": _binding(rng, has_params="paramKind" in policy["spec"]),
+        "params": params,
+        "paramScope": "namespace",
+        "namespace": namespace,
+        "write": write,
+    }
     if operation != "DELETE":
         case["object"] = item
     if operation != "CREATE":
@@ -219,20 +266,66 @@ def random_policy_object(rng: Random) -> Case:
         item = _policy(rng, 0.15)
     spec = item["spec"]
     changes: tuple[Json, ...] = (
-        {}, {}, {"policyName": ""}, {"policyName": "A_"}, {"validationActions": ["Deny", "Warn"]}, {"validationActions": []},
-        {"validationActions": ["Deny", "Deny", "No"]}, {"paramRef": {}}, {"paramRef": {"name": "a", "selector": {}}},
-        {"failurePolicy": "No"}, {"validations": []}, {"paramKind": {"apiVersion": "A/b/c", "kind": "x_"}},
-        {"paramKind": {"apiVersion": "A/1"}}, {"matchConditions": [{"name": "a b", "expression": " "}]},
-        {"matchConditions": [{"name": "a", "expression": "true"}, {"name": "a", "expression": "variables.x"}]},
+        {},
+        {},
+        {"policyName": ""},
+        {"policyName": "A_"},
+        {"validationActions": ["Deny", "Warn"]},
+        {"validationActions": []},
+        {"validationActions": ["Deny", "Deny", "No"]},
+        {"paramRef": {}},
+        {"paramRef": {"name": "a", "selector": {}}},
+        {"failurePolicy": "No"},
+        {"validations": []},
+        {"paramKind": {"apiVersion": "A/b/c", "kind": "x_"}},
+        {"paramKind": {"apiVersion": "A/1"}},
+        {"matchConditions": [{"name": "a b", "expression": " "}]},
+        {
+            "matchConditions": [
+                {"name": "a", "expression": "true"},
+                {"name": "a", "expression": "variables.x"},
+            ]
+        },
         {"variables": [{"name": "for", "expression": "1"}, {"name": "", "expression": ""}]},
-        {"matchConstraints": {"resourceRules": []}}, {"auditAnnotations": [{"key": "a", "valueExpression": "1"}]},
-        {"matchConstraints": {"resourceRules": [{"operations": ["*", "CREATE"], "apiGroups": [], "apiVersions": [""],
-                              "resources": ["*", "pods", "", "pods/*", "pods/log"], "scope": "No", "resourceNames": ["a", "a", "."]}]}},
-        {"validations": [{"expression": "true", "message": " ", "reason": "No"}, {"expression": " ", "messageExpression": " "}]},
-        {"validations": [{"expression": "object.x == 1", "message": "a\nb", "messageExpression": "authorizer.path('/').check('get').reason()"}]},
-        {"matchConstraints": {"objectSelector": {"matchLabels": {"a b": "c d"}}, "resourceRules": [_rule(rng)]}},
+        {"matchConstraints": {"resourceRules": []}},
+        {"auditAnnotations": [{"key": "a", "valueExpression": "1"}]},
+        {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "operations": ["*", "CREATE"],
+                        "apiGroups": [],
+                        "apiVersions": [""],
+                        "resources": ["*", "pods", "", "pods/*", "pods/log"],
+                        "scope": "No",
+                        "resourceNames": ["a", "a", "."],
+                    }
+                ]
+            }
+        },
+        {
+            "validations": [
+                {"expression": "true", "message": " ", "reason": "No"},
+                {"expression": " ", "messageExpression": " "},
+            ]
+        },
+        {
+            "validations": [
+                {
+                    "expression": "object.x == 1",
+                    "message": "a\nb",
+                    "messageExpression": "authorizer.path('/').check('get').reason()",
+                }
+            ]
+        },
+        {
+            "matchConstraints": {
+                "objectSelector": {"matchLabels": {"a b": "c d"}},
+                "resourceRules": [_rule(rng)],
+            }
+        },
         {"auditAnnotations": [{"key": "a", "valueExpression": "'a'"}, {"key": "a", "valueExpression": ""}]},
-    )  # fmt: skip
+    )
     wanted = rng.choice(changes)
     names = ("policyName", "validationActions", "paramRef", "matchResources")
     is_binding = item["kind"].endswith("Binding")

@@ -25,13 +25,15 @@ _WORDS = (
     "set", "map", "atomic", "granular", "a\n", " ", "Namespaced", "Cluster", "None", "[", "(?P<a", "int32",
 )  # fmt: skip
 _KEYWORDS: tuple[tuple[str, Any], ...] = (
-    ("type", "object"), ("type", "array"), ("type", "string"), ("type", ""), ("type", "foo"), ("type", "null"),
-    ("nullable", True), ("default", "a"), ("default", {"a": 1, "metadata": {"name": "-"}}), ("default", [1, 2]),
-    ("title", "t"), ("description", "d"), ("uniqueItems", True), ("$ref", ""), ("id", "x"), ("$schema", "x"),
+    ("type", "object"), ("type", "array"), ("type", "string"), ("type", ""), ("type", "foo"),
+    ("type", "null"), ("nullable", True), ("default", "a"),
+    ("default", {"a": 1, "metadata": {"name": "-"}}), ("default", [1, 2]), ("title", "t"),
+    ("description", "d"), ("uniqueItems", True), ("$ref", ""), ("id", "x"), ("$schema", "x"),
     ("patternProperties", {"a": {}}), ("definitions", {"a": {"type": "object"}}), ("additionalItems", True),
     ("dependencies", {"a": ["b"]}), ("items", {"type": "string"}), ("items", [{"type": "string"}]),
-    ("items", {"type": "object", "nullable": True}), ("additionalProperties", True), ("additionalProperties", False),
-    ("additionalProperties", {"type": "string", "default": "a"}), ("properties", {}), ("pattern", "["),
+    ("items", {"type": "object", "nullable": True}), ("additionalProperties", True),
+    ("additionalProperties", False), ("additionalProperties", {"type": "string", "default": "a"}),
+    ("properties", {}), ("pattern", "["),
     ("properties", {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "a"}}}}),
     ("properties", {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}),
     ("properties", {"metadata": {"type": "string"}, "kind": {"type": "integer"}, "apiVersion": {"type": "string"}}),
@@ -41,15 +43,19 @@ _KEYWORDS: tuple[tuple[str, Any], ...] = (
     ("x-kubernetes-list-type", "set"), ("x-kubernetes-list-type", "map"), ("x-kubernetes-list-type", "foo"),
     ("x-kubernetes-list-map-keys", ["a"]), ("x-kubernetes-list-map-keys", ["b", "b", "zz"]),
     ("x-kubernetes-map-type", "atomic"), ("x-kubernetes-map-type", "foo"), ("enum", []), ("maxLength", 0),
-    ("anyOf", [{"type": "integer"}, {"type": "string"}]), ("anyOf", [{"properties": {"zz": {"type": "string"}}}]),
+    ("anyOf", [{"type": "integer"}, {"type": "string"}]),
+    ("anyOf", [{"properties": {"zz": {"type": "string"}}}]),
     ("allOf", [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"items": {"pattern": "a"}}]),
     ("oneOf", [{"additionalProperties": {"type": "string"}}, {"default": 1, "nullable": True}]),
     ("not", {"properties": {"metadata": {}}, "title": "a", "x-kubernetes-list-type": "set"}),
     ("not", {"allOf": [{"items": {}, "x-kubernetes-validations": [{"rule": "true"}]}]}), ("format", "foo"),
-    ("required", ["a"]), ("externalDocs", {"url": "u"}), ("example", 1), ("maxProperties", 1), ("multipleOf", 0.5),
+    ("required", ["a"]), ("externalDocs", {"url": "u"}), ("example", 1), ("maxProperties", 1),
+    ("multipleOf", 0.5),
 )  # fmt: skip
 # Kubernetes shows the whole value in Go's names.
 _WHOLE = re.compile(r'^Invalid value: (?:\{"(?:ID|Schema)"|\[\{"Name"|null).*?: (only \[|must )', re.DOTALL)
+# Rules are compiled elsewhere.
+_RULES = re.compile("rule compiler initialization error|^Internal error")
 _ERROR_OF_EXPRESSION = re.compile(r"(isn't: error parsing regexp: ).*", re.DOTALL)
 
 
@@ -84,7 +90,7 @@ def _change(rng: Random, crd: dict[str, Any]) -> None:
     version = rng.choice(spec["versions"])
     form = rng.random()
     if form < 0.5:
-        schema = version.get("schema", {}).get("openAPIV3Schema")
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema:
             _change_schema(rng, rng.choice(list(_nodes(schema))))
     elif form < 0.6:
@@ -200,13 +206,16 @@ def difference(case: Case, answer: Answer) -> str | None:
     """How our answer to a case of definitions differs."""
     if "error" in answer:
         return f"the oracle failed: {answer['error']}"
+    if "panic" in answer:
+        return None
     old = case.get("old")
     crd = prepared_definition(defaulted_definition(case["object"]), old)
     warnings = definition_warnings(crd, old)
     if sorted(set(warnings)) != sorted(set(answer["warnings"] or [])):
         return f"our warnings: {warnings}; Kubernetes': {answer['warnings']}"
     found = [_comparable(error) for error in definition_errors(crd, old)]
-    theirs = [_comparable(FieldError(*entry)) for entry in answer.get("errors", [])]
+    answered = [entry for entry in answer.get("errors", []) if not _RULES.search(entry[2])]
+    theirs = [_comparable(FieldError(*entry)) for entry in answered]
     different = errors_difference(found, [[error.field, error.type, error.detail] for error in theirs])
     if different or "errors" in answer:
         return different

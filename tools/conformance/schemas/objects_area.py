@@ -31,7 +31,7 @@ def _random(rng: Random) -> Case:
 
 
 def _object(rng: Random, schema: dict[str, Any]) -> dict[str, Any]:
-    item = random_value(rng, schema, 0.0)
+    item: dict[str, Any] = random_value(rng, schema, 0.0)
     wrong = rng.choice((0.0, 0.05, 0.15))
     for name in ("spec", "status"):
         if rng.random() < 0.9:

@@ -6,6 +6,9 @@ import copy
 from random import Random
 from typing import Any
 
+from kubernetes_rules.custom_resources.objects import without_unknown
+from kubernetes_rules.custom_resources.schema import parse_schema
+
 Raw = dict[str, Any]
 
 _DEEPEST = 3
@@ -37,7 +40,7 @@ _SCALARS: dict[str, tuple[Any, ...]] = {
     "string": TEXTS, "integer": _NUMBERS, "number": (*_NUMBERS, *_FLOATS), "boolean": (True, False),
 }  # fmt: skip
 _KEYS = ("a", "b", "c", "d", "x-y", "name", "zz", "metadata", "kind", "apiVersion", "items")
-_METADATA = (
+_METADATA: tuple[Any, ...] = (
     {}, {"name": "a"}, {"name": "A/b"}, {"labels": {"a": "b"}}, {"labels": {"a": 1}},
     {"labels": {"-": "b c"}}, {"annotations": {"a": None}}, {"foo": 1}, {"name": 5}, None, "text",
     {"generation": -1}, {"generation": 1.5}, {"finalizers": ["a", None]}, {"finalizers": ["kubernetes"]},
@@ -77,7 +80,8 @@ def _any(rng: Random, depth: int) -> Raw:
     if rng.random() < 0.2:
         schema |= _logic(rng, schema)
     if rng.random() < 0.15 and not schema.get("x-kubernetes-embedded-resource"):
-        default = random_value(rng, schema, wrong=0)
+        # Kubernetes takes only defaults without unknown fields.
+        default = without_unknown(parse_schema(schema), random_value(rng, schema, wrong=0))
         if default is not None:
             schema["default"] = default
     if rng.random() < 0.1:
@@ -161,7 +165,10 @@ def _list(rng: Random, depth: int) -> Raw:
         schema["items"]["properties"] |= {
             key: rng.choice((_text, _integer, _boolean))(rng, 0) for key in keys
         }
+        schema["items"]["required"] = keys
         schema["x-kubernetes-list-map-keys"] = keys
+    elif kind == "set":
+        schema["items"] = rng.choice((_text, _integer, _boolean, _number))(rng, 0)
     else:
         schema["items"] = _any(rng, depth - 1)
     return schema | _limits(rng, ("minItems", "maxItems"), (0, 1, 2, 3), 0.15)
@@ -214,7 +221,7 @@ def random_value(rng: Random, schema: Raw, wrong: float) -> Any:
         return _junk(rng, 2)
     if rng.random() < wrong / 2:
         return None
-    if "enum" in schema and rng.random() < 0.7:
+    if schema.get("enum") and rng.random() < 0.7:
         return copy.deepcopy(rng.choice(schema["enum"]))
     if schema.get("x-kubernetes-int-or-string"):
         return rng.choice((*_NUMBERS[:6], "50%", "a"))

@@ -74,6 +74,7 @@ class Node:
         node: str = "node-a",
         policy: str = "Always",
         initial: tuple[dict[str, Any], ...] = (),
+        volumes: tuple[dict[str, Any], ...] = (),
     ) -> None:
         """A pod with a claim that is allocated and reserved for it."""
         spec = {
@@ -81,6 +82,7 @@ class Node:
             "containers": list(containers or (main(),)),
             "resourceClaims": [{"name": "gpus", "resourceClaimName": claim}],
             **({"initContainers": list(initial)} if initial else {}),
+            "volumes": list(volumes),
         }
         stored = self.server.create(PODS, {**head("Pod", pod), "spec": spec})
         if not any(one["metadata"]["name"] == claim for one in self.claims()):

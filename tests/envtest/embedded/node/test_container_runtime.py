@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from envtest.embedded.api import unforeseen
+from envtest.embedded.node.commands.environment import PATH, Command
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
-from envtest.embedded.node.played_commands import PATH, Command
 from fakegpu.machine.capabilities import VISIBLE_NODES
 
 KIND = "k8s.gpu.nvidia.com/claim"

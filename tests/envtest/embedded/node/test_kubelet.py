@@ -292,3 +292,26 @@ def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
     registered.wait(lambda: registered.kubelet.plugins.drivers == ())
     (fault,) = unforeseen.take()
     assert fault.doing == "kubelet of node-a: looking for plugins"
+
+
+def test_a_container_waits_for_its_config_map_and_a_pod_for_its_volume(registered: Node) -> None:
+    settings = [{"configMapRef": {"name": "settings"}}]
+    container = {**main(), "command": ["printenv", "LEVEL"], "envFrom": settings}
+    registered.bind("needy", "gpus", container, policy="Never")
+    registered.wait(lambda: registered.told("Failed", 'Error: configmap "settings" not found'))
+    registered.wait(lambda: _waiting(registered, "needy") == "CreateContainerConfigError")
+
+    created = {**head("ConfigMap", "settings"), "data": {"LEVEL": "debug"}}
+    registered.server.create("/api/v1/namespaces/default/configmaps", created)
+
+    registered.wait(lambda: registered.phase("needy") == "Succeeded")
+    volume = {"name": "login", "secret": {"secretName": "nope"}}
+    registered.bind("mounting", "gpus", bare("main"), volumes=(volume,))
+    words = 'MountVolume.SetUp failed for volume "login" : secret "nope" not found'
+    registered.wait(lambda: registered.told("FailedMount", words))
+    assert _waiting(registered, "mounting") == "ContainerCreating"
+
+
+def _waiting(node: Node, pod: str) -> str:
+    (status,) = (node.pod(pod) or {})["status"].get("containerStatuses") or [{"state": {}}]
+    return str(status["state"].get("waiting", {}).get("reason"))

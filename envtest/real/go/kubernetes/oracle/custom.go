@@ -60,7 +60,13 @@ func decodedDefinition(raw json.RawMessage) (*apiextensions.CustomResourceDefini
 
 // definition does with a CustomResourceDefinition what the API server's registry does before it stores one:
 // the strategy of create, or that of update where there is an old one.
-func definition(raw, old json.RawMessage) answer {
+func definition(raw, old json.RawMessage) (given answer) {
+	defer func() {
+		// Some definitions without a schema make the API server panic, which answers the request with 500.
+		if panicked := recover(); panicked != nil {
+			given = answer{"panic": fmt.Sprint(panicked)}
+		}
+	}()
 	crd, err := decodedDefinition(raw)
 	if err != nil {
 		return failed(err)

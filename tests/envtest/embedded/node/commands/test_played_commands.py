@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from envtest.embedded.node.played_commands import PLAYED, Command, command_of, play
+from envtest.embedded.node.commands.environment import Command
+from envtest.embedded.node.commands.played_commands import PLAYED, play
 
 GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n"
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/p", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "HOME": "/root"}
@@ -131,39 +131,10 @@ def test_everything_else_is_said_not_to_be_run(words: tuple[str, ...], what: str
     assert Played(*words).code is None
 
 
-def test_a_container_has_its_own_variables_and_those_that_every_one_has() -> None:
-    container: dict[str, Any] = {
-        "command": ["sh", "-c"],
-        "args": ["echo $(GREETING) $(OTHER)"],
-        "env": [{"name": "GREETING", "value": "hello"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}],
-    }
+def test_cat_prints_the_files_that_volumes_put_into_the_container() -> None:
+    printed: list[str] = []
+    command = Command(("cat", "/etc/a", "/etc/b"), {}, {"/etc/a": "one\n", "/etc/b": "two\n"})
 
-    command = command_of({"metadata": {"name": "train"}}, container)
-
-    assert command.words == ["sh", "-c", "echo hello $(OTHER)"]
-    assert command.env["HOSTNAME"] == "train"
-    assert command.env["GREETING"] == "hello"
-    assert "NODE" not in command.env
-    assert command_of({"metadata": {"name": "train"}}, {"args": ["x"]}).words == []
-
-
-def test_variables_that_are_fields_of_the_pod_are_known() -> None:
-    labels = {"example.com/index": "3"}
-    metadata = {"name": "train", "namespace": "team", "uid": "u", "labels": labels}
-    fields = {
-        "NAME": "metadata.name",
-        "TEAM": "metadata.namespace",
-        "UID": "metadata.uid",
-        "INDEX": "metadata.labels['example.com/index']",
-        "NOTE": "metadata.annotations['example.com/note']",
-        "NODE": "spec.nodeName",
-        "ADDRESS": "status.podIP",
-    }
-    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
-    pod = {"metadata": metadata, "spec": {"nodeName": "node-0"}}
-
-    found = command_of(pod, {"env": env}).env
-
-    known = {name: found.get(name) for name in fields}
-    expected = {"NAME": "train", "TEAM": "team", "UID": "u", "INDEX": "3", "NOTE": "", "NODE": "node-0"}
-    assert known == {**expected, "ADDRESS": None}
+    assert play(command, smi, printed.append, lambda _seconds: False) == 0
+    assert "".join(printed) == "one\ntwo\n"
+    assert Played("cat", "/etc/passwd").code is None

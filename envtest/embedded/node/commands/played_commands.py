@@ -1,7 +1,8 @@
 """Plays the commands of containers: works out what they would print, without running them.
 
 There are no images and no containers here, and the command of a pod must not touch this machine. A few
-commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat, sleep, true, false, exit,
+commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes put
+into the container), sleep, true, false, exit,
 exec, gpuctl probe, and nvidia-smi where CDI put it into the container. For all others the log says that they
 are not run.
 The driver's own programs only wait, as servers do. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``,
@@ -14,9 +15,9 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Object = dict[str, Any]
+from envtest.embedded.node.commands.environment import Command
+
 Output = tuple[int, str]
 """Exit code and printed text."""
 
@@ -28,12 +29,9 @@ SHELLS = ("sh", "bash", "ash", "dash")
 PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe and nvidia-smi"
 SERVERS = "gpu-dra-"
 """The beginning of the names of the driver's programs, which run until they are ended."""
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _OPERATORS = frozenset({"&&", "||", ";", "|"})
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-_ENTRY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
-_REFERENCE = re.compile(r"\$\((\w+)\)")
 _BEYOND = re.compile(r"[`*?~(){}\[\]<>&#]|\$|^\w+=")
 
 
@@ -42,44 +40,11 @@ class NotPlayed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """The command of a container and its environment, without CDI's; no words mean the image's command."""
-
-    words: Sequence[str]
-    env: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Stage:
     """One command of a script; ``operator`` is between it and the command before it."""
 
     operator: str
     words: Sequence[str]
-
-
-def command_of(pod: Object, container: Object) -> Command:
-    """The command of a pod's container; variables whose values come from other objects are left out."""
-    given = {}
-    for one in container.get("env") or ():
-        value = _field(pod, one["valueFrom"]) if "valueFrom" in one else one.get("value", "")
-        if value is not None:
-            given[one["name"]] = value
-    env = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/root", **given}
-    words = [*(container.get("command") or ()), *(container.get("args") or ())]
-    # Arguments without a command go to the program of the image, which is unknown here.
-    return Command([_resolved(word, env) for word in words if container.get("command")], env)
-
-
-def _field(pod: Object, source: Mapping[str, Any]) -> str | None:
-    """The value of a variable that is a field of its pod; None for any other source."""
-    path = (source.get("fieldRef") or {}).get("fieldPath", "")
-    matched = _ENTRY.fullmatch(path)
-    if matched is not None:
-        return str((pod["metadata"].get(matched[1]) or {}).get(matched[2], ""))
-    part, _, name = path.partition(".")
-    if (part, name) in (("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid")):
-        return str(pod["metadata"][name])
-    return str(pod["spec"].get("nodeName", "")) if path == "spec.nodeName" else None
 
 
 def play(
@@ -92,7 +57,7 @@ def play(
     try:
         if not command.words:
             raise NotPlayed("the image's own command")
-        return _Player(command.env, run, write, wait).play(stages(command.words, command.env))
+        return _Player(command, run, write, wait).play(stages(command.words, command.env))
     except NotPlayed as beyond:
         write(f"embedded cluster: {beyond} is not run here; played are {PLAYED}")
         return None
@@ -123,12 +88,13 @@ class _Player:
 
     def __init__(
         self,
-        env: Mapping[str, str],
+        command: Command,
         run: Run,
         write: Callable[[str], None],
         wait: Callable[[float], bool],
     ) -> None:
-        self._env = env
+        self._env = command.env
+        self._files = command.files
         self._run = run
         self._write = write
         self._wait = wait
@@ -184,6 +150,8 @@ class _Player:
                 return (0, f"{self._env[variable]}\n") if variable in self._env else (1, "")
             case "cat", []:
                 return 0, given
+            case "cat", [*paths] if all(path in self._files for path in paths):
+                return 0, "".join(self._files[path] for path in paths)
             case "grep", [pattern] if not pattern.startswith("-"):
                 return _grep(pattern, given)
         played = self._run(name, rest)
@@ -251,8 +219,3 @@ def _expanded(token: str, script: str, env: Mapping[str, str]) -> str:
     if _BEYOND.search(_VARIABLE.sub("", token)):
         raise NotPlayed(f"a script with {token}")
     return text
-
-
-def _resolved(word: str, env: Mapping[str, str]) -> str:
-    """A word in which Kubernetes puts variables of the container for ``$(NAME)``."""
-    return _REFERENCE.sub(lambda found: env.get(found[1], found[0]), word)

@@ -1,0 +1,1 @@
+"""The commands of containers: their environment, and what they print."""
