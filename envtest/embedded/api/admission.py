@@ -27,8 +27,6 @@ _ADMIN_TEXT = f"admin access to devices requires the `{_ADMIN_LABEL}: true` labe
 
 _PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 _FIELDS = ("priority", "preemptionPolicy")
-_NODE_FAILURES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_NODE_FAILURE_SECONDS = 300
 _SYSTEM_CLASSES: dict[str, Object] = {
     name: {"metadata": {"name": name}, "value": value}
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
@@ -179,21 +177,6 @@ def admit_priority(store: Store, pod: Object) -> None:
         )
         raise _forbidden(pod, f"{text}spec; {ending.format(policy)}")
     spec |= {"priority": value, "preemptionPolicy": policy}
-
-
-def admit_tolerations(pod: Object) -> None:
-    """Let a new pod stay for five minutes on a node that fails (plugin DefaultTolerationSeconds)."""
-    tolerations = pod["spec"].get("tolerations") or []
-    missing = [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _NODE_FAILURE_SECONDS}
-        for key in _NODE_FAILURES
-        if not any(
-            (one.get("key") or key) == key and (one.get("effect") or "NoExecute") == "NoExecute"
-            for one in tolerations
-        )
-    ]
-    if missing:
-        pod["spec"]["tolerations"] = [*tolerations, *missing]
 
 
 def keep_priority(pod: Object, stored: Object) -> None:

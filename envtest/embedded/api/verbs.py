@@ -292,7 +292,6 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             admission.admit_priority(self._store, item)
-            admission.admit_tolerations(item)
         writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         if not dry and request.verb == "create" and (version or "").strip("0").isdecimal():

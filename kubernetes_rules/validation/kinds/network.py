@@ -280,7 +280,8 @@ def endpoints_errors(item: Object, old: Object | None) -> list[FieldError]:
         for name in ("addresses", "notReadyAddresses"):
             for at, address in enumerate(subset.get(name) or []):
                 here = f"{path}.{name}[{at}]"
-                errors += _address_errors(address.get("ip") or "", f"{here}.ip")
+                text = address.get("ip") or ""
+                errors += _address_errors(text, f"{here}.ip", again=True)
                 errors += _host_errors(address, here)
         for at, port in enumerate(ports):
             here, name = f"{path}.ports[{at}]", port.get("name") or ""
@@ -298,11 +299,14 @@ def _host_errors(address: Object, path: str) -> list[FieldError]:
     return errors + (all_invalid(f"{path}.nodeName", node, name_errors(node)) if node else [])
 
 
-def _address_errors(text: str, path: str) -> list[FieldError]:
+def _address_errors(text: str, path: str, *, again: bool = False) -> list[FieldError]:
+    """The errors of an address of an endpoint; some kinds say ``again`` that it is none."""
     try:
         address: IPv4Address | IPv6Address = ip_address(text)
     except ValueError:
-        return [invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
+        rule = "must be a valid IP address"
+        wrong = [invalid(path, text, f"{rule}, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
+        return [*wrong, *([invalid(path, text, rule)] if again else [])]
     if address.is_unspecified:
         return [invalid(path, text, f"may not be unspecified ({text})")]
     if address.is_loopback:
@@ -310,6 +314,14 @@ def _address_errors(text: str, path: str) -> list[FieldError]:
     if address.is_link_local:
         return [invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")]
     return []
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def endpoint_slice_errors(item: Object, old: Object | None) -> list[FieldError]:
@@ -352,7 +364,7 @@ def _endpoint_errors(endpoint: Object, kind: str, path: str) -> list[FieldError]
     addresses = endpoint.get("addresses") or []
     errors: list[FieldError] = []
     if not addresses:
-        errors.append(required(f"{path}.addresses", "must contain at least 1 address"))
+        errors.append(required(f"{path}.addresses"))
     elif len(addresses) > _MOST_ADDRESSES:
         errors.append(too_many(f"{path}.addresses", len(addresses), _MOST_ADDRESSES))
     for index, address in enumerate(addresses):
@@ -360,9 +372,8 @@ def _endpoint_errors(endpoint: Object, kind: str, path: str) -> list[FieldError]
         if kind == "FQDN":
             errors += all_invalid(here, address, name_errors(address))
             continue
-        wrong = _address_errors(address, here)
-        if not wrong and (kind == "IPv4") != (ip_address(address).version == 4):
+        if _is_address(address) and (kind == "IPv4") != (ip_address(address).version == 4):
             shown = "an IPv4" if kind == "IPv4" else "an IPv6"
-            wrong = [invalid(f"{path}.addresses", address, f"must be {shown} address")]
-        errors += wrong
+            errors.append(invalid(f"{path}.addresses", address, f"must be {shown} address"))
+        errors += _address_errors(address, here)
     return errors + _host_errors(endpoint, path)
