@@ -379,7 +379,7 @@ def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
 
 
 def check_uid(request: Request, resource: Resource, stored: str, wanted: str | None) -> None:
-    """Raises Refused (409) when an update is of an object with another UID; ``stored`` is empty without one."""
+    """Raises Refused (409) when an update is of an object with another UID; ``stored`` may be empty."""
     if not wanted or wanted == stored:
         return
     key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))

@@ -26,7 +26,7 @@ _MOST_DEPTH = 40
 
 
 def from_protobuf(data: bytes) -> dict[str, Any]:
-    """The object in the envelope, in the form that JSON has; raises DecodingError, BodyError without an envelope."""
+    """The object in the envelope, in the form that JSON has; raises DecodingError and BodyError."""
     if not data.startswith(MAGIC):
         prefix = " ".join(str(byte) for byte in MAGIC)
         text = f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]"

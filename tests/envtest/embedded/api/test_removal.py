@@ -87,7 +87,7 @@ def test_another_uid_is_another_object(server: EmbeddedApiServer) -> None:
 
 def test_a_pod_is_bound_once_and_evicted(server: EmbeddedApiServer) -> None:
     server.create(PODS, pod("p"))
-    binding = {"target": {"kind": "Node", "name": "n"}}
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
 
     first = ask(server, "POST", f"{PODS}/p/binding", binding)
     again = ask(server, "POST", f"{PODS}/p/binding", binding)

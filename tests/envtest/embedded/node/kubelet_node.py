@@ -93,7 +93,9 @@ class Node:
         result = {"request": "first", "driver": DRIVER, "pool": "node/gpu", "device": "gpu-0"}
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
         self.server.replace(f"{CLAIMS}/{claim}/status", {**found, "status": status})
-        self.server.create(f"{PODS}/{pod}/binding", {"target": {"kind": "Node", "name": node}})
+        self.server.create(
+            f"{PODS}/{pod}/binding", {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+        )
 
     def delete(self, pod: str) -> None:
         self.server.delete(f"{PODS}/{pod}")
