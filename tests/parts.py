@@ -33,6 +33,7 @@ QUICK_FOLDERS = (
 )
 TAKE_LONG = (
     "tests/controller/test_faults.py",
+    "tests/envtest/test_standalone.py::test_the_example_of_the_readme_passes_with_these_two_packages",
     "tests/fakegpu/mps/test_mps.py",
     "tests/fakegpu/recorded/test_recorded.py",
     "tests/fakegpu/sysfs/test_sequences.py",

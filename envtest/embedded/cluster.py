@@ -10,7 +10,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError, ClusterFault
@@ -46,6 +46,7 @@ KUBERNETES = "1.37"
 FOLDER_PREFIX = "k"
 _TOKEN_SECONDS = 24 * 3600
 
+_LEASES = "kube-node-lease"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -98,7 +99,8 @@ class EmbeddedCluster:
             self.api = ApiClient(self.server, None, self.api_server.gate.add_user(ADMIN))
             objects = Objects(self.api_server)
             for node in self.nodes:
-                objects.create(kinds.NODES, "", _node_object(node.name))
+                stored = objects.create(kinds.NODES, "", _node_object(node.name))
+                objects.create(kinds.LEASES, _LEASES, _lease_of(stored))
             for part in self._control_loops():
                 part.start()
                 cleanup.callback(part.stop)
@@ -233,7 +235,17 @@ def _make_node_folders(node: NodeLayout) -> None:
         folder.mkdir(parents=True)
 
 
-def _node_object(name: str) -> dict[str, object]:
+def _lease_of(node: dict[str, Any]) -> dict[str, Any]:
+    """The lease that a kubelet holds; here nobody renews it."""
+    metadata = node["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": metadata["name"], "uid": metadata["uid"]}
+    renewed = metadata["creationTimestamp"].replace("Z", ".000000Z")
+    spec = {"holderIdentity": metadata["name"], "leaseDurationSeconds": 40, "renewTime": renewed}
+    named = {"name": metadata["name"], "ownerReferences": [owner]}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": named, "spec": spec}
+
+
+def _node_object(name: str) -> dict[str, Any]:
     moment = {"lastHeartbeatTime": now(), "lastTransitionTime": now()}
     conditions = [
         {"type": kind, "status": status, **moment, "reason": reason, "message": message}

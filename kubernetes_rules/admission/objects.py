@@ -220,9 +220,19 @@ def _wildcard_errors(values: Sequence[str], path: str, name: str) -> Iterator[Fi
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
     if not resources:
         yield required(path)
+    yield from _overlap_errors(resources, path)
+    plain = [entry for entry in resources if entry and "/" not in entry]
+    if len(resources) > 1 and "*/*" in resources:
+        yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
+    # Of the resources without a subresource Kubernetes looks at the last.
+    if "*" in plain and plain[-1] != "*":
+        problem = "if '*' is present, must not specify other resources without subresources"
+        yield invalid(path, list(resources), problem)
+
+
+def _overlap_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
     wide_resources: set[str] = set()
     wide_subresources: set[str] = set()
-    has_plain = False
     for index, entry in enumerate(resources):
         here = f"{path}[{index}]"
         if not entry:
@@ -230,7 +240,6 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
             continue
         resource, slash, subresource = entry.partition("/")
         if not slash:
-            has_plain = entry != "*"
             continue
         if resource in wide_resources:
             yield invalid(here, entry, f"if '{resource}/*' is present, must not specify {entry}")
@@ -240,11 +249,6 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
             wide_resources.add(resource)
         if resource == "*":
             wide_subresources.add(subresource)
-    if len(resources) > 1 and "*/*" in resources:
-        yield invalid(path, list(resources), "if '*/*' is present, must not specify other resources")
-    if "*" in resources and has_plain:
-        problem = "if '*' is present, must not specify other resources without subresources"
-        yield invalid(path, list(resources), problem)
 
 
 def _param_ref_errors(ref: Json | None, path: str) -> Iterator[FieldError]:

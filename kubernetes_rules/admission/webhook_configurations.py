@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from kubernetes_rules.admission.objects import condition_errors, rule_errors
+from kubernetes_rules.admission.conditions import condition_errors
+from kubernetes_rules.admission.objects import rule_errors
 from kubernetes_rules.validation import field
 from kubernetes_rules.validation.field import FieldError, invalid, not_supported, required
 from kubernetes_rules.validation.metadata import label_selector_errors

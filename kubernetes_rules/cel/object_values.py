@@ -155,24 +155,23 @@ class ObjectMap(dict[str, Any]):
                 if (mine is missing) is not (found is missing) or not (mine is missing or equal(mine, found)):
                     return False
             # A field that expressions cannot see is compared only if both have it.
-            elif isinstance(other, ObjectMap) and key in other.raw and key not in other:
-                if other.raw[key] != value:
-                    return False
+            elif isinstance(other, ObjectMap) and key not in other and other.raw.get(key, value) != value:
+                return False
         return True
 
 
 class UnknownValue(OpaqueValue):
     """A value without a type, which can only be compared."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("raw",)
     type = Type("unknown")
 
     def __init__(self, raw: Any) -> None:
-        self._raw = raw
+        self.raw = raw
 
     def equals(self, other: object) -> bool:
         """``==``."""
-        return isinstance(other, UnknownValue) and self._raw == other._raw
+        return isinstance(other, UnknownValue) and self.raw == other.raw
 
 
 def value_of(raw: Any) -> Any:

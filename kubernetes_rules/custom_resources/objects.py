@@ -1,6 +1,6 @@
 """Prunes, defaults and validates custom objects by the schema of their version.
 
-Sources: k8s.io/apiextensions-apiserver/pkg/apiserver/schema (pruning, defaulting) and
+Sources: k8s.io/apiextensions-apiserver/pkg/apiserver/schema (pruning, defaulting, listtype) and
 pkg/registry/customresource (strategy.go, status_strategy.go, validator.go). A request's body is pruned, then
 defaulted, then validated; a stored object is pruned and defaulted when it is read.
 """
@@ -8,15 +8,14 @@ defaulted, then validated; a stored object is pruned and defaulted when it is re
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from kubernetes_rules.custom_resources.embedded import coerced, embedded_errors
-from kubernetes_rules.custom_resources.lists import list_errors
 from kubernetes_rules.custom_resources.schema import Schema
 from kubernetes_rules.custom_resources.values import value_errors
-from kubernetes_rules.printed import plain, type_name
+from kubernetes_rules.printed import json_text, plain, type_name, with_sorted_keys
 from kubernetes_rules.validation import field
 from kubernetes_rules.validation.field import FieldError
 
@@ -124,8 +123,8 @@ def schema_errors(schema: Schema, item: Object, old: Object | None = None) -> li
     """
     errors = value_errors(schema, item) if old is None else value_errors(schema, item, old=old)
     errors += embedded_errors(schema, item)
-    if old is None or not list_errors(schema, old):
-        errors += list_errors(schema, item)
+    if old is None or not _list_errors(schema, old):
+        errors += _list_errors(schema, item)
     return errors
 
 
@@ -135,8 +134,54 @@ def status_errors(schema: Schema, item: Object, old: Object) -> list[FieldError]
     status_schema = schema.properties.get("status")
     if "status" in item and status_schema is not None:
         errors += value_errors(status_schema, item["status"], "status", old.get("status"))
-    if not list_errors(schema, old):
-        errors += list_errors(schema, item)
+    if not _list_errors(schema, old):
+        errors += _list_errors(schema, item)
+    return errors
+
+
+def _list_errors(schema: Schema, value: Any, path: str = "") -> list[FieldError]:
+    """The duplicates in all lists below a value that are sets or maps."""
+    errors: list[FieldError] = []
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            if schema.values is not None:
+                errors += _list_errors(schema.values, entry, f"{path}[{key}]")
+            known = schema.properties.get(key)
+            if known is not None:
+                errors += _list_errors(known, entry, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        if schema.x_list_type == "set":
+            errors += _set_errors(value, value, path)
+        elif schema.x_list_type == "map":
+            errors += _map_errors(schema, value, path)
+        if schema.items is not None:
+            for index, entry in enumerate(value):
+                errors += _list_errors(schema.items, entry, f"{path}[{index}]")
+    return errors
+
+
+def _map_errors(schema: Schema, value: list[Any], path: str) -> list[FieldError]:
+    for index, entry in enumerate(value):
+        if entry is not None and not isinstance(entry, dict):
+            text = "must be an object for an array of list-type map"
+            return [field.invalid(f"{path}[{index}]", with_sorted_keys(entry), text)]
+    keys = schema.x_list_map_keys
+    found = [{key: entry[key] for key in keys if key in (entry or {})} for entry in value]
+    # Kubernetes compares one key as it is: 1 and 1.0 differ, while in JSON they are the same.
+    compared = [next(iter(entry.values()), ...) for entry in found] if len(keys) == 1 else found
+    return _set_errors(compared, found, path)
+
+
+def _set_errors(compared: Iterable[Any], shown: list[Any], path: str) -> list[FieldError]:
+    """One error for the first repetition of each entry."""
+    counts: dict[Any, int] = {}
+    errors: list[FieldError] = []
+    for index, entry in enumerate(compared):
+        compound = isinstance(entry, dict | list)
+        key = json_text(with_sorted_keys(entry)) if compound else (type(entry), entry)
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] == 2:
+            errors.append(field.duplicate(f"{path}[{index}]", with_sorted_keys(shown[index])))
     return errors
 
 

@@ -172,7 +172,7 @@ def _metadata_errors(schema: Raw, level: str, checked: bool, path: str) -> list[
 
 
 def _value_errors(schema: Raw, path: str, *, may_be_int_or_string: bool) -> list[FieldError]:
-    """The errors of keywords that check values; an integer or string may be written with two types in anyOf."""
+    """The errors of keywords that check values; two types in anyOf may stand for an integer or string."""
     errors: list[FieldError] = []
     skips_first = False
     if may_be_int_or_string:

@@ -15,6 +15,7 @@ from typing import Any
 from envtest.embedded.admission.writes import kind_of
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, status_body
+from envtest.embedded.schema.bodies import BodyError, object_of, read_json
 from kubernetes_rules.admission.writes import Write
 
 Object = dict[str, Any]
@@ -87,7 +88,7 @@ def verdict_of(data: bytes, version: str, uid: str, name: str, *, mutates: bool)
     except binascii.Error as error:
         text = "illegal base64 data at input byte"
         raise Misunderstood(f"failed to call webhook: {text} {_wrong_byte(response['patch'])}") from error
-    except (ValueError, AttributeError, TypeError) as error:
+    except (BodyError, AttributeError, TypeError) as error:
         text = f"couldn't get version/kind; json parse error: {error}"
         raise Misunderstood(f"failed to call webhook: {text}") from error
     if not response:
@@ -103,10 +104,8 @@ def verdict_of(data: bytes, version: str, uid: str, name: str, *, mutates: bool)
 
 
 def _parsed(data: bytes, version: str) -> Object:
-    """The AdmissionReview in the body; raises Misunderstood, ValueError and TypeError."""
-    review = json.loads(data)
-    if not isinstance(review, dict):
-        raise TypeError("the answer is no object")
+    """The AdmissionReview in the body; raises Misunderstood and BodyError."""
+    review = object_of(read_json(data), data)
     found, kind = review.get("apiVersion"), review.get("kind")
     if found and kind and (found not in _API_VERSIONS or kind != _KIND):
         text = f'no kind "{kind}" is registered for version "{found}" in scheme "pkg/runtime/scheme.go:111"'

@@ -27,6 +27,8 @@ _ADMIN_TEXT = f"admin access to devices requires the `{_ADMIN_LABEL}: true` labe
 
 _PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 _FIELDS = ("priority", "preemptionPolicy")
+_NODE_FAILURES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NODE_FAILURE_SECONDS = 300
 _SYSTEM_CLASSES: dict[str, Object] = {
     name: {"metadata": {"name": name}, "value": value}
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
@@ -157,11 +159,16 @@ def _results(claim: Object) -> list[Object]:
     return (allocation.get("devices") or {}).get("results") or []
 
 
-def admit_priority(store: Store, pod: Object) -> None:
+def complete_pod(store: Store, pod: Object) -> None:
+    """Write into a new pod what admission adds before webhooks see it; raises Refused (403)."""
+    if pod.get("spec"):
+        _admit_priority(store, pod)
+        admit_tolerations(pod)
+
+
+def _admit_priority(store: Store, pod: Object) -> None:
     """Write priority and preemption policy into a new pod; raises Refused (403)."""
-    spec = pod.get("spec")
-    if not spec:
-        return
+    spec = pod["spec"]
     found = _class_of(store, pod)
     if found is not None:
         spec["priorityClassName"] = found["metadata"]["name"]
@@ -177,6 +184,21 @@ def admit_priority(store: Store, pod: Object) -> None:
         )
         raise _forbidden(pod, f"{text}spec; {ending.format(policy)}")
     spec |= {"priority": value, "preemptionPolicy": policy}
+
+
+def admit_tolerations(pod: Object) -> None:
+    """Let a pod stay for five minutes on a node that fails (plugin DefaultTolerationSeconds)."""
+    tolerations = pod["spec"].get("tolerations") or []
+    missing = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _NODE_FAILURE_SECONDS}
+        for key in _NODE_FAILURES
+        if not any(
+            (one.get("key") or key) == key and (one.get("effect") or "NoExecute") == "NoExecute"
+            for one in tolerations
+        )
+    ]
+    if missing:
+        pod["spec"]["tolerations"] = [*tolerations, *missing]
 
 
 def keep_priority(pod: Object, stored: Object) -> None:

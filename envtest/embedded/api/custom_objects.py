@@ -11,12 +11,13 @@ from typing import Any
 
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of
-from envtest.embedded.schema.bodies import without_repeated
+from envtest.embedded.schema.bodies import NumberTooLarge, without_repeated
 from envtest.embedded.schema.custom_kinds import CustomKind, object_metadata
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from kubernetes_rules.custom_resources import objects
 from kubernetes_rules.custom_resources.embedded import NotObjectMeta
 from kubernetes_rules.custom_resources.rules import rule_errors
+from kubernetes_rules.custom_resources.rules.programs import compiled_schema
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.metadata import changed_metadata_errors, metadata_errors
@@ -82,19 +83,22 @@ def read(resource: Resource, body: Object) -> tuple[Object, list[str]]:
 def decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
     """As ``read``, but whatever the kind of the object is; raises DecodingError."""
     decoder = Decoder()
-    body, repeated = without_repeated(body)
-    metadata = _metadata(decoder, body)
     try:
+        body, repeated = without_repeated(body)
+        metadata = _metadata(decoder, body)
         item, unknown = objects.pruned(custom_of(resource).schema, {**body, "metadata": metadata})
-    except NotObjectMeta as error:
+    except (NotObjectMeta, NumberTooLarge) as error:
         raise DecodingError(str(error)) from error
     problems = [*repeated, *decoder.problems, *(f'unknown field "{path}"' for path in unknown)]
     return defaulted(resource, item), problems
 
 
 def read_applied(body: Object) -> tuple[Object, list[str]]:
-    """What is to be applied, and what strict decoding refuses of it."""
-    item, repeated = without_repeated(body)
+    """What is to be applied, and what strict decoding refuses of it; raises Refused (400)."""
+    try:
+        item, repeated = without_repeated(body)
+    except NumberTooLarge as error:
+        raise Refused(400, f"error decoding patch: {error}") from error
     return {**item, "metadata": item.get("metadata") or {}}, repeated
 
 
@@ -199,6 +203,8 @@ def _with_rules(
     custom: CustomKind, item: Object, old: Object | None, errors: list[FieldError], warnings: list[str]
 ) -> list[FieldError]:
     """The errors, and those of the rules in CEL unless the object does not even fit its schema."""
+    if compiled_schema(custom.schema) is None:
+        return errors
     if any(one.type in _BLOCKING for one in errors):
         return [*errors, field_errors.invalid("<nil>", None, _NOT_CHECKED)]
     return errors + rule_errors(custom.schema, item, old, warnings)

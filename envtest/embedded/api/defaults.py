@@ -173,22 +173,7 @@ def _default_pod(pod: Object, old: Object | None) -> None:
     if old is None and not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
         # The admission plugin ServiceAccount does it.
         spec["serviceAccountName"] = "default"
-    _tolerate_lost_nodes(spec)
     pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]
-
-
-def _tolerate_lost_nodes(spec: Object) -> None:
-    """A pod stays on a node that is lost for five minutes (admission plugin DefaultTolerationSeconds)."""
-    given = spec.get("tolerations") or []
-    added = [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-        if not any(
-            (one.get("key") or key) == key and one.get("effect") in (None, "", "NoExecute") for one in given
-        )
-    ]
-    if added:
-        spec["tolerations"] = [*given, *added]
 
 
 def _default_namespace(namespace: Object, old: Object | None) -> None:

@@ -88,7 +88,7 @@ def applied(
     others = [_reduced(entry, changed) for entry in others]
     before = next((entry.paths for entry in entries if entry.manager == manager), frozenset())
     kept = paths.union(*(entry.paths for entry in others))
-    merged = without(merged, kind, _dropped(before, kept))
+    merged = without(merged, kind, _dropped(_with_parents(before, kind), kept))
     # What went with an entry of a list has no owner any more.
     gone = {
         path
@@ -111,6 +111,22 @@ def _update_last_applied(merged: Object, config: Object, manager: Manager) -> No
     if manager.name == "kubectl" and annotations.get(_LAST_APPLIED):
         text = json.dumps(config, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
         merged["metadata"]["annotations"] = {**annotations, _LAST_APPLIED: f"{text}\n"}
+
+
+def _with_parents(paths: Iterable[Path], kind: FieldType) -> frozenset[Path]:
+    """The paths, and the declared fields above them: these go with what is in them unless somebody owns it.
+
+    Go: EnsureNamedFieldsAreMembers in structured-merge-diff/fieldpath.
+    """
+    found = set(paths)
+    for path in paths:
+        above = kind
+        for length, step in enumerate(path[:-1], 1):
+            name = step[2:] if step.startswith("f:") else ""
+            if name in above.fields and path[:length] != ("f:metadata",):
+                found.add(path[:length])
+            above = above.field_type(name) if name else above.item
+    return frozenset(found)
 
 
 def _dropped(before: frozenset[Path], kept: frozenset[Path]) -> set[Path]:

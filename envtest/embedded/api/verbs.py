@@ -287,11 +287,14 @@ class Verbs:
             # kube-apiserver.
             name = item["metadata"].get("name") or ""
             admission.admit_namespace(self._store, resource, request.namespace, name)
+        if resource.collection == _PODS:
+            admission.complete_pod(self._store, item)
         item = self._mutated(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         item = writing.prepare_create(request, resource, item, self.disabled_gates)
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
-            admission.admit_priority(self._store, item)
+            # Once more, for what a webhook has changed.
+            admission.complete_pod(self._store, item)
         writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         if not dry and request.verb == "create" and (version or "").strip("0").isdecimal():
@@ -407,6 +410,7 @@ class Verbs:
             item["metadata"].pop("managedFields", None)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
+            admission.admit_tolerations(item)
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
         if changes:
             writing.check_update(request, resource, item, stored, warnings)

@@ -46,13 +46,15 @@ _PACKAGES = Path(__file__).parents[3]
 # Logs of ended pods are kept too, for ``kubectl logs``.
 _KEPT_LOGS = 500
 _END_SECONDS = 5.0
+_SILENT_SECONDS = 2.0
+"""How long a program may print nothing before its container counts as running."""
 
 
 class ContainerRuntime:
     """The pods that run on one node, by UID. Thread-safe, but of one pod one container is started at a time.
 
     ``changed`` is notified when a container has printed something, and ``on_end`` is called when one has
-    ended by itself or was killed.
+    ended by itself or was killed, or turns out to run on because its command cannot be played.
     """
 
     def __init__(self, cdi_dir: Path, cgroups: Path, changed: threading.Condition | None = None) -> None:
@@ -142,15 +144,24 @@ class ContainerRuntime:
 
     def _start_command(self, container: containers.Container, command: Command, *, ends: bool) -> None:
         """Play a container's command, in a thread of its own if there is one to play."""
-        play_it = partial(_play, command, container)
         if not command.words and not ends:
-            play_it()
+            _play(command, container, _ignore_end)
             return
+        container.begun = False
+
+        def begin() -> None:
+            if not container.begun:
+                container.begun = True
+                self.on_end()
 
         def play_to_the_end() -> None:
-            code = play_it()
+            code = _play(command, container, begin)
+            container.begun = True
             if code is not None or ends:
                 self._end_container(container, code or 0, "Error" if code else "Completed")
+            else:
+                container.unplayed = True
+                self.on_end()
 
         player = threading.Thread(target=play_to_the_end, name=f"container {container.name}", daemon=True)
         with self._lock:
@@ -212,34 +223,42 @@ def _cgroup_of(pod_uid: str) -> str:
     return f"/kubepods/besteffort/pod{pod_uid}"
 
 
-def _play(command: Command, container: containers.Container) -> int | None:
-    """Play the command of a container; returns its exit code, None where it cannot be played to its end."""
+def _play(command: Command, container: containers.Container, begin: Callable[[], None]) -> int | None:
+    """Play the command of a container; returns its exit code, None where it cannot be played to its end.
+
+    ``begin`` is called when it has printed something, waits, or has been silent for a while.
+    """
 
     def wait(seconds: float) -> bool:
+        begin()
         return container.ended.wait(None if seconds == float("inf") else seconds)
+
+    def write(text: str) -> None:
+        container.log.print(text)
+        begin()
 
     try:
         env = {**command.env, **container.view.env}
-        return play(
-            Command(command.words, env, command.files), partial(_run, container), container.log.print, wait
-        )
+        return play(Command(command.words, env, command.files), partial(_run, container, begin), write, wait)
     except Exception as error:  # noqa: BLE001 - nobody catches what the thread raises
         unforeseen.note(f"the command of the container {container.name}", error)
         return NOT_FOUND
 
 
-def _run(container: containers.Container, program: str, arguments: Sequence[str]) -> Output | None:
+def _run(
+    container: containers.Container, begin: Callable[[], None], program: str, arguments: Sequence[str]
+) -> Output | None:
     """Run a program that CDI mounted into the container; None for any other program."""
     view: ContainerView = container.view
     name = program.rpartition("/")[2]
     if name == "gpuctl" and list(arguments) == ["probe"]:
-        return _run_on_node(container, *_probe(container))
+        return _run_on_node(container, begin, *_probe(container))
     if name not in _PROGRAMS_THAT_RUN:
         return None
     path = next((one for one in view.mounts if one == program or one.rpartition("/")[2] == program), None)
     if path is None:
         return NOT_FOUND, f"sh: 1: {program}: not found\n"
-    return _run_on_node(container, [view.mounts[path].host_path, *arguments], {})
+    return _run_on_node(container, begin, [view.mounts[path].host_path, *arguments], {})
 
 
 def _probe(container: containers.Container) -> tuple[list[str], dict[str, str]]:
@@ -259,7 +278,10 @@ def _probe(container: containers.Container) -> tuple[list[str], dict[str, str]]:
 
 
 def _run_on_node(
-    container: containers.Container, words: Sequence[str], environment: Mapping[str, str]
+    container: containers.Container,
+    begin: Callable[[], None],
+    words: Sequence[str],
+    environment: Mapping[str, str],
 ) -> Output:
     """Run a program of this machine as the container's, and wait for its end."""
     view: ContainerView = container.view
@@ -278,6 +300,10 @@ def _run_on_node(
         container.processes.add(process)
         if container.ended.is_set():
             process.kill()
-        output, _ = process.communicate()
+        try:
+            output, _ = process.communicate(timeout=_SILENT_SECONDS)
+        except subprocess.TimeoutExpired:
+            begin()
+            output, _ = process.communicate()
         container.processes.discard(process)
     return process.returncode, output

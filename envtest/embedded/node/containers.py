@@ -46,7 +46,9 @@ class Container:
 
     ``attempt`` counts the containers of this name in its pod from 0. ``cgroup`` is its path below the root of
     the control groups. ``log`` is what it prints. ``end`` is None while it runs. ``processes`` are those of
-    its programs that run; they are killed with it.
+    its programs that run; they are killed with it. ``unplayed`` says that its command cannot be played, until
+    the kubelet has posted an event about it. It counts as running once it has ``begun``: whoever waits for
+    that finds in the log what the command prints first.
     """
 
     id: str
@@ -57,6 +59,8 @@ class Container:
     started_at: str
     log: ContainerLog
     end: ContainerEnd | None = None
+    unplayed: bool = False
+    begun: bool = True
     ended: threading.Event = field(default_factory=threading.Event)
     processes: set[subprocess.Popen[str]] = field(default_factory=set)
 

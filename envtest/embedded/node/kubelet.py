@@ -158,7 +158,16 @@ class EmbeddedKubelet:
         if rest == 0.0:
             rest = self._submit(uid, lambda: self._start_containers(pod))
         self._write_status(pod, running)
+        self._post_unplayed(pod, running)
         return rest
+
+    def _post_unplayed(self, pod: Object, running: RunningPod) -> None:
+        """Say of containers whose commands cannot be played that they run without doing anything."""
+        for name, runs in running.runs.items():
+            if runs.last.unplayed:
+                runs.last.unplayed = False
+                text = f"The embedded cluster does not run the command of the container {name}: see its log"
+                self._objects.post_event(pod, "Normal", "NotPlayed", text, _COMPONENT)
 
     def _seconds_to_start(self, pod: Object, running: RunningPod) -> float | None:
         """In how many seconds a container of a pod has to be started; None where none has to be."""

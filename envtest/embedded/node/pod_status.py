@@ -47,7 +47,8 @@ def pod_status(
     """
 
     def last(name: str) -> Container | None:
-        return None if running is None else running.last(name)
+        found = None if running is None else running.last(name)
+        return None if found is None or _is_beginning(found) else found
 
     def statuses(containers: list[Object]) -> list[Object]:
         found = []
@@ -101,7 +102,7 @@ def _container_status(
     """Go: convertToAPIContainerStatuses in pkg/kubelet/kubelet_pods.go."""
     image, runs = container.get("image", ""), None if running is None else running.runs.get(container["name"])
     status = {"name": container["name"], "image": image, "imageID": "", "restartCount": 0}
-    if runs is None:
+    if runs is None or _is_beginning(runs.last):
         creating = "PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating"
         shown = _waiting(waiting or Waiting(creating))
         return {**status, "ready": False, "started": False, "state": shown}
@@ -124,6 +125,11 @@ def _container_status(
         # While it waits for its restart, the end that is the reason is shown as the last state.
         status |= {"lastState": _terminated(run), "state": _waiting(waiting)}
     return status
+
+
+def _is_beginning(run: Container) -> bool:
+    """Whether a container was started for the first time, and its command has printed nothing yet."""
+    return run.end is None and not run.begun and not run.attempt
 
 
 def _waiting(why: Waiting) -> Object:

@@ -6,6 +6,7 @@ What is no Unicode becomes U+FFFD: bytes that are no UTF-8, and halves of surrog
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Self
 
@@ -45,6 +46,10 @@ class BodyError(ValueError):
     def __init__(self, reason: str, body: bytes) -> None:
         super().__init__(f"{reason} ({_shown(body)})")
         self.reason = reason
+
+
+class NumberTooLarge(ValueError):
+    """A number of a body is larger than any float64; the text is what Go says of it."""
 
 
 class Decimal(float):
@@ -243,7 +248,11 @@ for _name, _construct in _CONSTRUCT.items():
 
 
 def without_repeated(item: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A copy of an object in which the last of equal keys counts, and a text for each that is repeated."""
+    """A copy of an object in which the last of equal keys counts, and a text for each that is repeated.
+
+    Numbers are as Go has them: 1.0 is written as 1 again, and what is no int64 is a float64. Raises
+    NumberTooLarge for one that is too large even for that.
+    """
     found: list[str] = []
     result: dict[str, Any] = _plain(item, "", found)
     return result, found
@@ -267,4 +276,13 @@ def _plain(value: Any, path: str, found: list[str]) -> Any:
             seen.add(key)
     if isinstance(value, dict):
         return {key: _plain(one, f"{path}.{key}" if path else key, found) for key, one in value.items()}
-    return float(value) if isinstance(value, Decimal) else value
+    return _go_number(value) if type(value) in (int, float, Decimal) else value
+
+
+def _go_number(value: float) -> float:
+    """A number as Go's json reads it, and writes it again."""
+    found = float(value)
+    if math.isinf(found):
+        raise NumberTooLarge(f"json: cannot unmarshal number {value} into Go value of type float64")
+    is_integer = isinstance(value, int) or found.is_integer()
+    return int(value) if is_integer and -(2**63) <= value < 2**63 else found

@@ -67,7 +67,7 @@ def _type(schema: Schema) -> FieldType:
     """As structured-merge-diff sees the schema (kube-openapi, pkg/schemaconv)."""
     default = schema.default if isinstance(schema.default, (str, int, float, bool)) else None
     if schema.x_int_or_string:
-        return FieldType("intOrString", default=default)
+        return DEDUCED
     match schema.type:
         case "array" if schema.items is not None:
             keys = {"map": schema.x_list_map_keys, "set": ()}.get(schema.x_list_type or "")

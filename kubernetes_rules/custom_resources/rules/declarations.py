@@ -34,11 +34,10 @@ _STRING = Declared(types.STRING)
 def with_metadata(schema: Schema) -> Schema:
     """The schema of a resource, with ``apiVersion``, ``kind`` and the names in ``metadata`` for rules."""
     metadata = schema.properties.get("metadata", Schema())
-    known = all(schema.properties.get(name, Schema()).type == "string" for name in ("kind", "apiVersion"))
-    names = ("name", "generateName")
-    if known and metadata.type == "object":
-        if all(metadata.properties.get(name, Schema()).type == "string" for name in names):
-            return schema
+    texts = [schema.properties.get(name) for name in ("kind", "apiVersion")]
+    texts += [metadata.properties.get(name) for name in ("name", "generateName")]
+    if metadata.type == "object" and all(one is not None and one.type == "string" for one in texts):
+        return schema
     text = Schema(type="string")
     limits = {"name": _NAME_CHARACTERS, "generateName": _NAME_CHARACTERS - 1}
     named = {name: _limited(metadata.properties.get(name), most) for name, most in limits.items()}

@@ -6,31 +6,19 @@ Source: apiextensions-apiserver, pkg/apis/apiextensions/validation (validation.g
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes_rules.cel.estimation.declared import Declared, escaped
 from kubernetes_rules.cel.estimation.sizes import UNBOUNDED, times
 from kubernetes_rules.custom_resources.rules.declarations import declare
-from kubernetes_rules.custom_resources.rules.field_paths import field_path
 from kubernetes_rules.custom_resources.rules.programs import CompiledRule, cardinality, compile_rules
 from kubernetes_rules.custom_resources.schema import Schema
-from kubernetes_rules.validation.field import (
-    INTERNAL,
-    INVALID,
-    FieldError,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from kubernetes_rules.validation.field import INTERNAL, INVALID, FieldError, forbidden, invalid
 
 RULE_COST, SCHEMA_COST = 10_000_000, 100_000_000
 """The units that one rule, and all rules of a schema together, may cost at most by their estimate."""
-_LINE_BREAK = re.compile(r"[\n\r]")
-_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _KEY = "x-kubernetes-validations"
 _HTML = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -43,16 +31,16 @@ def definition_rule_errors(
     known: frozenset[str] = frozenset(),
     unchanged: bool = False,
 ) -> list[FieldError]:
-    """The errors of the rules of a schema, whose path is ``path``.
+    """The errors of the expressions in the rules of a schema, whose path is ``path``.
 
-    ``schema_errors`` are the other errors of the schema: rules at such a place or above it are not compiled.
+    ``schema_errors`` are all other errors of the schema: rules at such a place or above it are not compiled.
     ``known`` are the expressions of the stored definition, which may use more functions. ``unchanged``: the
     stored definition has the same schema, so that the cost of a single rule does not count.
     """
     walk = _Walk(known, unchanged, [error.field for error in schema_errors])
     scope = _Scope(schema, path, None, 1, root=True)
     walk.visit(scope)
-    errors = walk.text_errors + walk.errors
+    errors = walk.errors
     if walk.total > SCHEMA_COST:
         problem = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
         errors += [
@@ -67,8 +55,8 @@ def definition_rule_errors(
 class _Scope:
     """One node of the schema. ``most`` is how often its value can occur, None without a limit.
 
-    ``within``: it has rules or lies below a node with rules. ``uncorrelated`` is the path of the outermost list
-    or map above it whose old values cannot be found, "" if there is none.
+    ``within``: it has rules or lies below a node with rules. ``uncorrelated`` is the path of the outermost
+    list or map above it whose old values cannot be found, "" if there is none.
     """
 
     schema: Schema
@@ -86,7 +74,6 @@ class _Walk:
     known: frozenset[str]
     unchanged: bool
     wrong: list[str]
-    text_errors: list[FieldError] = field(default_factory=list)
     errors: list[FieldError] = field(default_factory=list)
     total: int = 0
     expensive: list[tuple[int, str]] = field(default_factory=list)
@@ -98,20 +85,14 @@ class _Walk:
         declared = scope.declared
         if within and declared is None and scope.compiled:
             declared = declare(schema, is_resource=scope.root or schema.x_embedded_resource)
-        here = _Scope(
-            schema, scope.path, declared if within else None, scope.most, scope.root, scope.compiled, within,
-            scope.uncorrelated,
-        )  # fmt: skip
+        here = replace(scope, declared=declared if within else None, within=within)
         for child in _children(here):
             self.visit(child)
-        for index, rule in enumerate(schema.x_validations):
-            self.text_errors += _text_errors(rule, schema, f"{scope.path}.{_KEY}[{index}]")
         if schema.x_validations and scope.compiled and not self._is_wrong(scope.path):
             self._check(here)
 
     def _is_wrong(self, path: str) -> bool:
-        places = [*self.wrong, *(error.field for error in self.text_errors)]
-        return any(place == path or place.startswith((f"{path}.", f"{path}[")) for place in places)
+        return any(place == path or place.startswith((f"{path}.", f"{path}[")) for place in self.wrong)
 
     def _check(self, scope: _Scope) -> None:
         if scope.declared is None:
@@ -159,8 +140,9 @@ def _children(scope: _Scope) -> Iterator[_Scope]:
     ) -> _Scope:
         most = _most(schema)
         count = None if scope.most is None or most is None else times(scope.most, most)
-        return _Scope(
-            part, f"{path}.{place}", found, count, False, scope.compiled, scope.within, uncorrelated
+        here = f"{path}.{place}"
+        return replace(
+            scope, schema=part, path=here, declared=found, most=count, root=False, uncorrelated=uncorrelated
         )
 
     if schema.values is not None:
@@ -186,32 +168,6 @@ def _most(schema: Schema) -> int | None:
     if schema.type == "array":
         return None if schema.max_items is None else max(schema.max_items, 0)
     return 1
-
-
-def _text_errors(rule: Mapping[str, Any], schema: Schema, path: str) -> Iterator[FieldError]:
-    """What is wrong with a rule whatever the expression means."""
-    text, message = (rule.get("rule") or "").strip(), rule.get("message") or ""
-    if not text:
-        yield required(f"{path}.rule", "rule is not specified")
-    elif message and not message.strip():
-        yield invalid(f"{path}.message", message, "must be non-empty if specified")
-    elif _LINE_BREAK.search(message.strip()):
-        yield invalid(f"{path}.message", message, "must not contain line breaks")
-    elif _LINE_BREAK.search(text) and not message:
-        yield required(f"{path}.message", "message must be specified if rule contains line breaks")
-    expression = rule.get("messageExpression") or ""
-    if expression and not expression.strip():
-        yield required(f"{path}.messageExpression", "messageExpression must be non-empty if specified")
-    reason = rule.get("reason")
-    if reason is not None and reason not in _REASONS:
-        yield not_supported(f"{path}.reason", reason, _REASONS)
-    place = rule.get("fieldPath") or ""
-    if place and not place.strip():
-        yield invalid(f"{path}.fieldPath", place, "must be non-empty if specified")
-    if _LINE_BREAK.search(place):
-        yield invalid(f"{path}.fieldPath", place, "must not contain line breaks")
-    if place and field_path(place, schema) is None:
-        yield invalid(f"{path}.fieldPath", place, "must be a valid path")
 
 
 def _rule_error(path: str, rule: Mapping[str, Any], detail: str) -> FieldError:

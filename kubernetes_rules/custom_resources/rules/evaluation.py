@@ -1,4 +1,7 @@
-"""Applies the validation rules of a schema to an object (apiextensions-apiserver, schema/cel/validation.go)."""
+"""Applies the validation rules of a schema to an object.
+
+Source: apiextensions-apiserver, schema/cel/validation.go.
+"""
 
 from __future__ import annotations
 

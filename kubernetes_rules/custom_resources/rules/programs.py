@@ -14,8 +14,8 @@ from kubernetes_rules.cel.estimation.estimate import estimated_cost
 from kubernetes_rules.cel.issues import ExpressionInvalid
 from kubernetes_rules.cel.program import Checked, Program, check_expression
 from kubernetes_rules.cel.types import Type
+from kubernetes_rules.custom_resources.field_paths import PathInvalid, resolved
 from kubernetes_rules.custom_resources.rules.declarations import REQUEST_BYTES, SELF_TYPE, declare
-from kubernetes_rules.custom_resources.rules.field_paths import field_path
 from kubernetes_rules.custom_resources.schema import Schema
 
 
@@ -97,11 +97,25 @@ def _compiled(
         message, message_error, compiled = _program(words, variables, objects, types.STRING, known)
         if message is not None and compiled is not None:
             message_cost = estimated_cost(compiled, declared)
-    place = "" if message_error else field_path(rule.get("fieldPath") or "", schema) or ""
+    place = "" if message_error else _field(rule.get("fieldPath") or "", schema)
     return CompiledRule(
         rule, program, "", cost, "oldSelf" in checked.names(), message, _shortened(message_error, declared),
         message_cost, place,
     )  # fmt: skip
+
+
+def _field(path: str, schema: Schema) -> str:
+    """A fieldPath as errors show it, "" if there is no such field."""
+    try:
+        keys = resolved(path, schema)[0]
+    except PathInvalid:
+        return ""
+    text, place = "", schema
+    for key in keys:
+        step = key if not text else f".{key}"
+        text += step if place.properties else f"[{key}]"
+        place = place.child(key) or place
+    return text
 
 
 def _program(

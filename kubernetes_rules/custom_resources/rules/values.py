@@ -19,7 +19,12 @@ from kubernetes_rules.custom_resources.schema import Schema
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LOCAL_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?", re.ASCII)
-_WORDS = {"integer": "int", "number": "float", "boolean": "bool"}
+_SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "integer": ("int", (int,)),
+    "number": ("float", (int, float)),
+    "boolean": ("bool", (bool,)),
+}
+"""The types of JSON for each type of a schema, and how Kubernetes names it."""
 
 
 def rule_value(raw: Any, schema: Schema) -> Any:
@@ -32,22 +37,20 @@ def rule_value(raw: Any, schema: Schema) -> Any:
         if type(raw) in (int, str):
             return raw
         raise CelError("invalid data, expected XIntOrString value to be either a string or integer")
-    match schema.type:
-        case "object":
-            return _object(raw, schema)
-        case "array":
-            return _array(raw, schema)
-        case "string":
-            return _text(raw, schema.format)
-        case "number" if type(raw) in (int, float):
-            return float(raw)
-        case "integer" if type(raw) is int:
-            return raw
-        case "boolean" if type(raw) is bool:
-            return raw
-    if schema.type in _WORDS:
-        raise CelError(f"invalid data, expected {_WORDS[schema.type]}, got {_go_type(raw)}")
-    return UnknownValue(raw)
+    if schema.type == "object":
+        return _object(raw, schema)
+    if schema.type == "array":
+        return _array(raw, schema)
+    if schema.type == "string":
+        return _text(raw, schema.format)
+    return _scalar(raw, schema.type) if schema.type in _SCALARS else UnknownValue(raw)
+
+
+def _scalar(raw: Any, kind: str) -> Any:
+    name, types = _SCALARS[kind]
+    if type(raw) not in types:
+        raise CelError(f"invalid data, expected {name}, got {_go_type(raw)}")
+    return float(raw) if kind == "number" else raw
 
 
 def _object(raw: Any, schema: Schema) -> ObjectMap:

@@ -59,6 +59,8 @@ def test_a_node_has_the_fields_that_clients_require(cluster: EmbeddedCluster) ->
     others = ("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture")
     assert status["nodeInfo"].keys() == {*needed, *others}
     assert {one["type"] for one in status["addresses"]} == {"InternalIP", "Hostname"}
+    lease = cluster.api.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0")
+    assert lease["spec"]["holderIdentity"] == "node-0"
 
 
 def test_a_deleted_pod_goes_when_its_containers_have_ended(cluster: EmbeddedCluster, namespace: str) -> None:

@@ -350,7 +350,8 @@ class _Maker:
         }
         if schema.get("format") in formats:
             return self.rng.choice(formats[schema["format"]])
-        return self.rng.choice(schema.get("enum") or _TEXTS)[: schema.get("maxLength", 100)]
+        texts: tuple[str, ...] = tuple(schema.get("enum") or _TEXTS)
+        return self.rng.choice(texts)[: schema.get("maxLength", 100)]
 
     def entries(self, schema: Json) -> list[Any]:
         made = [

@@ -138,6 +138,17 @@ def _match(rng: Random) -> Json:
     return match
 
 
+def _variables(rng: Random, names: list[str], *, has_params: bool, broken: float) -> list[Json]:
+    """Variables, whose names are added to ``names``."""
+    found = []
+    for name in rng.sample(("x", "y", "z"), rng.randint(1, 3)):
+        source = rng.choice(("object.spec.replicas", "", "", "[1, 2]", "object.metadata.labels"))
+        expression = source or _expression(rng, names, has_params=has_params, broken=broken)
+        found.append({"name": name, "expression": expression})
+        names.append(name)
+    return found
+
+
 def _policy(rng: Random, broken: float) -> Json:
     has_params = rng.random() < 0.4
     names: list[str] = []
@@ -145,12 +156,7 @@ def _policy(rng: Random, broken: float) -> Json:
     if has_params:
         spec["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}
     if rng.random() < 0.4:
-        spec["variables"] = []
-        for name in rng.sample(("x", "y", "z"), rng.randint(1, 3)):
-            source = rng.choice(("object.spec.replicas", "", "", "[1, 2]", "object.metadata.labels"))
-            expression = source or _expression(rng, names, has_params=has_params, broken=broken)
-            spec["variables"].append({"name": name, "expression": expression})
-            names.append(name)
+        spec["variables"] = _variables(rng, names, has_params=has_params, broken=broken)
     if rng.random() < 0.3:
         spec["matchConditions"] = [
             {"name": f"c{index}", "expression": _expression(rng, [], has_params=has_params, broken=broken)}
@@ -260,10 +266,7 @@ def random_judgement(rng: Random) -> Case:
 
 def random_policy_object(rng: Random) -> Case:
     """A policy or a binding, with something wrong in many."""
-    if rng.random() < 0.3:
-        item = _binding(rng, has_params=True)
-    else:
-        item = _policy(rng, 0.15)
+    item = _binding(rng, has_params=True) if rng.random() < 0.3 else _policy(rng, 0.15)
     spec = item["spec"]
     changes: tuple[Json, ...] = (
         {},

@@ -15,7 +15,7 @@ from kubernetes_rules.custom_resources.definitions import (
 )
 from kubernetes_rules.validation.field import FieldError
 from tools.conformance.area import Answer, Area, Case
-from tools.conformance.schemas.definition_cases import definition, written_definitions
+from tools.conformance.schemas.definition_cases import KEYWORDS, definition, written_definitions
 from tools.conformance.schemas.objects_area import errors_difference
 from tools.conformance.schemas.random_schemas import random_schema, random_value
 
@@ -24,36 +24,10 @@ _WORDS = (
     ".spec", ".metadata.name", ".spec[a]", "x" * 64, "object", "string", "array", "integer", "null", "date",
     "set", "map", "atomic", "granular", "a\n", " ", "Namespaced", "Cluster", "None", "[", "(?P<a", "int32",
 )  # fmt: skip
-_KEYWORDS: tuple[tuple[str, Any], ...] = (
-    ("type", "object"), ("type", "array"), ("type", "string"), ("type", ""), ("type", "foo"),
-    ("type", "null"), ("nullable", True), ("default", "a"),
-    ("default", {"a": 1, "metadata": {"name": "-"}}), ("default", [1, 2]), ("title", "t"),
-    ("description", "d"), ("uniqueItems", True), ("$ref", ""), ("id", "x"), ("$schema", "x"),
-    ("patternProperties", {"a": {}}), ("definitions", {"a": {"type": "object"}}), ("additionalItems", True),
-    ("dependencies", {"a": ["b"]}), ("items", {"type": "string"}), ("items", [{"type": "string"}]),
-    ("items", {"type": "object", "nullable": True}), ("additionalProperties", True),
-    ("additionalProperties", False), ("additionalProperties", {"type": "string", "default": "a"}),
-    ("properties", {}), ("pattern", "["),
-    ("properties", {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "a"}}}}),
-    ("properties", {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}),
-    ("properties", {"metadata": {"type": "string"}, "kind": {"type": "integer"}, "apiVersion": {"type": "string"}}),
-    ("properties", {"a": {"type": "string", "nullable": True}, "b": {"type": "object"}}),
-    ("x-kubernetes-int-or-string", True), ("x-kubernetes-preserve-unknown-fields", True),
-    ("x-kubernetes-preserve-unknown-fields", False), ("x-kubernetes-embedded-resource", True),
-    ("x-kubernetes-list-type", "set"), ("x-kubernetes-list-type", "map"), ("x-kubernetes-list-type", "foo"),
-    ("x-kubernetes-list-map-keys", ["a"]), ("x-kubernetes-list-map-keys", ["b", "b", "zz"]),
-    ("x-kubernetes-map-type", "atomic"), ("x-kubernetes-map-type", "foo"), ("enum", []), ("maxLength", 0),
-    ("anyOf", [{"type": "integer"}, {"type": "string"}]),
-    ("anyOf", [{"properties": {"zz": {"type": "string"}}}]),
-    ("allOf", [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"items": {"pattern": "a"}}]),
-    ("oneOf", [{"additionalProperties": {"type": "string"}}, {"default": 1, "nullable": True}]),
-    ("not", {"properties": {"metadata": {}}, "title": "a", "x-kubernetes-list-type": "set"}),
-    ("not", {"allOf": [{"items": {}, "x-kubernetes-validations": [{"rule": "true"}]}]}), ("format", "foo"),
-    ("required", ["a"]), ("externalDocs", {"url": "u"}), ("example", 1), ("maxProperties", 1),
-    ("multipleOf", 0.5),
-)  # fmt: skip
 # Kubernetes shows the whole value in Go's names.
-_WHOLE = re.compile(r'^Invalid value: (?:\{"(?:ID|Schema)"|\[\{"Name"|null).*?: (only \[|must )', re.DOTALL)
+_WHOLE = re.compile(
+    r'^Invalid value: (?:\{"(?:ID|Schema)"|\[\{"Name"|\[\]|null).*?: (only \[|must )', re.DOTALL
+)
 # Rules are compiled elsewhere.
 _RULES = re.compile("rule compiler initialization error|^Internal error")
 _ERROR_OF_EXPRESSION = re.compile(r"(isn't: error parsing regexp: ).*", re.DOTALL)
@@ -198,7 +172,7 @@ def _change_schema(rng: Random, schema: dict[str, Any]) -> None:
         rule |= {"fieldPath": rng.choice((".a", ".a.b", "['a']", " ", "a"))} if rng.random() < 0.5 else {}
         schema["x-kubernetes-validations"] = [rule | {"reason": rng.choice(("FieldValueInvalid", "Foo"))}]
     else:
-        keyword, value = rng.choice(_KEYWORDS)
+        keyword, value = rng.choice(KEYWORDS)
         schema[keyword] = copy.deepcopy(value)
 
 

@@ -13,7 +13,7 @@ Raw = dict[str, Any]
 
 _DEEPEST = 3
 _NAMES = ("a", "b", "c", "d", "x-y", "name", "spec", "metadata", "kind")
-_FORMATS = (
+FORMATS = (
     "bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4",
     "uuid5", "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password",
     "date", "duration", "datetime", "date-time", "k8s-short-name", "k8s-long-name", "int32", "unknown",
@@ -34,13 +34,13 @@ TEXTS = (
     "v1", "apps/v1", "a/b/c",
 )  # fmt: skip
 _PATTERNS = ("^a", "b$", "[0-9]+", "^.{1,2}$", "", r"^\p{L}*$", "(?i)A")
-_NUMBERS = (0, 1, 2, 3, 5, 10, 97, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**31), -(2**31) - 1, -1, -3)
+NUMBERS = (0, 1, 2, 3, 5, 10, 97, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**31), -(2**31) - 1, -1, -3)
 _FLOATS = (0.5, 1.5, 2.25, -0.5, 1e20, 1e21, 1e-7, 3.4e38, 3.5e38, 0.1, 1.0000000001, -7.5)
 _SCALARS: dict[str, tuple[Any, ...]] = {
-    "string": TEXTS, "integer": _NUMBERS, "number": (*_NUMBERS, *_FLOATS), "boolean": (True, False),
+    "string": TEXTS, "integer": NUMBERS, "number": (*NUMBERS, *_FLOATS), "boolean": (True, False),
 }  # fmt: skip
 _KEYS = ("a", "b", "c", "d", "x-y", "name", "zz", "metadata", "kind", "apiVersion", "items")
-_METADATA: tuple[Any, ...] = (
+METADATA: tuple[Any, ...] = (
     {}, {"name": "a"}, {"name": "A/b"}, {"labels": {"a": "b"}}, {"labels": {"a": 1}},
     {"labels": {"-": "b c"}}, {"annotations": {"a": None}}, {"foo": 1}, {"name": 5}, None, "text",
     {"generation": -1}, {"generation": 1.5}, {"finalizers": ["a", None]}, {"finalizers": ["kubernetes"]},
@@ -96,7 +96,7 @@ def _limits(rng: Random, names: tuple[str, ...], choices: tuple[Any, ...], share
 def _text(rng: Random, _: int) -> Raw:
     schema: Raw = {"type": "string"} | _limits(rng, ("minLength", "maxLength"), (0, 1, 2, 3, -1), 0.2)
     if rng.random() < 0.4:
-        schema["format"] = rng.choice(_FORMATS)
+        schema["format"] = rng.choice(FORMATS)
     if rng.random() < 0.2:
         schema["pattern"] = rng.choice(_PATTERNS)
     return schema
@@ -224,7 +224,7 @@ def random_value(rng: Random, schema: Raw, wrong: float) -> Any:
     if schema.get("enum") and rng.random() < 0.7:
         return copy.deepcopy(rng.choice(schema["enum"]))
     if schema.get("x-kubernetes-int-or-string"):
-        return rng.choice((*_NUMBERS[:6], "50%", "a"))
+        return rng.choice((*NUMBERS[:6], "50%", "a"))
     kind = schema.get("type", "")
     if kind == "object":
         return _random_map(rng, schema, wrong)
@@ -241,7 +241,7 @@ def _random_map(rng: Random, schema: Raw, wrong: float) -> Raw:
         result = {"apiVersion": rng.choice(("v1", "a/v1")), "kind": rng.choice(("A", "B"))}
         if rng.random() < 0.7:
             # With all their fields: defaults are served as they are written.
-            result["metadata"] = copy.deepcopy(rng.choice(_METADATA)) if wrong else {"name": "A/b"}
+            result["metadata"] = copy.deepcopy(rng.choice(METADATA)) if wrong else {"name": "A/b"}
         if rng.random() < wrong:
             result[rng.choice(("kind", "apiVersion"))] = rng.choice((1, "", "a b", "a/b/c", None))
     for name, entry in schema.get("properties", {}).items():
@@ -262,7 +262,7 @@ def _junk(rng: Random, depth: int) -> Any:
         return {rng.choice(_KEYS): _junk(rng, depth - 1) for _ in range(rng.randint(0, 2))}
     if depth > 0 and form < 0.35:
         return [_junk(rng, depth - 1) for _ in range(rng.randint(0, 2))]
-    return rng.choice((None, True, rng.choice(TEXTS), rng.choice(_NUMBERS), rng.choice(_FLOATS)))
+    return rng.choice((None, True, rng.choice(TEXTS), rng.choice(NUMBERS), rng.choice(_FLOATS)))
 
 
 def changed_value(rng: Random, value: Any, schema: Raw | None, share: float) -> Any:

@@ -141,7 +141,8 @@ def test_a_mutating_webhook_sees_the_defaults(server: EmbeddedApiServer, webhook
         "/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": {"containers": containers}}
     )
 
-    assert webhook.requests[0][1]["object"]["spec"]["restartPolicy"] == "Always"
+    spec = webhook.requests[0][1]["object"]["spec"]
+    assert (spec["restartPolicy"], spec["priority"], len(spec["tolerations"])) == ("Always", 0, 2)
 
 
 def test_webhooks_are_asked_in_the_order_of_their_configurations_and_a_second_time_where_they_want(
@@ -395,7 +396,7 @@ def test_a_webhook_that_takes_too_long_fails_the_write(
         (404, "the server could not find the requested resource"),
         (b"{}", "received invalid webhook response: webhook response was absent"),
         (b"", "0-length response with status code: 200"),
-        (b"{]", "json parse error"),
+        (b"{]", "json parse error: invalid character ']' looking for beginning of object key string"),
         ({"allowed": True, "uid": "other"}, 'got "other"'),
         ({"allowed": True, "patch": "W10="}, "validating webhook may not return response.patch"),
     ],

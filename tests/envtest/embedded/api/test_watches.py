@@ -257,10 +257,14 @@ def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Pat
         connection.request("GET", f"{PODS}?watch=true")
         answer = connection.getresponse()
         eventually("the watch has begun", lambda: server.watches)
-        connection.close()
-        answer.close()
+        # The client says that it leaves, and waits in vain for the server to say so too.
+        connection.sock.settimeout(0)
+        with pytest.raises(ssl.SSLWantReadError):
+            connection.sock.unwrap()
 
         eventually("the thread has ended", threading.active_count, lambda count: count <= before, seconds=30)
+        connection.close()
+        answer.close()
 
 
 def test_a_change_for_many_watches_is_encoded_once(server: EmbeddedApiServer) -> None:

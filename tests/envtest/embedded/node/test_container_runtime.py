@@ -112,6 +112,24 @@ def test_a_program_that_hangs_is_killed_with_its_pod(node: Node) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "container main"]
 
 
+def test_a_container_has_begun_once_its_program_has_printed_something(node: Node) -> None:
+    line = node.program.with_name("line")
+    os.mkfifo(line)
+    node.program.write_text(f"#!/bin/sh\ncat {line}\n")
+    asked = threading.Event()
+    node.runtime.on_end = asked.set
+
+    node.start("sh", "-c", "nvidia-smi -L && sleep infinity")
+    pod = node.runtime.find("pod")
+    container = pod.last("main") if pod is not None else None
+    assert container is not None
+    assert not container.begun
+    line.write_text("GPU 0\n")
+
+    assert asked.wait(20)
+    assert (container.begun, node.lines()) == (True, ["GPU 0"])
+
+
 def test_logs_of_long_ago_are_forgotten(node: Node) -> None:
     for number in range(501):
         node.start(uid=f"pod-{number}", device="")

@@ -294,6 +294,15 @@ def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
     assert fault.doing == "kubelet of node-a: looking for plugins"
 
 
+def test_an_event_says_that_a_command_is_not_run_while_its_container_runs(registered: Node) -> None:
+    registered.bind("train", "gpus", {**main(), "command": ["python3", "train.py"]})
+
+    registered.wait(lambda: registered.told("NotPlayed", "does not run the command of the container main"))
+    assert registered.phase("train") == "Running"
+    (event,) = (one for one in registered.server.objects("events") if one["reason"] == "NotPlayed")
+    assert event["count"] == 1
+
+
 def test_a_container_waits_for_its_config_map_and_a_pod_for_its_volume(registered: Node) -> None:
     settings = [{"configMapRef": {"name": "settings"}}]
     container = {**main(), "command": ["printenv", "LEVEL"], "envFrom": settings}
