@@ -64,7 +64,7 @@ cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETE
 
 # The longest stand first in the list, and are begun first. None needs the driver's image.
 cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/cluster/core.txt
-	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4
+	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4 clients
 	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL) -n 3 --no-loadscope-reorder
 
 # The READMEs of deploy/scenarios, and pages of docs, as a reader follows them. Real clusters wait most of the time.

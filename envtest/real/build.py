@@ -47,11 +47,11 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
         BuildFailed: Go failed; the message ends with what it wrote.
     """
     target = user_cache(environment) / "envtest" / cache_key(kubernetes)
-    return _built_once(target, lambda folder: _build_cluster(folder, kubernetes, environment))
+    return built_once(target, lambda folder: _build_cluster(folder, kubernetes, environment))
 
 
-def _built_once(target: Path, build: Callable[[Path], None]) -> Path:
-    """The folder ``target``; where it is not there, ``build`` is called to fill it."""
+def built_once(target: Path, build: Callable[[Path], None]) -> Path:
+    """The folder ``target``; where it is not there, ``build`` is called to fill it, once for all callers."""
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,10 +78,10 @@ def cache_key(kubernetes: str, go_folder: Path = GO_FOLDER) -> str:
     """
     if kubernetes not in VERSIONS:
         raise ClusterError(f"Kubernetes {kubernetes} cannot be built: choose {' or '.join(VERSIONS)}")
-    return f"{VERSIONS[kubernetes]}-{_digest(go_folder)}"
+    return f"{VERSIONS[kubernetes]}-{digest(go_folder)}"
 
 
-def _digest(folder: Path, variant: str = "") -> str:
+def digest(folder: Path, variant: str = "") -> str:
     """A digest of all files of a folder, and of the variant in which they are built."""
     digest = hashlib.sha256(variant.encode())
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -119,7 +119,7 @@ def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]
     go_environment = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
     build = [go, "build", "-trimpath", "-buildvcs=false"]
     modules = [f"-modfile={MODULE_FILES[kubernetes]}"] if kubernetes != DEFAULT_KUBERNETES else []
-    for program, flags in {"kube": version_stamp(kubernetes), "oracle": "-s -w"}.items():
+    for program, flags in {"kube": version_stamp(VERSIONS[kubernetes]), "oracle": "-s -w"}.items():
         run_go(
             [*build, *modules, "-ldflags", flags, "-o", str(folder / program), f"./{program}"],
             GO_FOLDER / "kubernetes",
@@ -133,11 +133,11 @@ def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]
         (folder / component).symlink_to("kube")
 
 
-def version_stamp(kubernetes: str) -> str:
-    """The linker flags that make the components report their version, as a release does."""
-    major, minor = kubernetes.split(".")
+def version_stamp(version: str) -> str:
+    """The linker flags that make the components report a version such as v1.37.1, as a release does."""
+    major, minor, _ = version.removeprefix("v").split(".")
     package = "k8s.io/component-base/version"
-    values = {"gitVersion": VERSIONS[kubernetes], "gitMajor": major, "gitMinor": minor}
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return " ".join(["-s -w", *(f"-X {package}.{name}={text}" for name, text in values.items())])
 
 
@@ -175,9 +175,9 @@ def go_programs(
     if not (source / "go.mod").is_file():
         raise ClusterError(f"there is no Go module {source}")
     with_c = module in WITH_C
-    target = user_cache(environment) / "go-programs" / f"{module}-{_digest(source, 'cgo' if with_c else '')}"
+    target = user_cache(environment) / "go-programs" / f"{module}-{digest(source, 'cgo' if with_c else '')}"
     go_environment = {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"}
-    return _built_once(target, lambda folder: _build_tools(source, folder, go_environment))
+    return built_once(target, lambda folder: _build_tools(source, folder, go_environment))
 
 
 def modules() -> list[str]:

@@ -63,14 +63,17 @@ def _errors(schema: Schema, resource: _Resource, path: str, *, inside_meta: bool
 def _default_errors(schema: Schema, path: str) -> list[FieldError]:
     here = f"{path}.default"
     errors: list[FieldError] = []
-    known = without_unknown(schema, schema.default)
-    if not same(known, schema.default):
-        shown = with_sorted_keys(schema.default)
-        errors.append(field.invalid(here, shown, "must not have unknown fields"))
+    is_pruned = same(without_unknown(schema, schema.default), schema.default)
     try:
         read, _ = coerced(schema, schema.default, here)
     except NotObjectMeta as refused:
-        return [*errors, refused.error]
+        read = None
+        errors.append(refused.error)
+    if not is_pruned:
+        shown = with_sorted_keys(schema.default if read is None else read)
+        errors.append(field.invalid(here, shown, "must not have unknown fields"))
+    if read is None:
+        return errors
     return errors + (embedded_errors(schema, read, here) or value_errors(replace(schema, default=read), here))
 
 

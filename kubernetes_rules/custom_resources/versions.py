@@ -135,11 +135,10 @@ def selectable_errors(
     if schema is None:
         return [field.invalid(here, "", without_schema)]
     reason = unsupported(schema)
-    if reason is not None:
-        # Kubernetes goes on without a schema, and would find no field in it.
-        return [field.invalid(f"{path}.schema.openAPIV3Schema", "", reason)]
     errors: list[FieldError] = []
-    parsed = parse_schema(schema)
+    if reason is not None:
+        errors.append(field.invalid(f"{path}.schema.openAPIV3Schema", "", reason))
+    parsed = Schema() if reason is not None else parse_schema(schema)
     seen: set[tuple[str, ...]] = set()
     for index, entry in enumerate(holder["selectableFields"]):
         text, where = entry.get("jsonPath") or "", f"{here}[{index}].jsonPath"

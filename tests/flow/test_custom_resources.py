@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from envtest.client.api import APPLY, MERGE, ApiClient, Object
 from envtest.client.errors import ApiRefused
 from envtest.client.waiting import wait_for, wait_gone
 from gpuctl.demo.driver_node import DriverNode
+from tests.eventually import eventually
 
 GROUP = "flow.example.com"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -232,6 +234,33 @@ def test_selectors_and_columns_are_those_of_the_definition(api: ApiClient) -> No
     table = api.request("GET", f"{GEARS}/golden", headers=TABLE)
     assert [one["name"] for one in table["columnDefinitions"]] == ["Name", "Teeth", "Mate"]
     assert table["rows"][0]["cells"] == ["golden", 10, "m"]
+
+
+def test_numbers_and_repeated_fields_are_read_as_go_reads_them(api: ApiClient) -> None:
+    head = f'{{"apiVersion":"{GROUP}/v1","kind":"Gear","metadata":{{"name":"counted"}},'
+    body = head + '"spec":{"teeth":12.0,"teeth":13.0,"notes":{"a":1e3,"b":1.50}}}'
+    with api.stream("POST", GEARS, body.encode()) as answer:
+        text = answer.read().decode()
+        assert answer.headers["Warning"] == '299 - "duplicate field \\"spec.teeth\\""'
+    assert re.search(r'"teeth": ?13[,}]', text)
+    assert json.loads(text)["spec"]["notes"] == {"a": 1000, "b": 1.5}
+
+
+def test_discovery_and_openapi_describe_the_kind(api: ApiClient) -> None:
+    group = eventually("the group is known", lambda: api.find(f"/apis/{GROUP}"))
+    assert group is not None
+    assert [one["version"] for one in group["versions"]] == ["v1", "v1beta1"]
+    listed = api.get(f"/apis/{GROUP}/v1")["resources"]
+    gears = next(one for one in listed if one["name"] == "gears")
+    assert (gears["singularName"], gears["shortNames"], gears["categories"]) == ("gear", ["gr"], ["machines"])
+    assert gears["storageVersionHash"] == "CfKJH4zQv2Q="
+    assert {one["name"] for one in listed} >= {"gears", "gears/scale", "gears/status"}
+    path = f"apis/{GROUP}/v1"
+    index = eventually("it is described", lambda: api.get("/openapi/v3")["paths"].get(path))
+    kind = api.get(index["serverRelativeURL"])["components"]["schemas"]["com.example.flow.v1.Gear"]
+    assert kind["x-kubernetes-group-version-kind"] == [{"group": GROUP, "version": "v1", "kind": "Gear"}]
+    assert kind["properties"]["spec"]["required"] == ["teeth"]
+    assert "metadata" in kind["properties"]
 
 
 def test_strategic_merge_patches_are_not_taken(api: ApiClient) -> None:

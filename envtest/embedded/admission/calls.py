@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import urllib3
 from urllib3.exceptions import NewConnectionError
@@ -31,6 +31,8 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json, */*
 _FORBIDDEN, _INTERNAL = 403, 500
 _MOST_SHOWN = 2048
 _KEPT_CONNECTIONS = 8
+_MOST_REQUESTS, _REDIRECTS = 11, (307, 308)
+"""How often redirects are followed, and those that keep the method and the body."""
 _MESSAGES = {
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
@@ -83,15 +85,7 @@ class WebhookCalls:
         try:
             host, port = self._address_of(service) if service else _address_of(parts)
             pool = self._pool(_Endpoint(host, port, parts.hostname or "", config.get("caBundle") or ""))
-            answer = pool.urlopen(
-                "POST",
-                f"{parts.path or '/'}?{parts.query}",
-                body=json.dumps(body).encode(),
-                headers={**_HEADERS, "Host": parts.netloc},
-                timeout=urllib3.Timeout(total=timeout_seconds),
-                retries=False,
-                redirect=False,
-            )
+            answer = _posted(pool, url, json.dumps(body).encode(), timeout_seconds)
         except (_Unreachable, urllib3.exceptions.HTTPError, OSError) as error:
             raise CallFailed(f'Post "{url}": {_reason(error)}') from error
         if not 200 <= answer.status < 300:
@@ -126,11 +120,36 @@ class WebhookCalls:
             return self._pools[endpoint]
 
 
+def _posted(
+    pool: urllib3.HTTPSConnectionPool, url: str, body: bytes, timeout_seconds: int
+) -> urllib3.BaseHTTPResponse:
+    """The answer to a POST. As Go's client it follows redirects, here to the same host alone."""
+    host = urlsplit(url).netloc
+    for _ in range(_MOST_REQUESTS):
+        parts = urlsplit(url)
+        answer = pool.urlopen(
+            "POST",
+            # A path may begin with two slashes, as those of controller-runtime do.
+            f"{parts.path or '/'}?{parts.query}",
+            body=body,
+            headers={**_HEADERS, "Host": host},
+            timeout=urllib3.Timeout(total=timeout_seconds),
+            retries=False,
+            redirect=False,
+        )
+        url = urljoin(url, answer.headers.get("Location", ""))
+        if answer.status not in _REDIRECTS or urlsplit(url).netloc != host:
+            break
+    return answer
+
+
 def _context(bundle: str) -> ssl.SSLContext:
     """The context that trusts the certificates of a caBundle, or those of the system without one."""
     if not bundle:
         return ssl.create_default_context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Go, the certificate of the server itself may be the bundle: it need not be one of an authority.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=base64.b64decode(bundle).decode())
     except (binascii.Error, ValueError, ssl.SSLError) as error:

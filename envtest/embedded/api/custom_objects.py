@@ -18,6 +18,7 @@ from kubernetes_rules.custom_resources import objects
 from kubernetes_rules.custom_resources.embedded import NotObjectMeta
 from kubernetes_rules.custom_resources.rules import rule_errors
 from kubernetes_rules.custom_resources.rules.programs import compiled_schema
+from kubernetes_rules.custom_resources.schema import Schema
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.field import FieldError
 from kubernetes_rules.validation.metadata import changed_metadata_errors, metadata_errors
@@ -134,9 +135,9 @@ def in_version(resource: Resource, item: Object) -> Object:
     stored_as = custom.schemas.get(item["apiVersion"])
     found = item
     if stored_as is not None:
-        found = objects.defaulted(stored_as, objects.pruned(stored_as, item)[0])
+        found = objects.defaulted(stored_as, _pruned(stored_as, item))
     if item["apiVersion"] != resource.api_version:
-        found = objects.pruned(custom.schema, {**found, "apiVersion": resource.api_version})[0]
+        found = _pruned(custom.schema, {**found, "apiVersion": resource.api_version})
     # What is the same object is encoded once for all watches.
     found = item if found == item else found
     if len(custom.seen) >= _MOST_SEEN:
@@ -150,7 +151,15 @@ def as_stored(resource: Resource, item: Object) -> Object:
     if resource.custom is None or item["apiVersion"] == resource.custom.stored_as:
         return item
     stored_as = resource.custom.stored_as
-    return objects.pruned(resource.custom.schemas[stored_as], {**item, "apiVersion": stored_as})[0]
+    return _pruned(resource.custom.schemas[stored_as], {**item, "apiVersion": stored_as})
+
+
+def _pruned(schema: Schema, item: Object) -> Object:
+    """An object without what the schema does not know; as it is if what it embeds was never validated."""
+    try:
+        return objects.pruned(schema, item)[0]
+    except NotObjectMeta:
+        return item
 
 
 def create_errors(resource: Resource, item: Object) -> list[FieldError]:

@@ -13,8 +13,7 @@ Object = dict[str, Any]
 AGGREGATED = "apidiscovery.k8s.io"
 """In the Accept header of a client that wants all groups in one answer (aggregated discovery)."""
 
-_VERSION: Object = {
-    "major": "1",
+_BUILD: Object = {
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",
@@ -23,10 +22,23 @@ _VERSION: Object = {
     "platform": "linux/amd64",
 }
 
+_STORED_AS = {"customresourcedefinitions": "v1beta1", "devicetaintrules": "v1beta2"}
+"""The versions in which kube-apiserver 1.37 stores kinds, where they are not v1."""
+
 
 def version(minor: str) -> Object:
     """What ``/version`` answers for Kubernetes 1 and a minor version, which may end with a plus."""
-    return {**_VERSION, "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.1"}
+    number = minor.rstrip("+")
+    return {
+        "major": "1",
+        "minor": minor,
+        "emulationMajor": "1",
+        "emulationMinor": number,
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": str(int(number) - 1),
+        "gitVersion": f"v1.{number}.1",
+        **_BUILD,
+    }
 
 
 def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, address: str) -> Object | None:
@@ -68,8 +80,10 @@ def _resource_list(catalogue: Catalogue, group: str, version: str) -> Object:
             "namespaced": resource.namespaced,
             "kind": resource.kind,
             "verbs": _verbs(resource),
-            "storageVersionHash": _storage_hash(resource),
         }
+        # Reviews are stored nowhere.
+        if resource.verbs != ("create",):
+            entry["storageVersionHash"] = _storage_hash(resource)
         entries.append(entry | _other_names(resource))
         for name, kind, verbs in resource.subresources:
             entries.append(
@@ -99,15 +113,17 @@ def _verbs(resource: Resource) -> list[str]:
 
 def _storage_hash(resource: Resource) -> str:
     """Tells clients when the storage version changes (StorageVersionHash in apiserver/pkg/endpoints)."""
-    stored_as = resource.api_version if resource.custom is None else resource.custom.stored_as
-    text = f"{resource.group}/{stored_as.rpartition('/')[2]}/{resource.kind}"
+    version = _STORED_AS.get(resource.built_in, resource.version)
+    if resource.custom is not None:
+        version = resource.custom.stored_as.rpartition("/")[2]
+    text = f"{resource.collection[0]}/{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
     items = [
         {
-            "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
+            "metadata": {"name": name} if name else {},
             "versions": [
                 {
                     "version": version,
@@ -158,4 +174,7 @@ def _other_group(resource: Resource, kind: str) -> Object:
 
 def _kind(resource: Resource, kind: str) -> Object:
     group, version = resource.group_version_of(kind)
+    if resource.custom is None and (group, version) == (resource.group, resource.version):
+        # Of its own kinds kube-apiserver leaves out what the place in the document says.
+        group = version = ""
     return {"group": group, "version": version, "kind": kind}

@@ -39,11 +39,12 @@ from envtest.embedded.shown.forms import (
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
 _TEXT = "text/plain; charset=utf-8"
-_WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_MEDIA_TYPE = re.compile(
-    rf'\s*({_WORD}/{_WORD})\s*(?:;\s*{_WORD}\s*=\s*(?:{_WORD}|"(?:[^"\\]|\\.)*")\s*)*;?\s*'
-)
-"""What Go's mime.ParseMediaType takes."""
+_ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+_BODY_TYPES = ("", JSON, YAML)
+# A media type with its parameters, as Go's mime.ParseMediaType reads it.
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
+_LISTS = ("list", "deletecollection")
 _DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
@@ -133,17 +134,15 @@ class Handler(StreamRequestHandler):
             resource = self._api.verbs.resource_of(request)
             if resource.custom is not None and resource.custom.deprecation:
                 warnings.append(resource.custom.deprecation)
+            elif resource.collection == ("", "endpoints"):
+                warnings.append(_ENDPOINTS)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request)
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
             # kubectl get asks for a Table: the server chooses the columns.
-            is_list = request.verb in ("list", "deletecollection")
-            is_built_in = resource.custom is None
-            is_collection = is_list or request.verb == "watch"
-            form = asked_form(head.header("accept"), is_built_in=is_built_in, is_collection=is_collection)
-            include = request.query.get("includeObject", "")
+            form, include = _asked_form(request, resource, head), request.query.get("includeObject", "")
             form.check_include(include)
             if request.verb == "watch":
                 check_stream(form)
@@ -152,7 +151,7 @@ class Handler(StreamRequestHandler):
             code, answer = self._done(request, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
-                formed = form.of_list if is_list else form.of_object
+                formed = form.of_list if request.verb in _LISTS else form.of_object
                 answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
             code, answer = 406, status_body(406, str(error), details=error.details)
@@ -162,10 +161,9 @@ class Handler(StreamRequestHandler):
             code, answer = refused.code, refused.body
         headers = _warning_headers(warnings) | _retry_header(answer)
         # An error has no form but its own, so a clause with another form is none for it.
-        if form.is_yaml and not (form.kind and code >= _LEAST_ERROR):
-            self._send(code, wire.yaml_bytes(answer), YAML, headers)
-        else:
-            self._send_json(code, answer, headers)
+        is_yaml = form.is_yaml and not (form.kind and code >= _LEAST_ERROR)
+        data, kind = (wire.yaml_bytes(answer), YAML) if is_yaml else (wire.json_bytes(answer), JSON)
+        self._send(code, data, kind, headers)
         return True
 
     def _done(
@@ -221,6 +219,13 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
+def _asked_form(request: Request, resource: Resource, head: wire.HttpRequest) -> Form:
+    """The form in which the client wants the answer; raises NotAcceptable."""
+    is_collection = request.verb == "watch" or request.verb in _LISTS
+    is_built_in = resource.custom is None
+    return asked_form(head.header("accept"), is_built_in=is_built_in, is_collection=is_collection)
+
+
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
     if resource.custom is not None:
@@ -231,31 +236,28 @@ def _go_type(resource: Resource) -> str:
 
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
-    found = _MEDIA_TYPE.fullmatch(head.header("content-type") or JSON)
-    content_type = found[1].lower() if found else ""
-    if content_type not in (JSON, YAML, protobuf.CONTENT_TYPE):
+    header = head.header("content-type").strip()
+    matched = _MEDIA_TYPE.fullmatch(header)
+    content_type = matched[1].lower() if matched else header
+    is_protobuf = content_type == protobuf.CONTENT_TYPE
+    if not is_protobuf and content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    if content_type == protobuf.CONTENT_TYPE:
-        try:
-            return protobuf.from_protobuf(body)
-        except BodyError as error:
-            raise _unreadable(kind, str(error), error.reason) from error
-        except DecodingError as error:
-            raise _unreadable(kind, str(error), str(error)) from error
-    is_yaml = content_type == YAML
+    is_json = not is_protobuf and content_type != YAML
+    value: Any = None
     try:
-        return object_of(read_yaml(body) if is_yaml else read_json(body), body)
+        if is_protobuf:
+            return protobuf.from_protobuf(body)
+        value = read_json(body) if is_json else read_yaml(body)
+        return object_of(value, body)
+    except DecodingError as error:
+        raise Refused(400, f"the object provided is unrecognized: {error}") from error
     except BodyError as error:
-        prefix = "" if is_yaml else _NO_KIND
-        raise _unreadable(kind, f"{prefix}{error}", f"{prefix}{error.reason}") from error
-
-
-def _unreadable(kind: str, text: str, reason: str) -> Refused:
-    """The refusal of a body: with the kind that it is to be of, only the ``reason`` for DeleteOptions."""
-    if kind == _DELETE_OPTIONS:
-        return Refused(400, reason)
-    return Refused(400, f"the object provided is unrecognized (must be of type {kind}): {text}")
+        prefix = _NO_KIND if is_json or value is not None else ""
+        if kind == _DELETE_OPTIONS:
+            raise Refused(400, f"{prefix}{error.reason}") from error
+        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        raise Refused(400, text) from error
 
 
 def _options(head: wire.HttpRequest, body: bytes) -> Any:

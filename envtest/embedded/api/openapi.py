@@ -32,6 +32,11 @@ _SCALARS: dict[str, Object] = {
     "intOrString": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
     "any": {"type": "object"},
 }
+_NAMED_SCALARS = {
+    "quantity": "io.k8s.apimachinery.pkg.api.resource.Quantity",
+    "intOrString": "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+}
+"""The scalars that have a schema of their own, whose name kubectl explain shows."""
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _METADATA = "meta.v1.ObjectMeta"
 _LIST_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
@@ -292,6 +297,10 @@ def _schema(kind: FieldType, schemas: dict[str, Object]) -> Object:
         schema["x-kubernetes-list-type"] = "atomic" if kind.keys is None else "map" if kind.keys else "set"
         if kind.keys:
             schema["x-kubernetes-list-map-keys"] = list(kind.keys)
+    elif kind.shape in _NAMED_SCALARS:
+        name = _NAMED_SCALARS[kind.shape]
+        schemas[name] = _SCALARS[kind.shape]
+        return {"allOf": [{"$ref": f"{_SCHEMAS}{name}"}]}
     else:
         return _SCALARS[kind.shape]
     if kind.merge_key:

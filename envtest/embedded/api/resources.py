@@ -188,22 +188,26 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("sa",),
         subresources=(("token", "TokenRequest", ("create",)),),
     ),
-    *_stored_only(
-        "admissionregistration.k8s.io",
-        ("MutatingWebhookConfiguration", ""),
-        ("ValidatingWebhookConfiguration", ""),
-    ),
-    Resource(
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicybindings",
-        "ValidatingAdmissionPolicyBinding",
-        namespaced=False,
+    *(
+        Resource(
+            "admissionregistration.k8s.io",
+            f"{kind.lower()}s",
+            kind,
+            namespaced=False,
+            categories=("api-extensions",),
+        )
+        for kind in (
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+            "ValidatingAdmissionPolicyBinding",
+        )
     ),
     Resource(
         "admissionregistration.k8s.io",
         "validatingadmissionpolicies",
         "ValidatingAdmissionPolicy",
         namespaced=False,
+        categories=("api-extensions",),
         subresources=(_status("ValidatingAdmissionPolicy"),),
     ),
     Resource(

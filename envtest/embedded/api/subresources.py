@@ -112,39 +112,46 @@ def scaled(resource: Resource, item: Mapping[str, Any], scale: Mapping[str, Any]
 def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Object:
     """The pod on the node that the Binding in ``body`` names; raises Refused (400, 409, 500)."""
     binding = _decoded(body, "v1", "Binding")
-    head = binding.get("metadata") or {}
-    if head.get("name") != request.name:
+    metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+    if metadata.get("name") != request.name:
         raise Refused(400, "name in URL does not match name in Binding object")
-    target = binding.get("target") or {}
-    node, kind = target.get("name"), target.get("kind") or "Node"
-    if kind != "Node":
-        values = 'supported values: "Node", "<empty>"'
-        raise plain_go_error(f'target.kind: Unsupported value: "{kind}": {values}')
+    if target.get("kind", "Node") != "Node":
+        text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        raise plain_go_error(f"target.kind: {text}")
+    node = target.get("name")
     if not node:
         raise plain_go_error("target.name: Required value")
     spec = pod.get("spec") or {}
-    fault = ""
+    details = details_of(resource.group, "pods/binding", request.name)
+    head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
     if "deletionTimestamp" in pod["metadata"]:
-        fault = "is being deleted, cannot be assigned to a host"
-    elif spec.get("nodeName"):
-        fault = f'is already assigned to node "{spec["nodeName"]}"'
-    elif spec.get("schedulingGates"):
-        fault = "has non-empty .spec.schedulingGates"
-    if fault:
-        text = f'Operation cannot be fulfilled on pods/binding "{request.name}": pod {request.name} {fault}'
-        raise Refused(409, text, details=details_of(resource.group, "pods/binding", request.name))
-    metadata = dict(pod["metadata"])
-    for name in ("annotations", "labels"):
-        if head.get(name):
-            metadata[name] = {**(metadata.get(name) or {}), **head[name]}
+        text = f"{head}pod {request.name} is being deleted, cannot be assigned to a host"
+        raise Refused(409, text, details=details)
+    if spec.get("nodeName"):
+        text = f'{head}pod {request.name} is already assigned to node "{spec["nodeName"]}"'
+        raise Refused(409, text, details=details)
+    if spec.get("schedulingGates"):
+        text = f"{head}pod {request.name} has non-empty .spec.schedulingGates"
+        raise Refused(409, text, details=details)
     status = pod.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
     # kube-apiserver writes this condition itself, in the same write as the node.
     conditions.append(
         {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
     )
-    spec, status = {**spec, "nodeName": node}, {**status, "conditions": conditions}
-    return {**pod, "metadata": metadata, "spec": spec, "status": status}
+    status = {key: value for key, value in status.items() if key != "nominatedNodeName"}
+    # The annotations and labels of a Binding are for the pod.
+    more = {
+        key: (pod["metadata"].get(key) or {}) | metadata[key]
+        for key in ("annotations", "labels")
+        if metadata.get(key)
+    }
+    return {
+        **pod,
+        "metadata": {**pod["metadata"], **more},
+        "spec": {**spec, "nodeName": node},
+        "status": {**status, "conditions": conditions},
+    }
 
 
 def eviction_options(request: Request, body: Any) -> Object:

@@ -147,7 +147,7 @@ class Verbs:
 
         absent = self._store.get(resource.collection, key_of(request)) is None
         if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
-            writing.check_uid(request, resource, "", read[0]["metadata"].get("uid"))
+            writing.check_no_uid(request, resource, read[0]["metadata"])
             return True, self._add(request, resource, read[0], found)
         return False, self._changed(request, resource, change, found)
 
@@ -297,7 +297,7 @@ class Verbs:
             admission.complete_pod(self._store, item)
         writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
-        if not dry and request.verb == "create" and (version or "").strip("0").isdecimal():
+        if not dry and request.verb == "create" and str(version or "").isdecimal() and int(version):
             raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
         with self._store.changed:

@@ -12,6 +12,7 @@ from envtest.embedded.api.definition_status import DEFINITIONS, definition_fault
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
+from envtest.embedded.schema.bodies import warned
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
@@ -117,7 +118,7 @@ def read_body(
         head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
     if mode == "Warn":
-        warnings += problems
+        warnings += warned(problems)
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
@@ -161,7 +162,7 @@ def read_patched(
         raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
     if mode == "Warn":
         # Each attempt finds the same; one warning is enough.
-        warnings += [text for text in problems if text not in warnings]
+        warnings += [text for text in warned(problems) if text not in warnings]
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
@@ -378,24 +379,13 @@ def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
         raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
-def check_uid(request: Request, resource: Resource, stored: str, wanted: str | None) -> None:
-    """Raises Refused (409) when an update is of an object with another UID; ``stored`` may be empty."""
-    if not wanted or wanted == stored:
-        return
-    key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
-    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
-    found = f"UID in precondition: {wanted}, UID in object meta: {stored}"
-    more = f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {found}"
-    text = f"{head}StorageError: invalid object, Code: 4, Key: {key}, {more}"
-    raise Refused(409, text, details=details_of(resource.group, resource.plural, request.name))
-
-
 def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
     """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
-    check_uid(request, resource, stored["metadata"]["uid"], wanted.get("uid"))
-    text = wanted.get("resourceVersion") or "0"
+    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
     details = details_of(resource.group, resource.plural, request.name)
     head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    if uid and uid != stored["metadata"]["uid"]:
+        raise _other_uid(request, resource, uid, stored["metadata"]["uid"])
     if not (text.isdecimal() and text.isascii()):
         raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
     if int(text) == 0 and _needs_version(request, resource):
@@ -403,6 +393,20 @@ def check_update_preconditions(request: Request, resource: Resource, stored: Obj
         raise invalid(resource.group, resource.plural, request.name, errors)
     if int(text) and text != stored["metadata"]["resourceVersion"]:
         raise Refused(409, f"{head}{_MODIFIED}", details=details)
+
+
+def check_no_uid(request: Request, resource: Resource, metadata: Object) -> None:
+    """Raises Refused (409) when an update that is to create the object means an earlier one."""
+    if metadata.get("uid"):
+        raise _other_uid(request, resource, metadata["uid"], "")
+
+
+def _other_uid(request: Request, resource: Resource, uid: str, found: str) -> Refused:
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": StorageError: '
+    key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
+    text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+    more = f"invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {text}"
+    return Refused(409, head + more, details=details_of(resource.group, resource.plural, request.name))
 
 
 def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:

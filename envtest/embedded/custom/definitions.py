@@ -72,9 +72,11 @@ class Definitions:
 
     def _reconsider(self, item: Object) -> None:
         """Compare the names of the other definitions of the group: this one may have freed some."""
-        for other in self._of_group(item):
-            if other["metadata"]["uid"] != item["metadata"]["uid"]:
-                self._sync(("", other["metadata"]["name"]), other)
+        for name in [one["metadata"]["name"] for one in self._of_group(item)]:
+            # Read now: the one before may have changed it.
+            other = self._store.get(DEFINITIONS, ("", name))
+            if other is not None and name != item["metadata"]["name"]:
+                self._sync(("", name), other)
 
     def _serve(self, key: Key, item: Object) -> None:
         """Serve what the definition says, unless it is served so already."""
@@ -134,11 +136,9 @@ def established(item: Object, group: list[Object]) -> Object:
     resources = {name for one in taken for name in (one["plural"], one.get("singular"), *_short_names(one))}
     kinds = {name for one in taken for name in (one["kind"], one.get("listKind"))}
     reason, message = "", ""
-    for name, used in (("plural", resources), ("singular", resources), ("shortNames", resources)):
+    for name in ("plural", "singular", "shortNames", "kind", "listKind"):
+        used = kinds if name in ("kind", "listKind") else resources
         clashes = [one for one in _clashing(name, wanted, accepted) if one in used]
-        reason, message = _taken(name, clashes, wanted, accepted) or (reason, message)
-    for name in ("kind", "listKind"):
-        clashes = [one for one in _clashing(name, wanted, accepted) if one in kinds]
         reason, message = _taken(name, clashes, wanted, accepted) or (reason, message)
     _take("categories", wanted, accepted)
     item = {**item, "status": {**status, "acceptedNames": accepted}}

@@ -68,8 +68,10 @@ def pod_status(
         # Claims are prepared and the sandbox is there.
         "PodReadyToStartContainers": running is not None,
         "Initialized": _is_initialized(pod, last),
-        "ContainersReady": ready,
         "Ready": ready,
+        "ContainersReady": ready,
+        # Also of a pod that names its node itself.
+        "PodScheduled": True,
     }
     return _status(pod, phase(pod, last), parts, {name: str(value) for name, value in conditions.items()})
 
@@ -157,7 +159,8 @@ def _status(
     return {
         **before,
         "phase": phase,
-        "conditions": list(known.values()),
+        # The kubelet's own come first, in its order.
+        "conditions": [known.pop(kind) for kind in conditions] + list(known.values()),
         **containers,
         "hostIP": _HOST_IP,
         "podIP": _HOST_IP,

@@ -16,6 +16,8 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_HEX = re.compile("[0-9a-fA-F]{0,4}")
+_LITERALS = {"n": "null", "t": "true", "f": "false"}
 _CLOSED = re.compile(r"\{[^][{}]*\}|\[[^][{}]*\]")
 _WORDS = {
     "Expecting value": "looking for beginning of value",
@@ -30,6 +32,7 @@ _WORDS = {
     "Invalid \\uXXXX escape": "in \\u hexadecimal character escape",
 }
 """What Python's json says of an unexpected character, and what Go's says."""
+_YAML_PROBLEMS = "yaml: unmarshal errors:\n  "
 _SHOWN_BYTES = 30
 _ANY_OBJECT = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -71,20 +74,28 @@ class Decimal(float):
 
 
 class Repeated(dict[str, Any]):
-    """An object some of whose keys come more than once; ``pairs`` are all entries in their order."""
+    """An object some of whose keys come more than once; ``pairs`` are all entries in their order.
 
-    __slots__ = ("pairs",)
+    Of YAML it is the whole document, and ``problem`` tells of all keys in it that come more than once.
+    """
 
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+    __slots__ = ("pairs", "problem")
+
+    def __init__(self, pairs: list[tuple[str, Any]], problem: str = "") -> None:
         super().__init__(pairs)
         self.pairs = pairs
+        self.problem = problem
 
 
 def read_json(body: bytes) -> Any:
     """The value of a JSON text; raises BodyError."""
+    return _json_value(body, _DECODER)
+
+
+def _json_value(body: bytes, decoder: json.JSONDecoder) -> Any:
     text = body.decode(errors="replace")
     try:
-        value = _DECODER.decode(text)
+        value = decoder.decode(text)
     except json.JSONDecodeError as error:
         raise BodyError(_in_go(error), body) from error
     except RecursionError as error:
@@ -98,13 +109,16 @@ def read_yaml(body: bytes) -> Any:
     # Most clients send JSON, which is YAML too and read far faster as JSON.
     if body[:1] == b"{":
         try:
-            return read_json(body)
+            return _json_value(body, _UNIQUE_DECODER)
         except BodyError:
             pass
     try:
         loader = _Loader(body.decode(errors="replace"))
         has_document = loader.check_data()  # type: ignore[no-untyped-call] # has no types
-        return loader.get_data() if has_document else {}
+        value = loader.get_data() if has_document else {}
+        if loader.repeated and isinstance(value, dict):
+            return Repeated(list(value.items()), _YAML_PROBLEMS + "\n  ".join(loader.repeated))
+        return value
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise BodyError(f"yaml: line {line}: {error.problem}", body) from error
@@ -127,11 +141,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found if len(found) == len(pairs) else Repeated(pairs)
 
 
+def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise json.JSONDecodeError("Repeated key", "", 0)
+    return found
+
+
 def _no_number(name: str) -> Any:
     raise json.JSONDecodeError("Expecting value", name, 0)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_number)
+_UNIQUE_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique_object, parse_float=Decimal, parse_constant=_no_number
+)
 
 
 def _in_go(error: json.JSONDecodeError) -> str:
@@ -141,9 +165,22 @@ def _in_go(error: json.JSONDecodeError) -> str:
     found = error.doc[error.pos + escape : error.pos + escape + 1]
     if not found or words is None:
         return "unexpected end of JSON input"
+    if escape and words.startswith("in \\u"):
+        digits = _HEX.match(error.doc, error.pos + escape + 1)
+        found = error.doc[digits.end() : digits.end() + 1] if digits else found
+    if literal := _LITERALS.get(found, "") if words.endswith("beginning of value") else "":
+        return _in_literal(literal, error.doc[error.pos :])
     if words == "after object key:value pair" and _is_in_array(error.doc[: error.pos]):
         words = "after array element"
     return f"invalid character {_quoted(found)} {words}"
+
+
+def _in_literal(literal: str, text: str) -> str:
+    """The error of a word that begins as a literal does."""
+    for expected, found in zip(literal, text, strict=False):
+        if found != expected:
+            return f"invalid character {_quoted(found)} in literal {literal} (expecting {_quoted(expected)})"
+    return "unexpected end of JSON input"
 
 
 def _is_in_array(before: str) -> bool:
@@ -155,9 +192,9 @@ def _is_in_array(before: str) -> bool:
 
 
 def _quoted(character: str) -> str:
-    return {"\n": "'\\n'", "\t": "'\\t'", "\r": "'\\r'", "'": "'\\''", "\\": "'\\\\'"}.get(
-        character, f"'{character}'"
-    )
+    # Go looks at bytes, each of which it shows as a character.
+    byte = chr(character.encode(errors="replace")[0])
+    return {"'": "'\\''", '"': "'\"'"}.get(byte, repr(byte))
 
 
 def _shown(body: bytes) -> str:
@@ -174,7 +211,7 @@ def _replaced(value: Any) -> Any:
     if isinstance(value, str):
         return _SURROGATE.sub(_REPLACEMENT, value)
     if isinstance(value, Repeated):
-        return Repeated([(_replaced(key), _replaced(item)) for key, item in value.pairs])
+        return Repeated([(_replaced(key), _replaced(item)) for key, item in value.pairs], value.problem)
     if isinstance(value, dict):
         return {_replaced(key): _replaced(item) for key, item in value.items()}
     return [_replaced(item) for item in value] if isinstance(value, list) else value
@@ -184,6 +221,11 @@ class _Loader(yaml.SafeLoader):
     """Reads plain scalars as Kubernetes' YAML does: no dates, no numbers to the base of 60, and y is true."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - that of the library, which fills it
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.repeated: list[str] = []
+        """What is to be told of keys that come more than once in their map."""
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:
@@ -219,15 +261,23 @@ def _yaml_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
 
 
 def _yaml_map(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    own = {id(key) for key, _ in node.value}
     loader.flatten_mapping(node)
-    pairs = []
+    names: set[str] = set()
+    found: dict[str, Any] = {}
     for key_node, item_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, (str, int, float)):
             raise yaml.constructor.ConstructorError(None, None, "unsupported map key", key_node.start_mark)
         name = str(key).lower() if isinstance(key, bool) else str(key)
-        pairs.append((name, loader.construct_object(item_node, deep=True)))
-    return _object(pairs)
+        if name in names:
+            line = key_node.start_mark.line + 1
+            loader.repeated.append(f"line {line}: key {json.dumps(name)} already set in map")
+        # What is merged into a map may be there as well.
+        if id(key_node) in own:
+            names.add(name)
+        found[name] = loader.construct_object(item_node, deep=True)
+    return found
 
 
 def _yaml_binary(loader: _Loader, node: yaml.ScalarNode) -> str:
@@ -245,6 +295,12 @@ _CONSTRUCT: dict[str, Any] = {
 }
 for _name, _construct in _CONSTRUCT.items():
     _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _construct)
+
+
+def warned(problems: list[str]) -> list[str]:
+    """The problems of strict decoding as warnings, which tell each problem of YAML alone."""
+    heads = (text.removeprefix(_YAML_PROBLEMS) for text in problems)
+    return [line.removeprefix("  ") for text in heads for line in text.split("\n")]
 
 
 def without_repeated(item: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -269,6 +325,8 @@ def _plain(value: Any, path: str, found: list[str]) -> Any:
     if isinstance(value, list):
         return [_plain(one, f"{path}[{index}]", found) for index, one in enumerate(value)]
     if isinstance(value, Repeated):
+        if value.problem:
+            found.append(value.problem)
         seen: set[str] = set()
         for key, _ in value.pairs:
             if key in seen:

@@ -77,7 +77,9 @@ class Decoder:
         for name, item in self._entries(value, place):
             known = fields.get(name)
             if known is None:
-                self.problems.append(f"unknown field {json.dumps(_path((place, name, ref)), ensure_ascii=False)}")
+                self.problems.append(
+                    f"unknown field {json.dumps(_path((place, name, ref)), ensure_ascii=False)}"
+                )
             # Most fields are texts, for which the general way is long.
             elif item and known.shape == "string" and type(item) is str:
                 result[name] = item
@@ -112,13 +114,21 @@ class Decoder:
         return self._repeated(value, place) if isinstance(value, Repeated) else value.items()
 
     def _repeated(self, value: Repeated, place: Place | None) -> Iterator[tuple[str, Any]]:
-        """The entries of an object with equal keys: each later one is noted, and the last one counts."""
-        seen: set[str] = set()
+        """The entries of an object with equal keys: each later one is noted, and the last one counts.
+
+        Go reads a later object into the earlier one.
+        """
+        if value.problem:
+            self.problems.append(value.problem)
+        seen: Object = {}
         for name, item in value.pairs:
             if name in seen:
-                self.problems.append(f"duplicate field {json.dumps(_path((place, name, '')), ensure_ascii=False)}")
-            seen.add(name)
-            yield name, item
+                path = json.dumps(_path((place, name, "")), ensure_ascii=False)
+                self.problems.append(f"duplicate field {path}")
+            earlier = seen.get(name)
+            both = isinstance(item, dict) and isinstance(earlier, dict)
+            seen[name] = {**earlier, **item} if both else item
+            yield name, seen[name]
 
 
 def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:

@@ -132,9 +132,10 @@ def _collect_tags(
     text = (_folder(folders, name) / "generated.proto").read_text()
     found = tags[name] = {}
     for kind, name_in_protobuf, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
-        # JSON has x-kubernetes-list-type for xKubernetesListType, and $ref for ref.
+        # JSON has x-kubernetes-list-type for xKubernetesListType, $ref for ref, and webhooks for Webhooks.
         words = re.sub(r"[A-Z]", lambda match: f"-{match[0].lower()}", name_in_protobuf)
-        candidates = (words, f"${name_in_protobuf}", name_in_protobuf)
+        small = name_in_protobuf[0].lower() + name_in_protobuf[1:]
+        candidates = (words, f"${name_in_protobuf}", name_in_protobuf, small)
         field = next((one for one in candidates if one in fields), name_in_protobuf)
         if field in fields:
             found[number] = [field, *(["bytes"] if "bytes" in kind else [])]

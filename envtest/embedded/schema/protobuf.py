@@ -26,10 +26,9 @@ _MOST_DEPTH = 40
 
 
 def from_protobuf(data: bytes) -> dict[str, Any]:
-    """The object in the envelope, in the form that JSON has; raises DecodingError and BodyError."""
+    """The object in the envelope, in the form that JSON has; raises DecodingError, BodyError."""
     if not data.startswith(MAGIC):
-        prefix = " ".join(str(byte) for byte in MAGIC)
-        text = f"provided data does not appear to be a protobuf message, expected prefix [{prefix}]"
+        text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
         raise BodyError(text, data)
     # runtime.Unknown: 1 is the type (apiVersion, kind), 2 the object itself.
     envelope = dict(_fields(data[len(MAGIC) :]))
@@ -126,7 +125,9 @@ def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any
         case "struct" if kind.union:
             return _union(data, kind, depth)
         case "number":
-            return float(struct.unpack("<d", data)[0])
+            number = float(struct.unpack("<d", data)[0])
+            # Go writes a whole number without a fraction.
+            return int(number) if number.is_integer() else number
         case "struct":
             return _struct(data, kind, depth)
         case "quantity":

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from envtest.embedded.schema.custom_kinds import Column
+from envtest.embedded.shown.ages import age_of
 from envtest.embedded.shown.json_paths import JsonPathError, found_at
-from envtest.embedded.shown.tables import age_of
 
 Object = dict[str, Any]
 

@@ -129,4 +129,4 @@ def test_module_files_require_the_versions_that_are_reported() -> None:
         module = (build.GO_FOLDER / "kubernetes" / build.MODULE_FILES[kubernetes]).read_text()
 
         assert f"k8s.io/kubernetes {version}\n" in module
-        assert f"gitVersion={version}" in build.version_stamp(kubernetes)
+        assert f"gitVersion={version}" in build.version_stamp(version)

@@ -33,11 +33,12 @@ class Installed:
         self.demo = demo
         self.machine = demo._machine  # noqa: SLF001 - what the demo runs on
         self.cluster: Cluster = demo._running.cluster  # noqa: SLF001 - likewise
-        self.cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         labels = {"app": "plugin"}
         made = daemon_set("kubeletplugin")
         made["spec"] |= {"selector": {"matchLabels": labels}}
         made["spec"]["template"]["metadata"] = {"labels": labels}
+        # It runs on no node: the driver's processes run beside the cluster.
+        made["spec"]["template"]["spec"]["nodeSelector"] = {"runs": "nowhere"}
         self.cluster.api.create({"apiVersion": "apps/v1", **made}, NAMESPACE)
 
     def left(self) -> list[Any]:

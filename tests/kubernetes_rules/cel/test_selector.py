@@ -71,13 +71,13 @@ def test_and_and_or_absorb_errors_where_the_answer_does_not_depend_on_them() -> 
         ("device.nothing", "undefined field 'nothing'"),
         ("devices.driver", "undeclared reference to 'devices'"),
         ("device.driver", "must evaluate to bool"),
-        ("foo(1)", "undeclared function 'foo'"),
-        ("1 == 'a'", "takes \\(int, string\\)"),
-        ("[1, 'a'].size() == 2", "holds int and string"),
-        ("'a'.matches('(')", "illegal regular expression"),
-        ("1 +", "found 'the end'"),
-        ("int('x') == 1", "int at character 0"),
-        ("1.all(x, true)", "cannot go through int"),
+        ("foo(1)", "undeclared reference to 'foo'"),
+        ("1 == 'a'", "no matching overload for '_==_' applied to '\\(int, string\\)'"),
+        ("[1, 'a'].size() == 2", "expected type 'int' but found 'string'"),
+        ("'a'.matches('(')", "invalid matches argument"),
+        ("1 +", "mismatched input '<EOF>'"),
+        ("int('x') == 1", "type conversion error from 'string' to 'int'"),
+        ("1.all(x, true)", "cannot be range of a comprehension"),
     ],
 )
 def test_what_cannot_be_right_is_refused_before_it_runs(expression: str, reason: str) -> None:
@@ -112,7 +112,7 @@ def test_lists_that_double_with_each_variable_fill_no_memory() -> None:
     ["(" * 3000 + "true" + ")" * 3000, "[" * 3000 + "]" * 3000 + " == []", "device" + ".a" * 3000],
 )
 def test_deep_nesting_is_refused(expression: str) -> None:
-    with pytest.raises(SelectorInvalid, match="nested"):
+    with pytest.raises(SelectorInvalid, match=r"nested|recursion limit"):
         compile_selector(expression)
 
 

@@ -221,7 +221,8 @@ def random_value(rng: Random, schema: Raw, wrong: float) -> Any:
         return _junk(rng, 2)
     if rng.random() < wrong / 2:
         return None
-    if schema.get("enum") and rng.random() < 0.7:
+    # Entries of an enum may have metadata with unknown fields, which no default may have.
+    if schema.get("enum") and (wrong or schema.get("type") in _SCALARS) and rng.random() < 0.7:
         return copy.deepcopy(rng.choice(schema["enum"]))
     if schema.get("x-kubernetes-int-or-string"):
         return rng.choice((*NUMBERS[:6], "50%", "a"))
@@ -229,7 +230,9 @@ def random_value(rng: Random, schema: Raw, wrong: float) -> Any:
     if kind == "object":
         return _random_map(rng, schema, wrong)
     if kind == "array":
-        return [random_value(rng, schema["items"], wrong) for _ in range(rng.choice((0, 1, 2, 2, 3)))]
+        return [
+            random_value(rng, schema.get("items") or {}, wrong) for _ in range(rng.choice((0, 1, 2, 2, 3)))
+        ]
     if kind in _SCALARS:
         return rng.choice(_SCALARS[kind])
     return _junk(rng, 1) if wrong else rng.choice((1, "a", True))

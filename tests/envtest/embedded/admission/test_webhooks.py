@@ -13,6 +13,7 @@ from envtest.embedded.api.statuses import Refused
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.admission.webhook_server import (
     BUNDLE,
+    OWN_BUNDLE,
     SERVICE,
     PlayedWebhook,
     add,
@@ -370,6 +371,24 @@ def test_a_certificate_has_to_be_of_the_authority_in_the_bundle(
 
     assert "x509: certificate signed by unknown authority" in refusal(server)["message"]
     assert webhook.requests == []
+
+
+def test_the_bundle_may_be_the_certificate_itself(server: EmbeddedApiServer, webhook: PlayedWebhook) -> None:
+    hook = webhook.hook("/own", allow)
+    hook["clientConfig"]["caBundle"] = OWN_BUNDLE
+    configure(server, VALIDATING, hook)
+    server.create(MAPS, config_map())
+
+    assert webhook.paths == ["/own"]
+
+
+def test_a_redirect_is_followed(server: EmbeddedApiServer, webhook: PlayedWebhook) -> None:
+    hook = webhook.hook("/moved", allow)
+    hook["clientConfig"]["url"] = f"https://127.0.0.1:{webhook.port}//moved"
+    configure(server, VALIDATING, hook)
+    server.create(MAPS, config_map())
+
+    assert webhook.paths == ["/moved"]
 
 
 def test_a_webhook_that_takes_too_long_fails_the_write(

@@ -21,6 +21,8 @@ CA = trustme.CA(key_type=trustme.KeyType.ECDSA)
 BUNDLE = base64.b64encode(CA.cert_pem.bytes()).decode()
 SERVICE = "hook.team.svc"
 _CERTIFICATE = CA.issue_cert("127.0.0.1", SERVICE, key_type=trustme.KeyType.ECDSA)
+OWN_BUNDLE = base64.b64encode(_CERTIFICATE.cert_chain_pems[0].bytes()).decode()
+"""The certificate of the server itself, without that of its authority."""
 
 
 class PlayedWebhook:
@@ -101,6 +103,13 @@ def played_webhook() -> Iterator[PlayedWebhook]:
             """Answer a review."""
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             path, request = self.path.partition("?")[0], review["request"]
+            if path.startswith("//"):
+                # As Go's servers do.
+                self.send_response(307)
+                self.send_header("Location", self.path[1:])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             webhook.requests.append((path, request))
             webhook.hosts.append(self.headers["Host"])
             answer = webhook.answers[path](request)

@@ -42,7 +42,8 @@ def test_all_groups_come_in_one_answer_to_who_can_take_them(server: EmbeddedApiS
     found = {group["metadata"]["name"]: group["versions"][0]["resources"] for group in answer.body["items"]}
     claims = next(one for one in found["resource.k8s.io"] if one["resource"] == "resourceclaims")
     assert "as=APIGroupDiscoveryList" in answer.headers["content-type"]
-    assert claims["responseKind"] == {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
+    # As by kube-apiserver: group and version are those of the place in the document.
+    assert claims["responseKind"] == {"group": "", "version": "", "kind": "ResourceClaim"}
     assert [one["subresource"] for one in claims["subresources"]] == ["status"]
 
 

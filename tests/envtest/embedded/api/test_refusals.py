@@ -187,8 +187,14 @@ def parse_error(text: str) -> str:
                 "struct field Binding.target of type v1.ObjectReference"
             ),
         ),
-        ("POST", "/p/binding", {"metadata": {"name": "p"}, "target": {}}, 500, "target.name: Required value"),
-        ("POST", "/p/binding", {"target": {}}, 400, "name in URL does not match name in Binding object"),
+        (
+            "POST",
+            "/p/binding",
+            {"metadata": {"name": "p"}, "target": {}},
+            500,
+            "target.name: Required value",
+        ),
+        ("POST", "/p/binding", {"target": {"name": "n"}}, 400, "name in URL does not match name in Binding"),
         ("POST", "/p/binding", 5, 400, "Binding"),
         ("POST", "/p/eviction", {}, 400, "name in URL does not match name in Eviction object"),
         (

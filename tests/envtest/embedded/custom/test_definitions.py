@@ -66,6 +66,15 @@ def test_names_that_another_definition_has_are_not_accepted_until_it_goes(server
     assert server.catalogue.find(GROUP, "v1", "gizmos") is not None
 
 
+def test_a_freed_name_goes_to_one_of_those_that_wait_for_it(server: EmbeddedApiServer) -> None:
+    for plural in ("gadgets", "gizmos", "gimmicks"):
+        server.create(DEFINITIONS, definition(plural=plural, kind="Gadget"))
+    server.delete(f"{DEFINITIONS}/gadgets.{GROUP}")
+    assert conditions(server, "gimmicks")["Established"][0] == "True"
+    assert conditions(server, "gizmos")["NamesAccepted"][1] == "ListKindConflict"
+    assert [one.plural for one in server.catalogue.of_version(GROUP, "v1")] == ["gimmicks"]
+
+
 def test_groups_prefer_the_newest_stable_version(api: ApiClient) -> None:
     names = ("v1alpha1", "other", "v10", "v2beta1", "v1", "v2")
     versions = [version(name, storage=name == "v1") for name in names]

@@ -1,0 +1,67 @@
+"""Clients in Go: client-go's informers, an operator of controller-runtime, the controller of slices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envtest.embedded.cluster import EmbeddedCluster
+from envtest.real.build import go_programs
+from tools.testbed.kubectl.running import manifests
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    """An embedded cluster with one node."""
+    with EmbeddedCluster() as started:
+        yield started
+
+
+def run(program: str, kubeconfig: Path) -> str:
+    """Run one of the programs to its end, and return what it printed."""
+    done = subprocess.run(
+        [go_programs("clients") / program],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_informers_of_all_kinds_get_whole_objects_and_metadata(cluster: EmbeddedCluster) -> None:
+    for manifest in manifests():
+        cluster.api.create(manifest)
+
+    counts = json.loads(run("informers", cluster.admin))
+
+    served = {f"{one.api_version}/{one.plural}": one for one in cluster.api_server.catalogue.resources}
+    for name, found in counts.items():
+        group, plural = served[name].collection
+        stored = len(cluster.api_server.objects(plural, group))
+        assert found == {"typed": stored, "metadata": stored}, name
+    assert counts["resource.k8s.io/v1/resourceslices"]["typed"] == 1
+
+
+def test_an_operator_of_controller_runtime_with_webhooks_walks_through_all_its_steps(
+    cluster: EmbeddedCluster,
+) -> None:
+    assert run("operator", cluster.admin) == "all steps were as expected\n"
+
+
+def test_the_controller_of_kubernetes_publishes_slices_and_puts_deleted_ones_back(
+    cluster: EmbeddedCluster,
+) -> None:
+    assert run("slices", cluster.admin).splitlines() == [
+        "[first/device-0 first/device-1 first/device-2]",
+        "[second/device-0 second/device-1]",
+        "[]",
+        "[second/device-0 second/device-1]",
+    ]

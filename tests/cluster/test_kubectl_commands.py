@@ -1,0 +1,20 @@
+"""The embedded cluster answers kubectl as Kubernetes does: all commands of a list, with recorded answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from envtest.embedded.cluster import EmbeddedCluster
+from envtest.real.assets import find_assets
+from tools.testbed.kubectl.comparing import differences, read
+from tools.testbed.kubectl.running import ANSWERS, answers, commands
+
+
+@pytest.mark.timeout(600)
+def test_all_commands_are_answered_as_by_kubernetes() -> None:
+    recorded = read(ANSWERS.read_text())
+
+    with EmbeddedCluster() as cluster:
+        ours = list(answers(find_assets().binary("kubectl"), cluster.admin, commands(), recorded))
+
+    assert "\n".join(differences(recorded, ours)) == ""
