@@ -14,7 +14,11 @@ TIMES = KubeletTimes(scan=0.1, prepare_retry=(0.5, 1.0), unprepare_retry=0.3, cr
 
 
 @pytest.fixture
-def embedded_cluster() -> Iterator[EmbeddedCluster]:
-    """A cluster with one node, for one test; its processes end with it."""
-    with EmbeddedCluster(times=TIMES) as cluster:
+def embedded_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    """A cluster with one node, for one test; its processes end with it.
+
+    ``parametrize("embedded_cluster", [{"rbac": True}], indirect=True)`` starts it with other arguments of
+    EmbeddedCluster.
+    """
+    with EmbeddedCluster(**{"times": TIMES, **getattr(request, "param", {})}) as cluster:
         yield cluster

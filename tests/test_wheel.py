@@ -21,8 +21,8 @@ from installer.sources import WheelFile
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "gpu-dra"
 BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
-NOT_TO_RUN = {"grpcio-tools"}
-"""The generator of the stubs is for a checkout."""
+NOT_TO_RUN = {"grpcio-tools", "pytest"}
+"""The generator of the stubs is for a checkout, and the fixture of envtest for those who have pytest."""
 
 PROCESSES = ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-webhook"]
 
