@@ -157,7 +157,9 @@ def test_what_comes_by_itself_does_not_count(api: ApiClient) -> None:
     before = traces(api)
     with fresh_namespace(api) as namespace:
         now = traces(api)
-        api.create({**named("Event", "x"), "involvedObject": {}, "reason": "x"}, namespace)
+        api.create(
+            {**named("Event", "x"), "involvedObject": {"namespace": namespace}, "reason": "x"}, namespace
+        )
         assert changes(now, traces(api)) == []
     assert wait_as_before(api, before) == []
 
