@@ -27,8 +27,10 @@ QUICK_FOLDERS = (
     "tests/kubernetes_rules",
     "tests/envtest",
     "tests/tools/conformance/allocation",
+    "tests/tools/conformance/api",
     "tests/tools/conformance/cel",
     "tests/tools/conformance/pods",
+    "tests/tools/conformance/rules",
     "tests/tools/conformance/validation",
 )
 TAKE_LONG = (

@@ -116,3 +116,5 @@ def test_from_outside_what_is_published_is_well(cluster: Cluster) -> None:
     for name in ("server-version", "api", "slice-fields", "published", "gone-nodes", "pools", "pool-names"):
         assert found[name]["status"] == "ok", found[name]
     assert found["class-selectors"]["status"] == "ok"
+    for name in ("policies", "policy-accounts", "policy-expressions"):
+        assert found[name]["status"] == "ok", found[name]

@@ -163,7 +163,7 @@ def complete_pod(store: Store, pod: Object) -> None:
     """Write into a new pod what admission adds before webhooks see it; raises Refused (403)."""
     if pod.get("spec"):
         _admit_priority(store, pod)
-        _admit_tolerations(pod)
+        admit_tolerations(pod)
 
 
 def _admit_priority(store: Store, pod: Object) -> None:
@@ -186,8 +186,8 @@ def _admit_priority(store: Store, pod: Object) -> None:
     spec |= {"priority": value, "preemptionPolicy": policy}
 
 
-def _admit_tolerations(pod: Object) -> None:
-    """Let a new pod stay for five minutes on a node that fails (plugin DefaultTolerationSeconds)."""
+def admit_tolerations(pod: Object) -> None:
+    """Let a pod stay for five minutes on a node that fails (plugin DefaultTolerationSeconds)."""
     tolerations = pod["spec"].get("tolerations") or []
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _NODE_FAILURE_SECONDS}

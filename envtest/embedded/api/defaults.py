@@ -169,11 +169,10 @@ def _default_claim(holder: Object, disabled_gates: frozenset[str]) -> None:
 
 def _default_pod(pod: Object, old: Object | None) -> None:
     """Fill in the spec of a pod; a new one belongs to a service account."""
-    if old is None:
-        spec = pod["spec"] = pod.get("spec") or {}
-        if not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
-            # The admission plugin ServiceAccount does it.
-            spec["serviceAccountName"] = "default"
+    spec = pod["spec"] = pod.get("spec") or {}
+    if old is None and not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
+        # The admission plugin ServiceAccount does it.
+        spec["serviceAccountName"] = "default"
     pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]
 
 

@@ -61,7 +61,7 @@ def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, add
             return _resource_list(catalogue, "", "v1")
         case ["apis", name] if name in catalogue.groups():
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(catalogue, name)}
-        case ["apis", name, version] if version in catalogue.versions(name):
+        case ["apis", name, version] if name and version in catalogue.versions(name):
             return _resource_list(catalogue, name, version)
     return None
 
@@ -98,7 +98,8 @@ def _resource_list(catalogue: Catalogue, group: str, version: str) -> Object:
             )
     return {
         "kind": "APIResourceList",
-        "apiVersion": "v1",
+        # The list of the core group has none.
+        **({"apiVersion": "v1"} if group else {}),
         "groupVersion": f"{group}/{version}" if group else version,
         "resources": entries,
     }

@@ -26,16 +26,25 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import UNSTRUCTURED, NotAcceptable, UnknownInclude, asked_form
+from envtest.embedded.shown.forms import (
+    UNSTRUCTURED,
+    YAML,
+    Form,
+    NotAcceptable,
+    UnknownInclude,
+    asked_form,
+    check_stream,
+)
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _ACCEPTED, _TOO_MANY = 201, 202, 429
+_CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
 _TEXT = "text/plain; charset=utf-8"
 _ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-_BODY_TYPES = ("", JSON, "application/yaml")
+_BODY_TYPES = ("", JSON, YAML)
 # A media type with its parameters, as Go's mime.ParseMediaType reads it.
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
+_LISTS = ("list", "deletecollection")
 _DELETE_OPTIONS = "DeleteOptions"
 _NO_KIND = "couldn't get version/kind; json parse error: "
 
@@ -120,6 +129,7 @@ class Handler(StreamRequestHandler):
 
     def _served(self, request: Request, head: wire.HttpRequest, body: bytes, fault: Fault | None) -> bool:
         warnings: list[str] = []
+        form = Form()
         try:
             resource = self._api.verbs.resource_of(request)
             if resource.custom is not None and resource.custom.deprecation:
@@ -132,24 +142,28 @@ class Handler(StreamRequestHandler):
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
             # kubectl get asks for a Table: the server chooses the columns.
-            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
+            form, include = _asked_form(request, resource, head), request.query.get("includeObject", "")
             form.check_include(include)
             if request.verb == "watch":
+                check_stream(form)
                 return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
-                is_list = request.verb in ("list", "deletecollection")
-                formed = form.of_list if is_list else form.of_object
+                formed = form.of_list if request.verb in _LISTS else form.of_object
                 answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
         except NotAcceptable as error:
-            code, answer = 406, status_body(406, str(error))
+            code, answer = 406, status_body(406, str(error), details=error.details)
         except UnknownInclude as error:
             code, answer = 400, status_body(400, str(error))
         except Refused as refused:
             code, answer = refused.code, refused.body
-        self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
+        headers = _warning_headers(warnings) | _retry_header(answer)
+        # An error has no form but its own, so a clause with another form is none for it.
+        is_yaml = form.is_yaml and not (form.kind and code >= _LEAST_ERROR)
+        data, kind = (wire.yaml_bytes(answer), YAML) if is_yaml else (wire.json_bytes(answer), JSON)
+        self._send(code, data, kind, headers)
         return True
 
     def _done(
@@ -205,6 +219,13 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
+def _asked_form(request: Request, resource: Resource, head: wire.HttpRequest) -> Form:
+    """The form in which the client wants the answer; raises NotAcceptable."""
+    is_collection = request.verb == "watch" or request.verb in _LISTS
+    is_built_in = resource.custom is None
+    return asked_form(head.header("accept"), is_built_in=is_built_in, is_collection=is_collection)
+
+
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
     if resource.custom is not None:
@@ -222,7 +243,7 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     if not is_protobuf and content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    is_json = not is_protobuf and content_type != "application/yaml"
+    is_json = not is_protobuf and content_type != YAML
     value: Any = None
     try:
         if is_protobuf:
@@ -253,10 +274,10 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
         raise Refused(400, text) from error
 
 
-def _retry_header(code: int, answer: Any) -> dict[str, str]:
-    """The Retry-After header of a 429, empty for every other answer."""
-    # An eviction that a budget forbids is the one answer here that has it; clients wait so long.
-    seconds = (answer.get("details") or {}).get("retryAfterSeconds") if code == _TOO_MANY else None
+def _retry_header(answer: Any) -> dict[str, str]:
+    """The Retry-After header of an answer that says how long its client is to wait, empty for others."""
+    details = answer.get("details") if answer.get("kind") == "Status" else None
+    seconds = (details or {}).get("retryAfterSeconds")
     return {} if seconds is None else {"Retry-After": str(seconds)}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.strategic_merge import strategic_merged
+from envtest.embedded.schema.bodies import repeated_fields
 from envtest.embedded.schema.types import FieldType
 
 MERGE = "application/merge-patch+json"
@@ -30,6 +31,7 @@ def patched(
     """
     if content_type == JSON_PATCH:
         return json_patched(stored, _operations(patch, problems))
+    problems.extend(repeated_fields(patch))
     if content_type == STRATEGIC:
         return strategic_merged(stored, _object({} if patch is None else patch, ""), kind)
     if patch is None:

@@ -11,7 +11,8 @@ from envtest.embedded.api.requests import Request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
 from envtest.embedded.api.verbs import is_place
-from envtest.embedded.api.wire import HttpRequest, json_bytes
+from envtest.embedded.api.wire import HttpRequest, json_bytes, yaml_bytes
+from envtest.embedded.shown.forms import YAML, NotAcceptable, asked_form
 
 JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
@@ -50,20 +51,33 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
             document = openapi.document_v3(api.catalogue, path.removeprefix("/openapi/v3/"))
             return PlainAnswer(404, b"", "") if document is None else _document(head, document)
         case _:
-            aggregated = discovery.AGGREGATED in head.header("accept")
-            document = discovery.discovery_document(
-                api.catalogue, path, aggregated=aggregated, address=api.address
-            )
-            if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
-                # client-go takes the answer for aggregated discovery only with these parameters.
-                kind = f"{JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
-                return PlainAnswer(200, json_bytes(document), kind)
-    return None if document is None else _document(head, document)
+            return _discovery(api, head, path)
+    return _document(head, document)
 
 
-def _document(head: HttpRequest, document: Any) -> PlainAnswer:
+def _discovery(api: ServedApi, head: HttpRequest, path: str) -> PlainAnswer | None:
+    """The document of discovery at a path, 406 to who wants it in no form that there is; None elsewhere."""
+    accept = head.header("accept")
+    aggregated = discovery.AGGREGATED in accept
+    document = discovery.discovery_document(api.catalogue, path, aggregated=aggregated, address=api.address)
+    if document is None:
+        return None
+    if aggregated and document["kind"] == "APIGroupDiscoveryList":
+        # client-go takes the answer for aggregated discovery only with these parameters.
+        kind = f"{JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
+        return PlainAnswer(200, json_bytes(document), kind)
+    try:
+        form = asked_form(accept, is_built_in=False, is_collection=False)
+    except NotAcceptable as error:
+        return PlainAnswer(406, json_bytes(status_body(406, str(error))))
+    return _document(head, document, is_yaml=form.is_yaml)
+
+
+def _document(head: HttpRequest, document: Any, *, is_yaml: bool = False) -> PlainAnswer:
     if head.method != "GET":
         return _status(405, _NOT_SO)
+    if is_yaml:
+        return PlainAnswer(200, yaml_bytes(document), YAML)
     return PlainAnswer(200, json_bytes(document))
 
 

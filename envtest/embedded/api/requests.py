@@ -90,13 +90,16 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
         case _:
             return None
     # The older way to ask for a watch.
-    if rest[0] == "watch" and len(rest) > 1 and method == "GET":
+    is_watch = rest[0] == "watch" and len(rest) > 1 and method == "GET"
+    if is_watch:
         rest, query = rest[1:], {**query, "watch": "true"}
     namespace = ""
     # namespaces/NAME/status is a subresource of the namespace, not a collection in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource, *more = [*rest, "", ""][: max(3, len(rest))]
+    if is_watch and name:
+        query, name = {**query, "fieldSelector": f"metadata.name={name}"}, ""
     verb = _verb(method, query, has_name=bool(name), is_subresource=bool(subresource))
     if more and subresource != "proxy":
         return None

@@ -410,6 +410,7 @@ class Verbs:
             item["metadata"].pop("managedFields", None)
         if resource.collection == _PODS and not request.subresource:
             admission.keep_priority(item, stored)
+            admission.admit_tolerations(item)
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
         if changes:
             writing.check_update(request, resource, item, stored, warnings)

@@ -10,6 +10,8 @@ from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Any
 
+import yaml
+
 # The limit of kube-apiserver (MaxRequestBodyBytes).
 MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
@@ -153,6 +155,13 @@ def chunk(data: bytes) -> bytes:
 def json_bytes(value: Any) -> bytes:
     """A value in compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def yaml_bytes(value: Any) -> bytes:
+    """A value in YAML as Kubernetes writes it: with sorted keys, and lines of any length."""
+    # Numbers that the store keeps with their text are plain ones for the writer of YAML.
+    plain = json.loads(json_bytes(value))
+    return yaml.dump(plain, Dumper=yaml.CSafeDumper, width=1 << 20, allow_unicode=True, encoding="utf-8")
 
 
 class EncodedObjects:

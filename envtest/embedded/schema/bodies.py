@@ -314,6 +314,13 @@ def without_repeated(item: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return result, found
 
 
+def repeated_fields(value: Any) -> list[str]:
+    """A text for each key of the value that comes twice in its map."""
+    found: list[str] = []
+    _plain(value, "", found)
+    return found
+
+
 def _plain(value: Any, path: str, found: list[str]) -> Any:
     if isinstance(value, list):
         return [_plain(one, f"{path}[{index}]", found) for index, one in enumerate(value)]

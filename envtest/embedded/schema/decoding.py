@@ -126,10 +126,9 @@ class Decoder:
                 path = json.dumps(_path((place, name, "")), ensure_ascii=False)
                 self.problems.append(f"duplicate field {path}")
             earlier = seen.get(name)
-            if isinstance(item, dict) and isinstance(earlier, dict):
-                item = {**earlier, **item}  # noqa: PLW2901 # the later one is read into the earlier one
-            seen[name] = item
-            yield name, item
+            both = isinstance(earlier, dict) and isinstance(item, dict)
+            seen[name] = {**(earlier or {}), **item} if both else item
+            yield name, seen[name]
 
 
 def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:

@@ -223,7 +223,9 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
             spec["keys"] = value.get("x-kubernetes-list-map-keys", [])
         return spec
     if value.get("type") == "object":
-        return {"map": _spec(schemas, value.get("additionalProperties") or {}, types)}
+        atomic = value.get("x-kubernetes-map-type") == "atomic"
+        values = _spec(schemas, value.get("additionalProperties") or {}, types)
+        return {"map": values, **({"atomic": True} if atomic else {})}
     kind = value.get("type", "any")
     return _SCALARS.get((kind, value.get("format")), kind)
 

@@ -36,13 +36,13 @@ class FieldType:
     ``ref`` names the type of a struct. ``of`` is the type of the entries of a list or of the values of a
     map. ``keys`` are the fields that identify the entries of a list under server-side apply (empty for a
     set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
-    strategic merge patch. ``atomic`` says that a struct has one owner as a whole. ``unset`` is how Go's json
-    writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even if a
-    client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells the
-    two apart. ``members`` are the fields of a struct without a name, as custom kinds have them, and ``of`` is
-    the type of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a struct may
-    be instead. The shape ``deduced`` means that each value tells its type itself: a map has fields, and a
-    list is replaced as a whole.
+    strategic merge patch. ``atomic`` says that a struct or a map has one owner as a whole. ``unset`` is how
+    Go's json writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even
+    if a client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells
+    the two apart. ``members`` are the fields of a struct without a name, as custom kinds have them, and
+    ``of`` is the type of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a
+    struct may be instead. The shape ``deduced`` means that each value tells its type itself: a map has
+    fields, and a list is replaced as a whole.
     """
 
     shape: Shape
@@ -164,7 +164,7 @@ def _read(spec: Any) -> FieldType:
             union=spec.get("or", ""),
         )
     if "map" in spec:
-        return FieldType("map", of=_read(spec["map"]), unset=unset)
+        return FieldType("map", of=_read(spec["map"]), atomic=spec.get("atomic", False), unset=unset)
     keys = tuple(spec["keys"]) if "keys" in spec else None
     return FieldType(
         "list", of=_read(spec["list"]), keys=keys, merge_key=merge_key, strategies=strategies, unset=unset

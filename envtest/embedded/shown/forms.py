@@ -17,13 +17,22 @@ UNSTRUCTURED = "unstructured.Unstructured"
 _GROUP = "meta.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
-_TYPES = ("application/json", "application/yaml", _PROTOBUF)
+YAML = "application/yaml"
+_TYPES = ("application/json", YAML, _PROTOBUF)
+_STREAMS = ("application/json;stream=watch", f"{_PROTOBUF};stream=watch")
 _ANY = ("*/*", "application/*")
 _INCLUDES = ("", "Metadata", "Object", "None")
 
 
 class NotAcceptable(Exception):
-    """The client accepts no form that there is, or not the one of this answer; kube-apiserver answers 406."""
+    """The client accepts no form that there is, or not the one of this answer; kube-apiserver answers 406.
+
+    ``details`` are those of the answer, None for none.
+    """
+
+    def __init__(self, message: str, details: Object | None = None) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class UnknownInclude(Exception):
@@ -37,6 +46,7 @@ class Form:
 
     kind: str = ""
     version: str = "v1"
+    is_yaml: bool = False
 
     @property
     def api_version(self) -> str:
@@ -106,28 +116,39 @@ def _listed(item: Object) -> Object:
     return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 
-def asked_form(accept: str) -> Form:
+def asked_form(accept: str, *, is_built_in: bool, is_collection: bool) -> Form:
     """The form that an Accept header asks for; raises NotAcceptable where there is none such.
 
-    As NegotiateMediaTypeOptions in k8s.io/apiserver/pkg/endpoints/handlers/negotiation.
+    As NegotiateMediaTypeOptions in k8s.io/apiserver/pkg/endpoints/handlers/negotiation. The paths of built-in
+    kinds are those of go-restful, which looks at the header before.
     """
     clauses = [_clause(text) for text in accept.split(",")]
+    if accept and is_built_in and not any(media_type in (*_TYPES, "*/*") for media_type, _ in clauses):
+        available = ", ".join((*_TYPES, *_STREAMS) if is_collection else _TYPES)
+        raise NotAcceptable(f"406: Not Acceptable\n\nAvailable representations: {available}", {})
     known = [clause for clause in clauses if clause[0] in (*_TYPES, *_ANY)]
     # The order of those that are wanted equally stays.
     for media_type, parameters in sorted(known, key=lambda clause: -_quality(clause[1])):
         form = _form(media_type, parameters)
         if form is not None:
             return form
-    if known:
+    if accept:
         raise NotAcceptable(f"only the following media types are accepted: {', '.join(_TYPES)}")
     return Form()
 
 
+def check_stream(form: Form) -> None:
+    """Raises NotAcceptable for a form that a watch cannot have."""
+    if form.is_yaml:
+        raise NotAcceptable(f"only the following media types are accepted: {', '.join(_STREAMS)}")
+
+
 def _form(media_type: str, parameters: dict[str, str]) -> Form | None:
     """The form of one clause, None where it is not served."""
+    is_yaml = media_type == YAML
     if not parameters.keys() & {"as", "g", "v"}:
-        return Form()
-    form = Form(parameters.get("as", ""), parameters.get("v", ""))
+        return Form(is_yaml=is_yaml)
+    form = Form(parameters.get("as", ""), parameters.get("v", ""), is_yaml)
     is_known = parameters.get("g") == _GROUP and form.version in _VERSIONS
     if form.kind == TABLE:
         return form if is_known and media_type != _PROTOBUF else None

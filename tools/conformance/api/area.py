@@ -39,12 +39,18 @@ def written_cases() -> tuple[Case, ...]:
 
 def differing(answered: Iterable[tuple[Case, Answer]]) -> Iterator[tuple[Case, list[str]]]:
     """The cases that the embedded API server answers otherwise, each with its differences."""
+    for case, answer, own in replayed(answered):
+        if found := differences(case, answer, own):
+            yield case, found
+
+
+def replayed(answered: Iterable[tuple[Case, Answer]]) -> Iterator[tuple[Case, Answer, Answer]]:
+    """The cases with their answers and those of the embedded API server."""
     asked = list(answered)
     with EmbeddedServer() as players:
         ours = players.ask(case for case, _ in asked)
         for (case, answer), (_, own) in zip(asked, ours, strict=True):
-            if found := differences(case, answer, own):
-                yield case, found
+            yield case, answer, own
 
 
 @cache

@@ -16,6 +16,7 @@ _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\b20[2-9]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
 _VERSIONS = re.compile(r"(resource version: |current: |requested revision |\()(\d+)\b")
 _ADDRESS = re.compile(r"\b(\d+\.){3}\d+:\d{4,5}\b")
+_AGE = re.compile(r"\d+s")
 _OBJECT = re.compile(r'"\{\\".*\}"')
 """An object in a message, as Go quotes it: it has the version and managedFields."""
 
@@ -96,7 +97,12 @@ class Normal:
 
 
 def _sorted(values: list[Any], key: str) -> list[Any]:
-    """Managers of fields by name, where Kubernetes goes by seconds; conflicts, which it does not sort."""
+    """Managers of fields by name, where Kubernetes goes by seconds; conflicts, which it does not sort.
+
+    Ages in the cells of a table are those of objects that a case has just made.
+    """
+    if key == "cells":
+        return ["<age>" if isinstance(one, str) and _AGE.fullmatch(one) else one for one in values]
     if key == "managedFields":
         return sorted(values, key=lambda one: (one.get("operation", ""), one.get("manager", "")))
     if key == "causes" and any(one.get("reason") == "FieldManagerConflict" for one in values):

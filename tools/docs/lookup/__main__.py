@@ -13,6 +13,7 @@ from pathlib import Path
 
 from driver.process.log import configure
 from tools.chart.tables import VALUE_PARTS
+from tools.conformance.api import left_out_tables
 from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, monitoring, node_fields
 from tools.docs.lookup.marked import Parts, names, renewed
 
@@ -32,6 +33,8 @@ PARTS: Parts = {
     "commands of gpuctl": flags.gpuctl_tables,
     "fields of machine files": machine_fields.field_table,
     "fields of the node configuration": node_fields.field_table,
+    "answers of the embedded cluster": left_out_tables.answer_table,
+    "what the embedded cluster does not check": left_out_tables.unchecked_tables,
     **VALUE_PARTS,
 }
 

@@ -30,6 +30,7 @@ def accepting(kind: str, version: str = "v1") -> str:
     [
         ("", Form()),
         ("*/*", Form()),
+        ("application/yaml, application/json", Form(is_yaml=True)),
         (f"{PROTOBUF},application/json", Form()),
         (accepting("Table"), Form("Table", "v1")),
         ("application/json; as=Table; v=v1beta1; g=meta.k8s.io, application/json", Form("Table", "v1beta1")),
@@ -43,13 +44,13 @@ def accepting(kind: str, version: str = "v1") -> str:
     ],
 )
 def test_the_first_form_that_is_served_counts(accept: str, form: Form) -> None:
-    assert asked_form(accept) == form
+    assert asked_form(accept, is_built_in=True, is_collection=False) == form
 
 
 @pytest.mark.parametrize("accept", [accepting("Pod"), accepting("Table", "v2"), "application/json;as=Table"])
 def test_a_form_that_is_not_served_is_not_acceptable(accept: str) -> None:
     with pytest.raises(NotAcceptable, match="only the following media types are accepted: application/json"):
-        asked_form(accept)
+        asked_form(accept, is_built_in=True, is_collection=False)
 
 
 def test_metadata_of_an_object_and_of_a_list_come_alone(server: EmbeddedApiServer) -> None:

@@ -38,6 +38,10 @@ def kind(name: str, api_version: str = "v1") -> FieldType:
         (b'{"a" 1}', "invalid character '1' after object key"),
         (b'{"a":[1 2]}', "invalid character '2' after array element"),
         (b"\xff\xfe", "(fffe)"),
+        (b"not json", "invalid character 'o' in literal null (expecting 'u')"),
+        (b'{"a":"\x00"}', r"invalid character '\x00' in string literal"),
+        (b'{"a":"\\u12"}', "invalid character '\"' in \\u hexadecimal character escape"),
+        (b"\xef\xbb\xbf{}", "invalid character 'ï' looking for beginning of value"),
     ],
 )
 def test_a_broken_body_is_refused_in_the_words_of_go(text: bytes, words: str) -> None:
@@ -65,6 +69,28 @@ def test_repeated_fields_are_noted_and_the_last_one_counts(server: EmbeddedApiSe
     assert (strict.code, lax.code) == (400, 201)
     assert strict.body["message"].endswith('strict decoding error: duplicate field "data.a"')
     assert (lax.headers["warning"], lax.body["data"]) == ('299 - "duplicate field \\"data.a\\""', {"a": "2"})
+
+
+def test_a_repeated_object_is_read_into_the_first_one(server: EmbeddedApiServer) -> None:
+    body = b'{"metadata":{"name":"c"},"data":{"a":"1"},"data":{"b":"2"}}'
+
+    answer = ask(server, "POST", CONFIG_MAPS, body)
+
+    assert answer.body["data"] == {"a": "1", "b": "2"}
+
+
+def test_repeated_keys_of_yaml_are_told_with_their_lines(server: EmbeddedApiServer) -> None:
+    body = b"metadata: {name: c}\ndata:\n  a: b\ndata:\n  c: d\n  c: e\n"
+    in_yaml = "application/yaml"
+
+    strict = ask(server, "POST", f"{CONFIG_MAPS}?fieldValidation=Strict", body, content_type=in_yaml)
+    lax = ask(server, "POST", CONFIG_MAPS, body, content_type=in_yaml)
+
+    lines = ['line 6: key "c" already set in map', 'line 4: key "data" already set in map']
+    assert "strict decoding error: yaml: unmarshal errors:\n  line " in strict.body["message"]
+    assert all(line in strict.body["message"] for line in lines)
+    assert lax.headers["warning"].count("already set in map") == len(lines)
+    assert lax.body["data"] == {"c": "e"}
 
 
 def test_yaml_is_read_as_kubernetes_reads_it() -> None:

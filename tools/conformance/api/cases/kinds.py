@@ -85,7 +85,7 @@ _SPECS: dict[str, dict[str, Object]] = {
 """The specs of new objects."""
 
 _CONTENTS: dict[str, dict[str, Object]] = {
-    "configmaps": {"keys": {"data": {"..": "a", ".": "b", "..a": "c", "a" * 254: "d"}}, "both": {"data": {"a": "b"}, "binaryData": {"a": "YQ=="}}, "binary-key": {"binaryData": {"a/b": "YQ=="}}},
+    "configmaps": {"key-dot": {"data": {".": "b"}}, "key-dots": {"data": {"..": "a"}}, "key-after-dots": {"data": {"..a": "c"}}, "key-long": {"data": {"a" * 254: "d"}}, "both": {"data": {"a": "b"}, "binaryData": {"a": "YQ=="}}, "binary-key": {"binaryData": {"a/b": "YQ=="}}},
     "secrets": {
         "tls": _secret("kubernetes.io/tls"), "tls-half": _secret("kubernetes.io/tls", tls__crt=""), "docker": _secret("kubernetes.io/dockercfg"), "docker-object": _secret("kubernetes.io/dockercfg", __dockercfg="{}"),
         "docker-list": _secret("kubernetes.io/dockerconfigjson", __dockerconfigjson="[1]"), "docker-nothing": _secret("kubernetes.io/dockerconfigjson", __dockerconfigjson=""),
