@@ -128,6 +128,11 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     ),
     LeftOut(_FEWER_FACTS, "describe pod talker", "IPs?:.*|  IP:.*|  (Warning  MissingClusterDNS|Normal) .*"),
     LeftOut(_FEWER_FACTS, "(get )?events .*talker.*"),
+    LeftOut(
+        "kubectl before 1.34 shows data in any order",
+        "describe configmap settings",
+        "(size|color):|----|3|red|",
+    ),
     LeftOut("events of the same second are in any order", "describe job .*", "  Normal .*"),
     LeftOut(_NO_CONTAINERS, "(exec|cp) talker.*"),
     LeftOut(
