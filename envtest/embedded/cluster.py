@@ -16,6 +16,7 @@ from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError, ClusterFault
 from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.embedded.access.certificates import self_signed
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
@@ -71,13 +72,15 @@ class EmbeddedCluster:
         start: StartProcess = start_process,
         *,
         rbac: bool = False,
+        https: bool = False,
         resolve_service: ResolveService | None = None,
     ) -> None:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers. With ``rbac`` a client may do what roles allow.
-        ``resolve_service`` says where the Services of webhooks listen.
+        starts the processes of drivers. With ``rbac`` a client may do what roles allow; kubectl shows who it
+        is with ``https`` only, for which openssl makes a certificate. ``resolve_service`` says where the
+        Services of webhooks listen.
         """
         self.kubernetes = KUBERNETES
         self.has_rights = rbac
@@ -92,11 +95,13 @@ class EmbeddedCluster:
             self.nodes = tuple(self._layout.node(index) for index in range(node_count))
             for node in self.nodes:
                 _make_node_folders(node)
+            tls = self_signed(self._layout.pki) if https else None
             self.api_server = cleanup.enter_context(
-                EmbeddedApiServer(rbac=rbac, resolve_service=resolve_service)
+                EmbeddedApiServer(rbac=rbac, tls=tls, resolve_service=resolve_service)
             )
             self.server = self.api_server.url
-            self.api = ApiClient(self.server, None, self.api_server.gate.add_user(ADMIN))
+            authority = None if tls is None else tls.certificate_file
+            self.api = ApiClient(self.server, authority, self.api_server.gate.add_user(ADMIN))
             objects = Objects(self.api_server)
             for node in self.nodes:
                 stored = objects.create(kinds.NODES, "", _node_object(node.name))
@@ -261,7 +266,8 @@ def _node_object(name: str) -> dict[str, Any]:
         "bootID": str(uuid.uuid4()),
         "kernelVersion": platform.release(),
         "osImage": "Embedded",
-        "containerRuntimeVersion": "embedded://1",
+        # It reads CDI specs as this version does.
+        "containerRuntimeVersion": "containerd://2.4.0-embedded",
         "kubeletVersion": f"v{KUBERNETES}.0-embedded",
         "kubeProxyVersion": "",
         "operatingSystem": "linux",

@@ -226,7 +226,9 @@ class DemoCluster:
         if self.kind == "embedded":
             from envtest.embedded.cluster import EmbeddedCluster
 
-            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=self._folder(), rbac=self._rbac))
+            embedded = self._cleanup.enter_context(
+                EmbeddedCluster(folder=self._folder(), rbac=self._rbac, https=self._rbac)
+            )
             say("API server, scheduler, controllers and kubelet run in this process")
             return embedded
         from envtest.real.startup import start_cluster

@@ -29,13 +29,14 @@ _STORED_AS = {"customresourcedefinitions": "v1beta1", "devicetaintrules": "v1bet
 def version(minor: str) -> Object:
     """What ``/version`` answers for Kubernetes 1 and a minor version, which may end with a plus."""
     number = minor.rstrip("+")
+    oldest = {"minCompatibilityMinor": str(int(number) - 1)} if number.isdecimal() else {}
     return {
         "major": "1",
         "minor": minor,
         "emulationMajor": "1",
         "emulationMinor": number,
         "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": str(int(number) - 1),
+        **oldest,
         "gitVersion": f"v1.{number}.1",
         **_BUILD,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import socket
@@ -15,7 +16,9 @@ import trustme
 from envtest.client.api import ApiClient
 from envtest.embedded.api.requests import ADMIN
 from envtest.embedded.api.served import ServerTls
+from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.server import EmbeddedApiServer
+from tests.openssl import openssl
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -70,3 +73,14 @@ def test_a_client_that_speaks_no_tls_does_no_harm(authority: trustme.CA, tmp_pat
                 assert not plain.recv(100).startswith(b"HTTP/1.1 200")
         api = ApiClient(server.url, tmp_path / "ca.crt", server.gate.add_user(ADMIN))
         assert api.get("/version")["major"] == "1"
+
+
+def test_a_cluster_makes_a_certificate_of_its_own(tmp_path: Path) -> None:
+    openssl("version")
+    with EmbeddedCluster(https=True, rbac=True) as cluster:
+        assert cluster.server.startswith("https://")
+        config = json.loads(cluster.admin.read_text())
+        trusted = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+        (tmp_path / "ca.crt").write_bytes(trusted)
+        api = ApiClient(cluster.server, tmp_path / "ca.crt", config["users"][0]["user"]["token"])
+        assert api.get("/api/v1/nodes/node-0")["metadata"]["name"] == "node-0"
