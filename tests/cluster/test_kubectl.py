@@ -162,7 +162,6 @@ def test_what_is_wrong_is_refused_in_the_words_of_a_real_server(kubectl: Kubectl
 
 
 def test_what_is_shipped_is_applied_with_a_warning_where_it_has_no_effect(kubectl: Kubectl) -> None:
-    kubectl("create", "namespace", "gpu-dra")
     warned = kubectl("apply", "-f", str(PROJECT / "deploy/rbac.yaml"), errors=True)
     kubectl("apply", "-f", str(PROJECT / "deploy/admission-policy.yaml"))
     kubectl("apply", "-f", str(PROJECT / "deploy/webhook.yaml"))
@@ -171,6 +170,8 @@ def test_what_is_shipped_is_applied_with_a_warning_where_it_has_no_effect(kubect
     assert told in warned
     assert "gpu-dra" in kubectl("get", "clusterroles,validatingadmissionpolicies", "-o", "name")
     assert columns(kubectl("get", "deployments", "-n", "gpu-dra"))[:2] == ["NAME", "READY"]
+    # Other tests would wait for a webhook that nobody serves.
+    kubectl("delete", "-f", str(PROJECT / "deploy/webhook.yaml"))
 
 
 def test_a_budget_forbids_evictions_as_kubectl_drain_meets_them(kubectl: Kubectl) -> None:
