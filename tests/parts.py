@@ -35,7 +35,9 @@ QUICK_FOLDERS = (
 )
 TAKE_LONG = (
     "tests/controller/test_faults.py",
+    "tests/envtest/embedded/test_shipped_manifests.py",
     "tests/envtest/test_standalone.py::test_the_example_of_the_readme_passes_with_these_two_packages",
+    "tests/envtest/test_standalone.py",
     "tests/fakegpu/mps/test_mps.py",
     "tests/fakegpu/recorded/test_recorded.py",
     "tests/fakegpu/sysfs/test_sequences.py",
@@ -47,6 +49,7 @@ TAKE_LONG = (
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
     "tests/gpuctl/doctor/test_tier_probes.py",
+    "tests/gpuctl/heal/test_walk.py",
     "tests/gpuctl/heal/test_with_driver.py",
     "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/probe/test_program.py",
