@@ -36,7 +36,6 @@ QUICK_FOLDERS = (
 TAKE_LONG = (
     "tests/controller/test_faults.py",
     "tests/envtest/embedded/test_shipped_manifests.py",
-    "tests/envtest/test_standalone.py::test_the_example_of_the_readme_passes_with_these_two_packages",
     "tests/envtest/test_standalone.py",
     "tests/fakegpu/mps/test_mps.py",
     "tests/fakegpu/recorded/test_recorded.py",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tools.conformance.api.area import replayed, written_cases
 from tools.conformance.api.left_out import LEFT_OUT, differences, unequal
 from tools.conformance.area import Answer, Case
 from tools.conformance.oracle import read_vectors
-
-_KNOWN = Path(__file__).with_name("still_different.txt")
-"""The cases that are still answered otherwise, by name: none may come to them."""
-
 
 Replayed = list[tuple[Case, Answer, Answer]]
 
@@ -24,12 +18,8 @@ def answers() -> Replayed:
 
 
 def test_requests_are_answered_as_kubernetes_does(answers: Replayed) -> None:
-    known = set(_KNOWN.read_text().splitlines())
-
     different = [
-        (case["name"], found)
-        for case, theirs, ours in answers
-        if case["name"] not in known and (found := differences(case, theirs, ours))
+        (case["name"], found) for case, theirs, ours in answers if (found := differences(case, theirs, ours))
     ]
 
     assert len(answers) >= 600
@@ -40,7 +30,6 @@ def test_every_written_case_has_a_vector(answers: Replayed) -> None:
     recorded = {case["name"]: case for case, _, _ in answers}
 
     assert [case for case in written_cases() if recorded.get(case["name"]) != case] == []
-    assert set(_KNOWN.read_text().splitlines()) <= recorded.keys()
 
 
 def test_every_difference_on_purpose_is_still_there(answers: Replayed) -> None:
