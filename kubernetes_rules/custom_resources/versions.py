@@ -132,13 +132,14 @@ def selectable_errors(
     if not holder.get("selectableFields"):
         return []
     schema = (validation or {}).get("openAPIV3Schema")
-    if schema is None:
+    # Of what all versions share, an empty validation counts as a schema: only its paths are read.
+    if schema is None and (validation is None or path != "spec"):
         return [field.invalid(here, "", without_schema)]
-    reason = unsupported(schema)
+    reason = None if schema is None else unsupported(schema)
     errors: list[FieldError] = []
     if reason is not None:
         errors.append(field.invalid(f"{path}.schema.openAPIV3Schema", "", reason))
-    parsed = Schema() if reason is not None else parse_schema(schema)
+    parsed = Schema() if reason is not None or schema is None else parse_schema(schema)
     seen: set[tuple[str, ...]] = set()
     for index, entry in enumerate(holder["selectableFields"]):
         text, where = entry.get("jsonPath") or "", f"{here}[{index}].jsonPath"
