@@ -115,7 +115,9 @@ def resolver(attribute: Attribute) -> Evaluate:
         return attribute.root
     if all(step.compute is None and not step.optional and not step.test for step in attribute.steps):
         keys = tuple(step.key for step in attribute.steps)
-        if attribute.device and len(keys) <= 3 and all(type(key) is str for key in keys):
+        # A choice between a bool and what has no type leads into a field that is no map.
+        known = len(keys) == 1 or keys[0] in ("attributes", "capacity")
+        if known and attribute.device and len(keys) <= 3 and all(type(key) is str for key in keys):
             return _device_path(keys)
         return _plain_path(attribute.root, keys)
     return _general_path(attribute.root, attribute.steps)

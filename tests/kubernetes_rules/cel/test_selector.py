@@ -58,6 +58,12 @@ def test_an_unknown_domain_is_empty_and_an_unknown_name_is_an_error() -> None:
         matches('device.attributes["nobody"].model == "H100"')
 
 
+def test_a_field_of_a_bool_that_a_choice_hides_is_an_error() -> None:
+    chosen = 'device.allowMultipleAllocations ? device.allowMultipleAllocations : device.attributes["a"].b'
+    with pytest.raises(SelectorFailed, match="no such key: flag"):
+        matches(f"({chosen}).flag == 1")
+
+
 def test_and_and_or_absorb_errors_where_the_answer_does_not_depend_on_them() -> None:
     assert not matches('device.attributes["nobody"].model == "H100" && false')
     assert matches('device.attributes["nobody"].model == "H100" || true')
