@@ -23,7 +23,7 @@ _NAMES = (
     ("kind", "KindConflict"),
     ("listKind", "ListKindConflict"),
 )
-"""The names in the order in which they are compared, and the reasons of conflicts; the last one is told."""
+"""The names in the order of comparison, with the reasons of conflicts; the last one is reported."""
 _RESOURCES = ("plural", "singular", "shortNames")
 
 

@@ -111,7 +111,7 @@ def record(oracle: Path, more: int, only: tuple[str, ...]) -> None:
 @main.command()
 @click.option("--only", default="*", show_default=True, help="The cases by name, such as `patch/merge/*`.")
 @click.option(
-    "--oracle", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Ask Kubernetes anew."
+    "--oracle", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Ask Kubernetes again."
 )
 def api(only: str, oracle: Path | None) -> None:
     """Play HTTP requests on the embedded API server; print what Kubernetes answers otherwise."""

@@ -98,7 +98,7 @@ class Gate:
         return ADMIN
 
     def user_of_token(self, token: str) -> User | None:
-        """The user who has the token; None where nobody has it."""
+        """The user with the token; None for an unknown token."""
         known = self._users.get(token)
         if known is not None:
             return known

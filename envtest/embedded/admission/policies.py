@@ -68,7 +68,7 @@ class Policies:
             raise Refused(denial.code, text, denial.reason, details)
 
     def _current(self) -> Sequence[tuple[Object, CompiledPolicy, tuple[Object, ...]]]:
-        """The policies with bindings, compiled anew only after a change of a policy or a binding."""
+        """The policies with bindings, compiled again only after a change of a policy or a binding."""
         known = self._known
         versions = (self._store.last_change(_POLICIES), self._store.last_change(_BINDINGS))
         if known.versions == versions:

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One webhook of a configuration; ``key`` tells it from all others."""
+    """One webhook of a configuration; ``key`` identifies it."""
 
     key: tuple[str, int]
     mutates: bool

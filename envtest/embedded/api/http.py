@@ -269,7 +269,7 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
         return read_yaml(body) if is_apply else read_json(body)
     except BodyError as error:
-        # Of YAML the error is told without the bytes.
+        # The error about YAML does not show the bytes.
         text = f"error encoding patch: {str(error).rpartition(' (')[0]}" if is_apply else "invalid JSON patch"
         raise Refused(400, text) from error
 

@@ -337,7 +337,7 @@ class Catalogue:
         found = self.find(resource.group, resource.version, resource.plural)
         if found is None or found.custom is None or resource.custom is None:
             return found is resource
-        # The schemas are read anew with each change of the definition.
+        # The schemas are read again after each change of the definition.
         return found.custom.schemas is resource.custom.schemas
 
     def groups(self) -> list[str]:

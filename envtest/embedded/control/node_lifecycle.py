@@ -115,7 +115,7 @@ def lifecycle_taints(node: Json) -> list[Json]:
 
 
 def no_execute_taints(node: Json) -> list[Json]:
-    """The taints of a node because of which pods are deleted."""
+    """The taints of a node that delete its pods (NoExecute)."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return [one for one in taints if one["effect"] == "NoExecute"]
 

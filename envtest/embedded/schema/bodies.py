@@ -76,7 +76,7 @@ class Decimal(float):
 class Repeated(dict[str, Any]):
     """An object some of whose keys come more than once; ``pairs`` are all entries in their order.
 
-    Of YAML it is the whole document, and ``problem`` tells of all keys in it that come more than once.
+    For YAML it is the whole document, and ``problem`` names all keys in it that come more than once.
     """
 
     __slots__ = ("pairs", "problem")
@@ -225,7 +225,7 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.repeated: list[str] = []
-        """What is to be told of keys that come more than once in their map."""
+        """The problem of keys that come more than once in their map."""
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:

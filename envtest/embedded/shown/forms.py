@@ -86,7 +86,7 @@ class Form:
             items = [self.metadata_of(item) for item in answer["items"]]
             about = {"kind": METADATA_LIST, "apiVersion": self.api_version}
             return {**about, "metadata": metadata, "items": items}
-        # Custom objects say of which kind they are in lists, too.
+        # Custom objects keep their kind in lists, too.
         items = answer["items"] if go_type == UNSTRUCTURED else [_listed(item) for item in answer["items"]]
         return {**answer, "items": items}
 
@@ -123,7 +123,7 @@ def _without_count(metadata: Object) -> Object:
 
 
 def _listed(item: Object) -> Object:
-    """An object as a list has it, which itself says of which kind all are."""
+    """An object as an entry of a list: the list names the kind of all."""
     return {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
 
 

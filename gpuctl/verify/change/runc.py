@@ -135,7 +135,7 @@ def resolved(cdi_dir: Path, device_ids: Sequence[str], host_root: Path = SLASH) 
     try:
         return resolve(cdi_dir, device_ids, host_root)
     except InjectionFailed as error:
-        raise NodeIncomplete(str(error), "prepare the claim anew") from error
+        raise NodeIncomplete(str(error), "prepare the claim again") from error
 
 
 def environment(view: ContainerView) -> dict[str, str]:

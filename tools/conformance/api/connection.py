@@ -40,7 +40,7 @@ class Response:
 
 
 class Connection:
-    """One connection, opened anew when the server has closed it. Not thread-safe."""
+    """One connection, opened again when the server has closed it. Not thread-safe."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

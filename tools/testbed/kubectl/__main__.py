@@ -31,7 +31,7 @@ def main() -> None:
 
 @main.command()
 def record() -> None:
-    """Run the commands on a real cluster (root) and write the recorded answers anew."""
+    """Run the commands on a real cluster (root) and write the recorded answers again."""
     ANSWERS.write_text(written(_on_real(_kubectl(DEFAULT_KUBERNETES))))
 
 

@@ -83,7 +83,7 @@ class DaemonSets:
         return None
 
     def _clean_up(self, daemon_set: Object, pods: Sequence[Object], history: History) -> None:
-        """Delete the oldest revisions beyond the limit of which no pod is left."""
+        """Delete the oldest revisions beyond the limit, except for those that pods still have."""
         live = {(pod["metadata"].get("labels") or {}).get(POD_LABEL) for pod in pods}
         unused = [one for one in history.others if one["metadata"]["labels"].get(POD_LABEL) not in live]
         count = len(history.others) - daemon_set["spec"].get("revisionHistoryLimit", 10)

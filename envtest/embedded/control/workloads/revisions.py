@@ -20,7 +20,7 @@ Object = dict[str, Any]
 Json = Mapping[str, Any]
 
 POD_LABEL = "controller-revision-hash"
-"""The label by which a pod says of which revision it is."""
+"""The label with the revision of a pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def _given(*rules: Object) -> tuple[Step, ...]:
 
 
 def _counts(rule: Object, namespace: str = "") -> Step:
-    """Wait until the rule counts: kube-apiserver hears of bindings by watches of its own."""
+    """Wait until the rule counts: kube-apiserver reads bindings through watches of its own."""
     asked = {"verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": rule["resources"][0], "namespace": namespace}
     review = _review("authorization", "SubjectAccessReview", spec={"user": USER, "resourceAttributes": asked})
     return request("POST", f"{ACCESS}/subjectaccessreviews", review, until="status.allowed", only=["kind"])

@@ -100,7 +100,7 @@ def _value(rng: Random, depth: int = 2) -> Any:
 
 
 def _merge_patch(rng: Random, *, wrong: bool = True) -> Any:
-    """A merge patch; wrong types are told otherwise in a strategic one, which left_out.py has."""
+    """A merge patch; a strategic one has other words for wrong types, which left_out.py lists."""
     body: Object = {}
     if rng.random() < 0.7:
         body["data"] = {key: rng.choice((None, *_VALUES)) for key in _some(rng, _KEYS)}
