@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,27 +113,18 @@ def test_the_last_objects_of_a_definition_are_seen_to_go_and_watches_end(api: Ap
     held = gadget("held")
     held["metadata"]["finalizers"] = ["example.com/held"]
     made = api.request("POST", GADGETS, held)
-    seen: list[str] = []
-
-    def watch() -> None:
-        version = made["metadata"]["resourceVersion"]
-        with api.stream("GET", f"{GADGETS}?watch=1&resourceVersion={version}") as answer:
-            seen.extend(json.loads(line)["type"] for line in answer)
-        seen.append("end")
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    ending = api.request("DELETE", f"{DEFINITIONS}/gadgets.{GROUP}")
-    assert ending["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
-    words = "create not allowed while custom resource definition is terminating"
-    with pytest.raises(ApiRefused, match=words):
-        api.request("POST", GADGETS, gadget("late"))
-    verbs = api.get(f"{DISCOVERY}/v1")["resources"][0]["verbs"]
-    assert sorted(verbs) == ["delete", "deletecollection", "get", "list", "watch"]
-    api.patch(f"{GADGETS}/held", {"metadata": {"finalizers": None}})
-    assert api.find(f"{DEFINITIONS}/gadgets.{GROUP}") is None
-    thread.join(10)
-    assert seen == ["MODIFIED", "DELETED", "end"]
+    since = made["metadata"]["resourceVersion"]
+    with api.stream("GET", f"{GADGETS}?watch=1&resourceVersion={since}") as changes:
+        ending = api.request("DELETE", f"{DEFINITIONS}/gadgets.{GROUP}")
+        assert ending["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+        words = "create not allowed while custom resource definition is terminating"
+        with pytest.raises(ApiRefused, match=words):
+            api.request("POST", GADGETS, gadget("late"))
+        verbs = api.get(f"{DISCOVERY}/v1")["resources"][0]["verbs"]
+        assert sorted(verbs) == ["delete", "deletecollection", "get", "list", "watch"]
+        api.patch(f"{GADGETS}/held", {"metadata": {"finalizers": None}})
+        assert api.find(f"{DEFINITIONS}/gadgets.{GROUP}") is None
+        assert [json.loads(line)["type"] for line in changes] == ["MODIFIED", "DELETED"]
 
 
 def test_a_change_of_the_schema_holds_for_objects_from_before(server: EmbeddedApiServer) -> None:
