@@ -188,8 +188,11 @@ class Peers:
 
         def may_have_written() -> bool:
             nonlocal seen
-            before = seen
-            seen = os.fstat(self._descriptor).st_mtime_ns, not self.alone()
+            before, changed_ns = seen, os.fstat(self._descriptor).st_mtime_ns
+            # Whoever has come since then has not set the time yet, and so has not written anything either.
+            if before == (changed_ns, False):
+                return False
+            seen = changed_ns, not self.alone()
             # An instance that lived at the last call may have written after it, and ended since.
             return seen != before or seen[1]
 
