@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from driver.errors import ClaimBlocked, StorageError
@@ -147,6 +148,7 @@ class KeyedLocks:
         return lock
 
 
+@lru_cache(maxsize=1024)
 def _offset(key: str) -> int:
     """The byte of the common file that is locked for a key."""
     # 62 bits of a hash: l_start is a signed 64-bit number, and the end of the locked range must not overflow
