@@ -11,6 +11,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from driver.errors import StorageError
@@ -18,7 +19,11 @@ from driver.errors import StorageError
 TEMPORARY_PREFIX = ".tmp-"
 """Names of unfinished files start with this; code that lists a folder skips them."""
 
-_RANDOM_BYTES = 6
+# Six digits for the process, which has its number in other namespaces too, and six for the file. A random
+# number for each file would be a system call more, in which other threads may take the interpreter.
+_TOKEN_DIGITS = 12
+_process = int.from_bytes(os.urandom(3), "big")
+_numbers = count()
 
 _FROM_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 # glibc has it since 2.28. Other C libraries may not have it.
@@ -94,9 +99,8 @@ def exchange(first: str | Path, second: str | Path) -> bool:
 def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool, is_there: bool = False) -> None:
     # Plain text rather than Path objects, since every claim comes here three times.
     folder, name = os.path.split(path)
-    # In the same folder, since rename(2) works within one file system only. The random part keeps two writers
-    # apart.
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(_RANDOM_BYTES).hex()}")  # noqa: PTH118 - text
+    # In the same folder, since rename(2) works within one file system. The token keeps two writers apart.
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{_token()}")  # noqa: PTH118 - text
     try:
         descriptor = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
@@ -124,6 +128,11 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool, is_ther
         with suppress(FileNotFoundError):
             os.unlink(temporary)  # noqa: PTH108 - text
         raise
+
+
+def _token() -> str:
+    """A text that no other writer uses, also not in a fork of this process."""
+    return f"{(_process ^ os.getpid()) & 0xFFFFFF:06x}{next(_numbers) & 0xFFFFFF:06x}"
 
 
 def remove(path: str | Path) -> None:
@@ -168,7 +177,7 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable
 def _finished_name(name: str) -> str:
     """The name that an unfinished file was to get; empty if the file is not an unfinished one."""
     finished, dash, token = name.removeprefix(TEMPORARY_PREFIX).rpartition("-")
-    if not name.startswith(TEMPORARY_PREFIX) or not dash or len(token) != 2 * _RANDOM_BYTES:
+    if not name.startswith(TEMPORARY_PREFIX) or not dash or len(token) != _TOKEN_DIGITS:
         return ""
     return finished if set(token) <= set("0123456789abcdef") else ""
 

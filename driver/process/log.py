@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from random import getrandbits
 from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
 import structlog
@@ -123,7 +124,7 @@ def operation(name: str, **bound: object) -> Iterator[str]:
     error with its traceback; exceptions are raised again. Inside another operation the lines also have the
     outer id as ``within``. Threads that are started inside need ``contextvars.copy_context``.
     """
-    op_id = os.urandom(4).hex()
+    op_id = f"{getrandbits(32):08x}"
     outer = get_contextvars().get("op")
     if outer is not None:
         bound["within"] = outer
