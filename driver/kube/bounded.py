@@ -160,7 +160,7 @@ class DirectPool(HTTPConnectionPool):
             if connection.is_closed:
                 connection.timeout = max(0.0, until - time.monotonic())
                 connection.connect()
-            answer, is_kept = _exchange(connection.sock, request, until)
+            answer, is_kept = exchange(connection.sock, request, until)
         except TimeoutError:
             raise
         except (ConnectionError, ValueError) as error:
@@ -224,8 +224,11 @@ class _Incoming:
         return self._socket.recv(_PIECE_BYTES)
 
 
-def _exchange(connected: socket.socket, request: bytes, until: float) -> tuple[Answer, bool]:
-    """Send the request; returns the answer, and whether the connection can be used again (RFC 9112)."""
+def exchange(connected: socket.socket, request: bytes, until: float) -> tuple[Answer, bool]:
+    """Send a request; returns the answer, and whether the connection can be used again (RFC 9112).
+
+    Raises OSError, or ValueError if it is no answer of HTTP/1.
+    """
     _give(connected, until - time.monotonic())
     connected.sendall(request)
     incoming = _Incoming(connected, until)

@@ -1,4 +1,4 @@
-"""Measures what enforced memory limits cost: when a share is prepared, and when a container starts.
+"""Measures what enforced memory limits cost: when shares are prepared, and when a container starts.
 
 A container's start is delayed by the run of gpu-memory-hook, which is timed with the arguments of the claim's
 CDI spec and a new control group. It is compared with NVIDIA's nvidia-cdi-hook, which sets the limits in a
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,19 @@ from tools.testbed.memory_hook import memory_hook
 MACHINE = "l4-quad"
 RULES = """version: v1
 rules:
-  - when: gpu.index == 0
-    shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
   - when: gpu.index == 1
     memoryLimits: false
-    shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
-  - offer: whole
+  - shared: {strategy: TimeSlicing, memory: {step: 128Mi}}
 """
 FORM = SharedForm("TimeSlicing", memory=True)
 ROUNDS = 60
+MANY, CROWDS = 400, 3
 GROUP = "gpu-dra-bench-"
 """How the names of the control groups begin."""
 
 MORE_MS, START_MS = 0.3, 10.0
+LAST_LIMIT = 3.0
+"""After each write, the runtime reads the specs of all claims, which takes more with more of them."""
 
 
 def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
@@ -60,6 +61,23 @@ def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
     return Row(
         "prepare of a share that is held, more than of one that is counted", Spread.of(more), MORE_MS, "ms"
     )
+
+
+def many(plugin: Plugin, claims: Sequence[pb.Claim]) -> list[Row]:
+    """How long many shares with limits of their own take, in a row and at once."""
+    tenth = len(claims) // 10
+    slower, at_once = [], []
+    for _ in range(CROWDS):
+        in_row = [plugin.prepare(claim) for claim in claims]
+        slower.append(statistics.median(in_row[-tenth:]) / statistics.median(in_row[:tenth]))
+        plugin.at_once(plugin.unprepare, claims)
+        at_once.append(plugin.at_once(plugin.prepare, claims) / sum(in_row))
+        plugin.at_once(plugin.unprepare, claims)
+    what = f"{len(claims)} shares with limits of their own"
+    return [
+        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), LAST_LIMIT),
+        Row(f"{what} at once, beside the same in a row", Spread.of(at_once), 1.0),
+    ]
 
 
 @contextmanager
@@ -160,6 +178,17 @@ def main(kubernetes: str) -> None:
             plugin.prepare(one)
         plugin.unprepare(held)
         table.append(beside_counted(plugin, held, counted))
+        crowd = [
+            make_claim(
+                cluster,
+                f"many-{number}",
+                driver.node.name,
+                shared_device_name(gpus[(0, 2, 3)[number % 3]], FORM),
+                consumed={"memory": "128Mi"},
+            )
+            for number in range(MANY)
+        ]
+        table += many(plugin, crowd)
         plugin.close()
     finish(table, kubernetes, "median")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import math
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from driver.kube.bounded import Arriving
+from driver.kube.bounded import AT_ONCE, Arriving, exchange
 from driver.kube.errors import Silent, Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
 
@@ -83,6 +86,78 @@ def test_a_watch_has_no_deadline_but_is_not_silent_for_long(tmp_path: Path) -> N
         assert [next(events)[0] for _ in range(3)] == ["BOOKMARK"] * 3
         with pytest.raises(Silent):
             next(events)
+
+
+def test_no_more_than_some_requests_are_sent_at_once(tmp_path: Path) -> None:
+    together = threading.Barrier(AT_ONCE)
+    running: list[str] = []
+    most = [0]
+
+    def answer(asked: Conversation) -> None:
+        running.append(asked.line)
+        most[0] = max(most[0], len(running))
+        together.wait(10)
+        running.pop()
+        asked.send_json({})
+
+    with RawServer(answer) as server, ThreadPoolExecutor(2 * AT_ONCE) as pool:
+        client = client_of(server, tmp_path)
+        assert list(pool.map(lambda _: client.get("/version"), range(2 * AT_ONCE))) == [{}] * 2 * AT_ONCE
+    assert most == [AT_ONCE]
+
+
+def test_a_token_cannot_add_a_header(tmp_path: Path) -> None:
+    with RawServer(Conversation.say_nothing) as server:
+        client = client_of(server, tmp_path)
+        with pytest.raises(Unreachable, match="line break"):
+            client.get("/version", accept="application/json\r\nImpersonate-User: admin")
+    assert server.lines == []
+
+
+@pytest.mark.parametrize(
+    ("said", "data", "is_kept"),
+    [
+        (HEAD + b"Content-Length: 2\r\n\r\nok", b"ok", True),
+        (HEAD + b"content-length:2\r\nConnection: close\r\n\r\nok", b"ok", False),
+        (HEAD + b"Content-Length: 2\r\n\r\nok and more", b"ok", False),
+        (HEAD + b"\r\nuntil the end", b"until the end", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: 0\r\n\r\n", b"", True),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
+        (CHUNKED + b"2;a=b\r\nok\r\n1\r\n!\r\n0\r\nTrailer: x\r\n\r\n", b"ok!", True),
+    ],
+)
+def test_a_whole_answer_is_read_and_the_connection_kept_if_it_can_be(
+    ends: tuple[socket.socket, socket.socket], said: bytes, data: bytes, is_kept: bool
+) -> None:
+    near, far = ends
+    far.sendall(said)
+    far.shutdown(socket.SHUT_WR)
+
+    answer, kept = exchange(near, b"GET / HTTP/1.1\r\n\r\n", math.inf)
+
+    assert (answer.data, kept) == (data, is_kept)
+    assert far.recv(100) == b"GET / HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nConte", HEAD + b"Content-Length: 9\r\n\r\nok", CHUNKED + b"2\r\no"],
+)
+def test_an_answer_that_breaks_off_is_none(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
+    near, far = ends
+    far.sendall(said)
+    far.shutdown(socket.SHUT_WR)
+
+    with pytest.raises(ConnectionError):
+        exchange(near, b"GET / HTTP/1.1\r\n\r\n", math.inf)
+
+
+def test_something_else_than_http_is_no_answer(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    far.sendall(b"SSH-2.0 200 OpenSSH\r\n\r\n")
+    with pytest.raises(ValueError, match="no answer of HTTP/1"):
+        exchange(near, b"GET / HTTP/1.1\r\n\r\n", math.inf)
 
 
 @pytest.fixture
