@@ -49,7 +49,9 @@ FLOOR_LIMITS = {
     # Four claims of a GPU wait for each other.
     "all_at_once": 1.6,
 }
-_FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
+FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
+LIMITS_BESIDE = {"8b64fd5": FORMER_LIMITS | {"prepare": 0.75, "again": 0.78, "unprepare": 0.75}}
+"""Other limits beside some commits."""
 
 
 def claims_of(driver: DriverNode) -> list[pb.Claim]:
@@ -171,7 +173,10 @@ def beside_floor(driver: DriverNode, claims: Sequence[pb.Claim], rounds: Rounds)
 
 
 def beside_former(
-    drivers: Sequence[DriverNode], claims: Sequence[Sequence[pb.Claim]], rounds: Rounds
+    drivers: Sequence[DriverNode],
+    claims: Sequence[Sequence[pb.Claim]],
+    rounds: Rounds,
+    limits: Mapping[str, float] = FORMER_LIMITS,
 ) -> list[Row]:
     """How many times as long as a former version the driver takes, for each kind of call.
 
@@ -179,7 +184,7 @@ def beside_former(
     """
     with plugin_of(drivers[0]) as ours, plugin_of(drivers[1]) as theirs:
         new, old = measure((Contender(ours, claims[0]), Contender(theirs, claims[1])), rounds)
-    return _ratio_rows(new.beside(old), _FORMER_LIMITS)
+    return _ratio_rows(new.beside(old), limits)
 
 
 def _run_beside_floor(kubernetes: str) -> list[Row]:
@@ -215,7 +220,8 @@ def _run_beside_former(kubernetes: str, commit: str) -> list[Row]:
         for one in both:
             start(one)
         make_namespace(cluster)
-        return beside_former(both, [claims_of(one) for one in both], Rounds())
+        limits = LIMITS_BESIDE.get(commit, FORMER_LIMITS)
+        return beside_former(both, [claims_of(one) for one in both], Rounds(), limits)
 
 
 @click.command()

@@ -37,6 +37,7 @@ RULES = """version: v1
 rules:
   - when: gpu.index == 1
     memoryLimits: false
+    shared: {strategy: TimeSlicing, memory: {step: 128Mi}}
   - shared: {strategy: TimeSlicing, memory: {step: 128Mi}}
 """
 FORM = SharedForm("TimeSlicing", memory=True)
