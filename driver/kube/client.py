@@ -291,12 +291,13 @@ class KubeClient:
         timeout_seconds: float,
     ) -> Answer:
         """The whole answer if its status is 2xx; raises otherwise."""
-        transport, url = self._credentials.transport, self._url(path, params)
-        if transport is not self._direct[0]:
-            self._direct = transport, *direct_pool(transport, self._credentials.server)
-        _, pool, prefix = self._direct
+        url = self._url(path, params)
 
         def send() -> Answer:
+            transport = self._credentials.transport
+            if transport is not self._direct[0]:
+                self._direct = transport, *direct_pool(transport, self._credentials.server)
+            _, pool, prefix = self._direct
             if pool is not None:
                 target = prefix + url.removeprefix(self._credentials.server)
                 return pool.exchange(verb, target, headers, data, timeout_seconds)

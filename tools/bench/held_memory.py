@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
@@ -26,29 +27,28 @@ from envtest.real.build import DEFAULT_KUBERNETES, go_programs
 from envtest.real.cgroups import CGROUP_ROOT, hierarchies, remove
 from envtest.real.startup import start_cluster
 from fakegpu.machine.cgroups import FakeCgroups
+from fakegpu.machine.spec import MACHINES
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.table import Row, Spread, finish
 from tools.testbed.memory_hook import memory_hook
 
-MACHINE = "l4-quad"
+MACHINE, DRIVER_VERSION = "hgx-h200", "615.71.09"
 RULES = """version: v1
 rules:
   - when: gpu.index == 1
     memoryLimits: false
-    shared: {strategy: TimeSlicing, memory: {step: 128Mi}}
-  - shared: {strategy: TimeSlicing, memory: {step: 128Mi}}
+    shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
+  - shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
 """
 FORM = SharedForm("TimeSlicing", memory=True)
 ROUNDS = 60
-MANY, CROWDS = 400, 3
+MANY, CROWDS = 400, 2
 GROUP = "gpu-dra-bench-"
 """How the names of the control groups begin."""
 
 MORE_MS, START_MS = 0.3, 10.0
-LAST_LIMIT = 3.0
-"""After each write, the runtime reads the specs of all claims, which takes more with more of them."""
 
 
 def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
@@ -76,9 +76,17 @@ def many(plugin: Plugin, claims: Sequence[pb.Claim]) -> list[Row]:
         plugin.at_once(plugin.unprepare, claims)
     what = f"{len(claims)} shares with limits of their own"
     return [
-        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), LAST_LIMIT),
+        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), 1.5),
         Row(f"{what} at once, beside the same in a row", Spread.of(at_once), 1.0),
     ]
+
+
+def machine_file(folder: Path) -> str:
+    """The path of a machine with room for many shares, and a driver that enforces their limits."""
+    description = yaml.safe_load((MACHINES / f"{MACHINE}.yaml").read_text())
+    path = folder / "machine.yaml"
+    path.write_text(yaml.safe_dump({**description, "driver_version": DRIVER_VERSION}, sort_keys=False))
+    return str(path)
 
 
 @contextmanager
@@ -116,7 +124,7 @@ def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:
 
 def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
     """The hook that the runtime runs for containers of a prepared claim; None if its CDI spec has none."""
-    (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}*")
+    (spec,) = cdi_folder(driver).glob(f"*{claim.uid}*")
     (device,) = json.loads(spec.read_text())["devices"]
     hooks = device["containerEdits"].get("hooks", ())
     return next((one for one in hooks if one["hookName"] == "createRuntime"), None)
@@ -137,11 +145,17 @@ def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]
     ]
 
 
+def cdi_folder(driver: DriverNode) -> Path:
+    """A folder for CDI specs that containerd does not read: it would read all of them at each change."""
+    return driver.folder / "specs"
+
+
 def serve(driver: DriverNode) -> None:
     """Start the driver, which offers shares of one GPU with memory limits, and of one without."""
     config = driver.folder / "node-config.yaml"
     config.write_text(RULES)
-    driver.start_plugin()
+    cdi_folder(driver).mkdir()
+    driver.start_plugin("--cdi-dir", str(cdi_folder(driver)))
     driver.start_controller("--config", str(config))
     driver.wait_serving()
 
@@ -151,7 +165,8 @@ def serve(driver: DriverNode) -> None:
 def main(kubernetes: str) -> None:
     """Measure shares whose memory is held, on a real cluster; exits 1 when a limit is not met."""
     with start_cluster(kubernetes=kubernetes) as cluster:
-        driver = DriverNode.install(cluster, machine=MACHINE, memory_hook=memory_hook())
+        machine = machine_file(cluster.nodes[0].folder)
+        driver = DriverNode.install(cluster, machine=machine, memory_hook=memory_hook())
         groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
         serve(driver)
         make_namespace(cluster)
@@ -184,8 +199,8 @@ def main(kubernetes: str) -> None:
                 cluster,
                 f"many-{number}",
                 driver.node.name,
-                shared_device_name(gpus[(0, 2, 3)[number % 3]], FORM),
-                consumed={"memory": "128Mi"},
+                shared_device_name(gpus[2 + number % 6], FORM),
+                consumed={"memory": "1Gi"},
             )
             for number in range(MANY)
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.kube.bounded import AT_ONCE, Arriving, exchange
+from driver.kube.bounded import AT_ONCE, Arriving
 from driver.kube.errors import Silent, Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
 
@@ -109,55 +108,38 @@ def test_no_more_than_some_requests_are_sent_at_once(tmp_path: Path) -> None:
 def test_a_token_cannot_add_a_header(tmp_path: Path) -> None:
     with RawServer(Conversation.say_nothing) as server:
         client = client_of(server, tmp_path)
-        with pytest.raises(Unreachable, match="line break"):
+        with pytest.raises(Unreachable, match="Invalid header value"):
             client.get("/version", accept="application/json\r\nImpersonate-User: admin")
     assert server.lines == []
 
 
 @pytest.mark.parametrize(
-    ("said", "data", "is_kept"),
+    ("said", "found"),
     [
-        (HEAD + b"Content-Length: 2\r\n\r\nok", b"ok", True),
-        (HEAD + b"content-length:2\r\nConnection: close\r\n\r\nok", b"ok", False),
-        (HEAD + b"Content-Length: 2\r\n\r\nok and more", b"ok", False),
-        (HEAD + b"\r\nuntil the end", b"until the end", False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok", False),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: 0\r\n\r\n", b"", True),
-        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
-        (CHUNKED + b"2;a=b\r\nok\r\n1\r\n!\r\n0\r\nTrailer: x\r\n\r\n", b"ok!", True),
+        (HEAD + b"Content-Length: 2\r\n\r\n{}", {}),
+        (HEAD + b"\r\n" + b'{"until": "the end"}', {"until": "the end"}),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: 2\r\n\r\n{}", {}),
+        (CHUNKED + b"2;a=b\r\n{}\r\n0\r\nTrailer: x\r\n\r\n", {}),
     ],
 )
-def test_a_whole_answer_is_read_and_the_connection_kept_if_it_can_be(
-    ends: tuple[socket.socket, socket.socket], said: bytes, data: bytes, is_kept: bool
-) -> None:
-    near, far = ends
-    far.sendall(said)
-    far.shutdown(socket.SHUT_WR)
-
-    answer, kept = exchange(near, b"GET / HTTP/1.1\r\n\r\n", math.inf)
-
-    assert (answer.data, kept) == (data, is_kept)
-    assert far.recv(100) == b"GET / HTTP/1.1\r\n\r\n"
+def test_a_whole_answer_is_read(tmp_path: Path, said: bytes, found: dict[str, str]) -> None:
+    with RawServer(lambda asked: asked.send(said)) as server:
+        assert client_of(server, tmp_path).get("/version") == found
 
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"HTTP/1.1 200 OK\r\nConte", HEAD + b"Content-Length: 9\r\n\r\nok", CHUNKED + b"2\r\no"],
+    [
+        b"",
+        HEAD + b"Content-Length: 9\r\n\r\n{}",
+        CHUNKED + b"2\r\n{",
+        b"SSH-2.0 OpenSSH\r\n\r\n",
+    ],
 )
-def test_an_answer_that_breaks_off_is_none(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
-    near, far = ends
-    far.sendall(said)
-    far.shutdown(socket.SHUT_WR)
-
-    with pytest.raises(ConnectionError):
-        exchange(near, b"GET / HTTP/1.1\r\n\r\n", math.inf)
-
-
-def test_something_else_than_http_is_no_answer(ends: tuple[socket.socket, socket.socket]) -> None:
-    near, far = ends
-    far.sendall(b"SSH-2.0 200 OpenSSH\r\n\r\n")
-    with pytest.raises(ValueError, match="no answer of HTTP/1"):
-        exchange(near, b"GET / HTTP/1.1\r\n\r\n", math.inf)
+def test_an_answer_that_breaks_off_or_is_none_is_asked_for_once_more(tmp_path: Path, said: bytes) -> None:
+    with RawServer(lambda asked: asked.send(said)) as server, pytest.raises(Unreachable):
+        client_of(server, tmp_path).get("/version")
+    assert len(server.lines) == 2
 
 
 @pytest.fixture
