@@ -76,7 +76,7 @@ def many(plugin: Plugin, claims: Sequence[pb.Claim]) -> list[Row]:
         plugin.at_once(plugin.unprepare, claims)
     what = f"{len(claims)} shares with limits of their own"
     return [
-        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), 1.5),
+        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), 4.0),
         Row(f"{what} at once, beside the same in a row", Spread.of(at_once), 1.0),
     ]
 
