@@ -299,13 +299,17 @@ class Publisher:
         return known.failure
 
     def _layout(self, offers: Offers) -> Layout:
-        layout = lay_out(
+        lay_out_with = partial(
+            lay_out,
             offers.devices,
             counter_sets=offers.counter_sets,
             pool=self._pool,
             node=self._node,
             driver=self._driver,
         )
+        layout = lay_out_with(near_nodes=offers.near_nodes)
+        if not self._writer.stores_lists(layout.specs):
+            layout = lay_out_with()
         for rejected in layout.rejected:
             self._writer.report_rejected(rejected)
         return layout
