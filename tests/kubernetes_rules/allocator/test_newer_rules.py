@@ -31,7 +31,12 @@ def chosen(devices: dict[str, Json], count: int, constraint: str) -> list[str] |
 
 
 def test_lists_match_if_all_have_a_value_in_common() -> None:
-    rows = {"a": {"ints": [0, 1]}, "b": {"ints": [1, 2]}, "c": {"ints": [2, 0]}, "d": {"ints": [5, 1]}}
+    rows: dict[str, Json] = {
+        "a": {"ints": [0, 1]},
+        "b": {"ints": [1, 2]},
+        "c": {"ints": [2, 0]},
+        "d": {"ints": [5, 1]},
+    }
 
     # Any two of a, b and c have a value in common, and all three have none.
     assert chosen(rows, 3, "matchAttribute") == ["a", "b", "d"]
@@ -39,7 +44,7 @@ def test_lists_match_if_all_have_a_value_in_common() -> None:
 
 
 def test_a_single_value_counts_as_a_list_of_one() -> None:
-    rows = {"a": {"strings": ["x", "y"]}, "b": {"string": "z"}, "c": {"string": "y"}}
+    rows: dict[str, Json] = {"a": {"strings": ["x", "y"]}, "b": {"string": "z"}, "c": {"string": "y"}}
     assert chosen(rows, 2, "matchAttribute") == ["a", "c"]
 
 
@@ -50,7 +55,12 @@ def test_values_of_different_types_never_match() -> None:
 
 
 def test_distinct_lists_have_no_value_in_common() -> None:
-    rows = {"a": {"ints": [0, 1]}, "b": {"ints": [1, 2]}, "c": {"ints": [2, 3]}, "d": {"int": 0}}
+    rows: dict[str, Json] = {
+        "a": {"ints": [0, 1]},
+        "b": {"ints": [1, 2]},
+        "c": {"ints": [2, 3]},
+        "d": {"int": 0},
+    }
     assert chosen(rows, 2, "distinctAttribute") == ["a", "c"]
     assert chosen(rows, 3, "distinctAttribute") is None
 
