@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from controller.observe.node_events import NodeEvents
@@ -75,7 +74,6 @@ class SliceWriter:
         self._now = now
         # Each dropped field, with a spec that has it.
         self._lost: dict[str, Mapping[str, Any]] = {}
-        self._stores_lists = False
         self._version: ServerVersion | None = None
         self._backoff = Backoff(*_ASK_AGAIN_SECONDS, jitter=lambda: 0.0)
         self._ask_version_at = self._ask_at = 0.0
@@ -117,14 +115,9 @@ class SliceWriter:
             self._reported.clear()
 
     def stores_lists(self, specs: Iterable[Mapping[str, Any]]) -> bool:
-        """Whether the API server stores the specs with the lists in their attributes; True without any.
-
-        It is asked by a dry run before the first write, and again after it has refused a write.
-        """
+        """Whether the API server stores the specs with the lists in their attributes, by a dry run."""
         spec = next(filter(has_lists, specs), None)
-        if spec is None or self._stores_lists:
-            return True
-        if _LISTS not in self._lost and self._refuses_lists(spec):
+        if spec is not None and _LISTS not in self._lost and self._refuses_lists(spec):
             self._lose({_LISTS: spec})
             self._report(
                 EventReason.SLICE_FIELDS_DROPPED,
@@ -132,8 +125,7 @@ class SliceWriter:
                 "attributes have single values: enable the feature gate DRAListTypeAttributes of the API "
                 "server and of the scheduler, or remove listAttributes",
             )
-        self._stores_lists = _LISTS not in self._lost
-        return self._stores_lists
+        return spec is None or _LISTS not in self._lost
 
     def _refuses_lists(self, spec: Mapping[str, Any]) -> bool:
         try:
@@ -203,36 +195,27 @@ class SliceWriter:
         """Give the slice its spec unless it has changed since it was read; returns what is stored."""
         path = object_path(RESOURCE_SLICES, update.stored["metadata"]["name"])
         # The body has the resourceVersion that was read, so the server answers a conflict if it has changed.
-        with self._asking_anew_if_refused():
-            stored = self._client.replace(path, {**update.stored, "spec": update.spec})
+        stored = self._client.replace(path, {**update.stored, "spec": update.spec})
         self._metrics.slice_written("update")
         self._compare(update.index, update.spec, stored)
         return stored
 
     def create(self, create: Create, owner: Object) -> Object:
         """Create the slice; returns what is stored."""
-        body = {
-            **_HEAD,
-            "metadata": {
-                "generateName": generate_name(create.index, self._driver, self._node),
-                "ownerReferences": [owner],
+        stored = self._client.create(
+            RESOURCE_SLICES,
+            {
+                **_HEAD,
+                "metadata": {
+                    "generateName": generate_name(create.index, self._driver, self._node),
+                    "ownerReferences": [owner],
+                },
+                "spec": create.spec,
             },
-            "spec": create.spec,
-        }
-        with self._asking_anew_if_refused():
-            stored = self._client.create(RESOURCE_SLICES, body)
+        )
         self._metrics.slice_written("create")
         self._compare(create.index, create.spec, stored)
         return stored
-
-    @contextmanager
-    def _asking_anew_if_refused(self) -> Iterator[None]:
-        try:
-            yield
-        except Invalid:
-            # Perhaps the gate was turned off, or another of several servers answered.
-            self._stores_lists = False
-            raise
 
     def report_rejected(self, rejected: Rejected) -> None:
         """Report once, in the log and as an event of the Node, why a device is not published."""
