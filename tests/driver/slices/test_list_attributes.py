@@ -68,6 +68,7 @@ def test_two_gpus_have_a_value_of_the_mesh_in_common_exactly_if_they_are_linked(
     }
 
     assert linked == {(one, other) for one, gpu in gpus.items() for other in gpu["nvlinkPeers"]["ints"]}
+    assert {len(values) for values in meshes.values()} == {2}, "the mesh, and the one link out of it"
     assert len(linked) == 32, "each GPU of a cube mesh has four peers, one of them in the other mesh"
 
 
