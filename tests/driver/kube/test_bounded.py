@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from driver.errors import ApiError
 from driver.kube.bounded import AT_ONCE, Arriving
 from driver.kube.errors import Silent, Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
@@ -103,6 +105,21 @@ def test_no_more_than_some_requests_are_sent_at_once(tmp_path: Path) -> None:
         client = client_of(server, tmp_path)
         assert list(pool.map(lambda _: client.get("/version"), range(2 * AT_ONCE))) == [{}] * 2 * AT_ONCE
     assert most == [AT_ONCE]
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    said = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
+    with RawServer(lambda asked: asked.send(said)) as server, pytest.raises(ApiError):
+        client_of(server, tmp_path).get("/version")
+    assert server.lines == ["GET /version HTTP/1.1"]
+
+
+def test_behind_a_proxy_the_proxy_is_asked(tmp_path: Path) -> None:
+    with RawServer(lambda asked: asked.send_json({"major": "1"})) as proxy:
+        cluster: dict[str, Any] = {"server": "http://api.example", "proxy-url": f"http://{proxy.address}"}
+        client = client_of(proxy, tmp_path, **cluster)
+        assert client.get("/version") == {"major": "1"}
+    assert proxy.lines == ["GET http://api.example/version HTTP/1.1"]
 
 
 def test_a_token_cannot_add_a_header(tmp_path: Path) -> None:
