@@ -8,6 +8,7 @@ the hardware or a scrape of the metrics does for some milliseconds.
 
 from __future__ import annotations
 
+import re
 import runpy
 import socket
 import sys
@@ -16,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 import click
-from prometheus_client.parser import text_string_to_metric_families
 
 from driver.process.metrics.registry import Phase
 from envtest.real.build import DEFAULT_KUBERNETES
@@ -30,20 +30,17 @@ from tools.bench.scrape import scrape
 
 ROUNDS = 40
 COLUMNS = ("prepare", "again", "unprepare", "prepare, 8 at once")
-_SUMS = {
-    "gpu_dra_operation_duration_seconds": "total",
-    "gpu_dra_phase_duration_seconds": "phase",
-}
+_SUM = re.compile(r"^gpu_dra_(?:operation|phase)_duration_seconds_sum\{(.*)\} (\S+)$", re.MULTILINE)
+_PHASE = re.compile(r'phase="(\w+)"')
 
 
 def seconds_by_phase(address: str) -> dict[str, float]:
     """The seconds that the plugin has spent until now in each phase, and in ``total``, for all claims."""
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(scrape(address).decode()):
-        for sample in family.samples:
-            if family.name in _SUMS and sample.name.endswith("_sum"):
-                phase = sample.labels.get("phase", "total")
-                found[phase] = found.get(phase, 0.0) + sample.value
+    for labels, seconds in _SUM.findall(scrape(address).decode()):
+        named = _PHASE.search(labels)
+        phase = named[1] if named else "total"
+        found[phase] = found.get(phase, 0.0) + float(seconds)
     return found
 
 
