@@ -91,7 +91,8 @@ class Specs:
         node, the driver's libraries or a hook are missing, and ClaimBlocked for a device that is not made.
         """
         edits = tuple(self._edits(entry, held, hardware) for held in entry.devices)
-        hook = self.memory_hook() if entry.is_limited else None
+        is_limited = any(held.memory is not None for held in entry.devices)
+        hook = self.memory_hook() if is_limited else None
         known = self._specs.get(entry.uid)
         source = entry.devices, entry.name, entry.pod_claim_name, entry.rebuilt, edits, hook
         devices = known[0] if known is not None and known[1] == source else self._devices(entry, edits, hook)

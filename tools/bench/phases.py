@@ -28,7 +28,7 @@ from tools.bench.kubelet_calls import Plugin, make_namespace
 from tools.bench.latency import CLAIMS_PER_ROUND
 from tools.bench.scrape import scrape
 
-ROUNDS = 40
+ROUNDS = 20
 COLUMNS = ("prepare", "again", "unprepare", "prepare, 8 at once")
 _SUM = re.compile(r"^gpu_dra_(?:operation|phase)_duration_seconds_sum\{(.*)\} (\S+)$", re.MULTILINE)
 _PHASE = re.compile(r'phase="(\w+)"')
