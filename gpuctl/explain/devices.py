@@ -20,8 +20,6 @@ from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
 from kubernetes_rules.allocator.requests import Constraint, Request
 from kubernetes_rules.allocator.selector_results import selector_device
-from kubernetes_rules.cel.selector import compile_selector
-from kubernetes_rules.errors import RuleError
 
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
@@ -45,7 +43,7 @@ def outcomes(
             continue
         else:
             taken = taken_counters(allocator, view, device) if refused.gate is Gate.COUNTERS else None
-            where = (refused.gate.value, taken or _reason(refused, device))
+            where = (refused.gate.value, taken or _reason(allocator, refused, device))
             claims[where] = refused.claims
         grouped.setdefault(where, []).append(device)
     ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
@@ -71,12 +69,13 @@ def _with_values(gate: str, reason: str, devices: Sequence[Device]) -> str:
     return f"{reason}; {instead}" if instead else reason
 
 
-def _reason(refused: Refusal, device: Device) -> str:
+def _reason(allocator: Allocator, refused: Refusal, device: Device) -> str:
     """The refusal in a sentence, with the claims in the way."""
     claims = ", ".join(dict.fromkeys(refused.claims))
     match refused.gate:
         case Gate.SELECTOR:
-            return f"not true for these: {' and '.join(_false_parts(refused.detail, device))}"
+            parts = allocator.selectors.false_parts(device, refused.detail)
+            return f"not true for these: {' and '.join(parts)}"
         case Gate.TAINT:
             return f"tainted {refused.detail}, which the request does not tolerate"
         case Gate.IN_USE:
@@ -85,13 +84,6 @@ def _reason(refused: Refusal, device: Device) -> str:
             return f"{refused.detail}; used by claims: {claims}"
         case _:
             return refused.detail
-
-
-def _false_parts(expression: str, device: Device) -> Sequence[str]:
-    try:
-        return compile_selector(expression).false_parts(selector_device(device)) or (expression,)
-    except RuleError:
-        return (expression,)
 
 
 def _has_instead(expression: str, devices: Iterable[Device]) -> str:
@@ -126,26 +118,15 @@ def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str 
     if device.id.driver != DRIVER_NAME:
         return None
     left = allocator.counters.of(view, device.id.pool_id)
-    short = {key for key, nanos in _amounts(device).items() if left.get(key, 0) < nanos}
-    pool = view.pool_of[device.id.pool_id]
+    short = {key for key, nanos in device.takes.items() if left.get(key, 0) < nanos}
     parts = []
-    # Counters may be shared with devices that this node cannot use, so these count as well.
-    for other in (*pool.devices, *pool.other_devices):
-        takes = {key for key, nanos in _amounts(other).items() if nanos > 0}
+    for other in allocator.counters.takers(view, device.id.pool_id):
+        takes = {key for key, nanos in other.takes.items() if nanos > 0}
         sharers = [claim for claim, _ in allocator.held.shares.get(other.id, ())]
         holders = tuple(dict.fromkeys((*allocator.held.exclusive.get(other.id, ()), *sharers)))
         if holders and short & takes:
             parts.append(_part(other, takes & short, takes, holders))
     return "; ".join(dict.fromkeys(parts)) or None
-
-
-def _amounts(device: Device) -> Mapping[tuple[str, str], int]:
-    """What a device consumes, by counter set and counter, in billionths."""
-    found: dict[tuple[str, str], int] = {}
-    for name, counters in device.consumes:
-        for counter, nanos in counters:
-            found[name, counter] = found.get((name, counter), 0) + nanos
-    return found
 
 
 def _part(

@@ -121,7 +121,7 @@ class _Trials:
         self._allocator = Allocator(slices, snapshot.classes, allocated)
         self._classes = {one["metadata"]["name"]: one for one in snapshot.classes}
         own = [claim for claim in asked.claims if _allocation(claim)]
-        self.prospects = Prospects(slices, snapshot.classes, own)
+        self.prospects = Prospects(self._allocator, slices, snapshot.classes, own)
 
     def on(self, wanted: Sequence[Object], nodes: Sequence[Object]) -> TriedNodes:
         """Try the same claims on some nodes. Raises AllocationFailed for a malformed claim."""

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from gpuctl.simulate.cluster import Object, SimulatedCluster
@@ -51,6 +51,30 @@ class Candidates:
             self._nodes.append(node)
 
 
+class Uses:
+    """What simulated pods hold on each node, so that nodes that are alike can be told."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._patterns = cluster.patterns
+        self._held: list[Counter[Hashable]] = [Counter() for _ in cluster.nodes]
+        self._states: list[Hashable] = [None] * len(cluster.nodes)
+
+    def count(self, node: int, claim: Object, change: int) -> None:
+        """Count a claim that gets its devices on the node (1), or gives them back (-1)."""
+        held = self._held[node]
+        for one in claim["status"]["allocation"]["devices"].get("results") or ():
+            share = tuple(sorted((one.get("consumedCapacity") or {}).items()))
+            held[one["device"], one.get("adminAccess", False), share] += change
+        self._states[node] = None
+
+    def state(self, node: int) -> Hashable:
+        """Equal for nodes that publish the same, and of which the same is held."""
+        if self._states[node] is None:
+            # A counter that came back to 0 is as if it had never been.
+            self._states[node] = self._patterns[node], frozenset((+self._held[node]).items())
+        return self._states[node]
+
+
 class Simulation:
     """One run of pods over a cluster."""
 
@@ -79,6 +103,12 @@ class Simulation:
         self._waiting_pods = [Level() for _ in groups]
         self._running_pods = [Level() for _ in groups]
         self._results = [GroupResult(group.name, group.count) for group in groups]
+        self._claims = [
+            [_claim(group, spec, number) for number, spec in enumerate(group.claims)] for group in groups
+        ]
+        self._uses = Uses(cluster)
+        # What did not fit on a node does not fit on one that is like it, unless devices are shared by nodes.
+        self._unfit: list[set[Hashable]] = [set() for _ in groups]
         self._ends: list[tuple[float, int, int, int, list[Object]]] = []
         self._sequence = itertools.count()
 
@@ -100,7 +130,7 @@ class Simulation:
         return self._result(now if self._until is None else self._until)
 
     def _result(self, now: float) -> Result:
-        reasons = Reasons(self._cluster, self._allocator.held)
+        reasons = Reasons(self._cluster, self._allocator)
         for group, (waiting, result) in enumerate(zip(self._waiting, self._results, strict=True)):
             result.waiting = len(waiting)
             if waiting and result.error is None:
@@ -123,6 +153,7 @@ class Simulation:
             self._running_pods[group].change(-1, ended)
             for claim in claims:
                 self._allocator.release(claim)
+                self._uses.count(node, claim, -1)
                 self._usage.count(claim, -1, ended)
             # A device that several nodes can reach may have been held from any of them.
             for candidates in self._candidates:
@@ -142,19 +173,21 @@ class Simulation:
             self._waiting_pods[group].change(-1, now)
             self._running_pods[group].change(1, now)
         if waiting and result.error is None and result.why_seconds is None:
-            self._say_why(group, Reasons(self._cluster, self._allocator.held), now)
+            self._say_why(group, Reasons(self._cluster, self._allocator), now)
 
     def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
         """Record why pods of a group wait now."""
-        wanted, result = self._groups[group], self._results[group]
-        result.why = reasons.of([_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)])
-        result.why_seconds = now
+        self._results[group].why = reasons.of(self._claims[group])
+        self._results[group].why_seconds = now
 
     def _place(self, group: int, now: float) -> bool:
         """Place one pod of a group on any node; whether that was possible."""
-        candidates, wanted = self._candidates[group], self._groups[group]
-        claims = [_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)]
+        candidates, claims, unfit = self._candidates[group], self._claims[group], self._unfit[group]
         while (node := candidates.pick(self._chance)) is not None:
+            state = None if self._reach_across else self._uses.state(node)
+            if state in unfit:
+                candidates.drop(node)
+                continue
             try:
                 allocations = self._allocator.allocate(self._cluster.nodes[node], claims)
             except PoolInvalid:
@@ -164,6 +197,8 @@ class Simulation:
                 self._results[group].error = f"{error.what}: {error.way_out}" if error.way_out else error.what
                 return False
             if allocations is None:
+                if state is not None:
+                    unfit.add(state)
                 candidates.drop(node)
                 continue
             held = [
@@ -172,9 +207,11 @@ class Simulation:
             ]
             for claim in held:
                 self._allocator.assume(claim)
+                self._uses.count(node, claim, 1)
                 self._usage.count(claim, 1, now)
-            if wanted.lasts_seconds is not None:
-                end = now + wanted.lasts_seconds
+            lasts = self._groups[group].lasts_seconds
+            if lasts is not None:
+                end = now + lasts
                 heapq.heappush(self._ends, (end, next(self._sequence), group, node, held))
             return True
         return False

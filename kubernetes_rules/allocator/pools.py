@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kubernetes_rules.allocator.published import Counters, Device, PoolId, Selection, Slice
 from kubernetes_rules.errors import AllocationFailed
@@ -142,6 +143,16 @@ def _is_selected(selection: Selection, node: Node) -> bool:
         raise AllocationFailed(error.what, "correct the ResourceSlice") from error
 
 
+class Matching(NamedTuple):
+    """The positions in a view of the devices that selectors match; ``certain``: the selectors failed on none.
+
+    Devices on which they failed are among them.
+    """
+
+    positions: tuple[int, ...]
+    certain: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
     """The pools of a node in the order in which they are tried; ``devices`` are those of usable pools."""
@@ -150,6 +161,9 @@ class NodeView:
     pools: tuple[Pool, ...]
     devices: tuple[Device, ...]
     pool_of: Mapping[PoolId, Pool]
+    matching: dict[tuple[str, ...], Matching] = field(default_factory=dict)
+    """The devices that selectors match, as far as they were evaluated; views of like nodes have it in common.
+    """
     _selected: dict[Device, bool] = field(default_factory=dict)
 
     def selects(self, device: Device) -> bool:
@@ -189,6 +203,7 @@ class NodeViews:
             (self._named.setdefault(name, []) if name else self._unnamed).append(one)
             self._of_pool.setdefault(one.pool_id, []).append(one)
         self._views: dict[str, NodeView] = {}
+        self._matching: dict[tuple[int, ...], dict[tuple[str, ...], Matching]] = {}
 
     def view(self, node: Node) -> NodeView:
         """The view of a node, kept until its labels change; raises AllocationFailed as gather_pools does."""
@@ -197,6 +212,8 @@ class NodeViews:
             slices = (*self._named.get(node.name, ()), *self._unnamed)
             pools = gather_pools(slices, node, self._of_pool)
             devices = tuple(device for pool in pools if pool.usable for device in pool.devices)
-            known = NodeView(node, pools, devices, {pool.id: pool for pool in pools})
+            # Devices that are read from one and the same object differ only by their pool's name.
+            alike = self._matching.setdefault(tuple(id(device.spec) for device in devices), {})
+            known = NodeView(node, pools, devices, {pool.id: pool for pool in pools}, alike)
             self._views[node.name] = known
         return known

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes_rules.allocator.amounts import Amount, read_amount
+from kubernetes_rules.allocator.capacity import Demand, demand
 from kubernetes_rules.allocator.held import claim_name
-from kubernetes_rules.allocator.published import Device, Json
+from kubernetes_rules.allocator.published import Capacity, Device, Json
 from kubernetes_rules.errors import AllocationFailed
 
 MOST_DEVICES = 32
@@ -37,6 +38,9 @@ class Request:
     tolerations: tuple[Json, ...]
     capacity: Mapping[str, Amount]
     every: tuple[Device, ...] = ()
+    _demands: dict[int, tuple[Mapping[str, Capacity], Demand]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def full_name(self) -> str:
@@ -47,6 +51,15 @@ class Request:
     def names(self) -> tuple[str, str]:
         """The names by which constraints and configurations can refer to it."""
         return (self.name if self.parent is None else self.parent), self.full_name
+
+    def demand_on(self, device: Device) -> Demand:
+        """What it takes of the device's capacities. Raises AllocationFailed as ``shortage`` does."""
+        # By the address of the capacities, which many devices have in common, and which is kept for that.
+        known = self._demands.get(id(device.capacities))
+        if known is None:
+            found = device.capacities, demand(device, self.capacity)
+            known = self._demands[id(device.capacities)] = found
+        return known[1]
 
     def with_devices(self, every: tuple[Device, ...]) -> Request:
         """A copy of a request for all devices, with the devices of a node."""
@@ -156,6 +169,10 @@ class Constraint:
     distinct: bool
     requests: frozenset[str]
     values: list[tuple[str, Any]] = field(default_factory=list)
+
+    def unused(self) -> Constraint:
+        """The same constraint before any device was chosen."""
+        return Constraint(self.attribute, self.distinct, self.requests)
 
     def applies_to(self, names: tuple[str, str]) -> bool:
         """Whether it is for a request; ``names`` are ``Request.names``."""
