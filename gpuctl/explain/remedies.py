@@ -220,16 +220,9 @@ def _frees(outcome: Outcome) -> str:
 class Prospects:
     """The cluster as it would be if only the claims in question used it."""
 
-    def __init__(
-        self, now: Allocator, slices: Sequence[Object], classes: Sequence[Object], own: Sequence[Object]
-    ) -> None:
-        """``now`` has these slices and classes, with all claims.
-
-        ``own`` are the claims in question that have their devices already; they keep them.
-        """
+    def __init__(self, now: Allocator, own: Sequence[Object]) -> None:
+        """``own`` are the claims in question that have their devices already; they keep them."""
         self._now = now
-        self._slices = slices
-        self._classes = classes
         self._own = own
 
     @cached_property
@@ -240,10 +233,7 @@ class Prospects:
     @cached_property
     def untainted(self) -> Allocator:
         """Allocates as if nobody else had a device, and none were tainted."""
-        bare = [_untainted(one) for one in self._slices]
-        if all(one is other for one, other in zip(bare, self._slices, strict=True)):
-            return self._free
-        return Allocator(bare, self._classes, self._own)
+        return self._now.with_claims(self._own, taints=False)
 
     def of(self, node: Object, wanted: Sequence[Object]) -> Prospect:
         """When claims that have no devices yet can fit on a node."""
@@ -274,11 +264,3 @@ def fits_without_constraints(allocator: Allocator, node: Object, wanted: Sequenc
 
 def _without_constraints(claim: Object) -> Object:
     return {**claim, "spec": {**claim["spec"], "devices": {**claim["spec"]["devices"], "constraints": []}}}
-
-
-def _untainted(one: Object) -> Object:
-    devices = one["spec"].get("devices") or ()
-    if not any(device.get("taints") for device in devices):
-        return one
-    bare = [{key: value for key, value in device.items() if key != "taints"} for device in devices]
-    return {**one, "spec": {**one["spec"], "devices": bare}}

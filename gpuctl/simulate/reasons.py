@@ -62,7 +62,7 @@ class Reasons:
         """Why no node has room for these claims of one pod, the most devices first."""
         snapshot, weights = self._representatives(claims)
         # The nodes that are alike need to be judged only once: a simulation may have very many nodes.
-        judged = judge(snapshot, Asked(None, tuple(claims)))
+        judged = judge(snapshot, Asked(None, tuple(claims)), self._allocator)
         general = [Why(one.message) for one in judged.findings if one.kind not in _OF_ONE_NODE]
         counted = [Why(reason, *numbers) for reason, numbers in _counted(judged, weights).items()]
         counted.sort(key=lambda why: (-why.devices, why.reason))

@@ -107,6 +107,8 @@ class Simulation:
             [_claim(group, spec, number) for number, spec in enumerate(group.claims)] for group in groups
         ]
         self._uses = Uses(cluster)
+        self._changes = 0
+        self._explained: dict[int, int] = {}
         # What did not fit on a node does not fit on one that is like it, unless devices are shared by nodes.
         self._unfit: list[set[Hashable]] = [set() for _ in groups]
         self._ends: list[tuple[float, int, int, int, list[Object]]] = []
@@ -152,6 +154,7 @@ class Simulation:
             ended, _, group, node, claims = heapq.heappop(self._ends)
             self._running_pods[group].change(-1, ended)
             for claim in claims:
+                self._changes += 1
                 self._allocator.release(claim)
                 self._uses.count(node, claim, -1)
                 self._usage.count(claim, -1, ended)
@@ -177,8 +180,11 @@ class Simulation:
 
     def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
         """Record why pods of a group wait now."""
-        self._results[group].why = reasons.of(self._claims[group])
         self._results[group].why_seconds = now
+        # The answer stays the same until a pod gets devices or gives them back.
+        if self._explained.get(group) != self._changes:
+            self._results[group].why = reasons.of(self._claims[group])
+            self._explained[group] = self._changes
 
     def _place(self, group: int, now: float) -> bool:
         """Place one pod of a group on any node; whether that was possible."""
@@ -206,6 +212,7 @@ class Simulation:
                 for claim, allocation in zip(claims, allocations, strict=True)
             ]
             for claim in held:
+                self._changes += 1
                 self._allocator.assume(claim)
                 self._uses.count(node, claim, 1)
                 self._usage.count(claim, 1, now)

@@ -43,7 +43,8 @@ class Allocator:
         """The devices in use; read only."""
         self.selectors = SelectorResults()
         """Which devices selectors match; read only."""
-        self._views = NodeViews(read_slices(slices))
+        self.views = NodeViews(read_slices(slices))
+        """The pools and devices by node; read only."""
         self.counters = CounterCache(self.held)
         """What is left of the pools' counters; read only."""
         self._last_read: tuple[tuple[Json, ...], list[RequestedClaim]] = (), []
@@ -53,12 +54,14 @@ class Allocator:
         for claim in allocated:
             self.held.add(claim)
 
-    def with_claims(self, allocated: Iterable[Json]) -> Allocator:
+    def with_claims(self, allocated: Iterable[Json], *, taints: bool = True) -> Allocator:
         """An allocator for the same slices and classes, where these claims are in use and no others.
 
-        Raises AllocationFailed if one of them is malformed.
+        Without ``taints`` no device is tainted there. Raises AllocationFailed if a claim is malformed.
         """
         found = copy.copy(self)
+        if not taints:
+            found.views = self.views.without_taints()
         found.held = Held()
         found.counters = CounterCache(found.held)
         for claim in allocated:
@@ -75,7 +78,7 @@ class Allocator:
 
     def view(self, node: Json) -> NodeView:
         """The pools and devices of a node; raises AllocationFailed for a malformed node selector."""
-        return self._views.view(read_node(node))
+        return self.views.view(read_node(node))
 
     def requested(self, view: NodeView, claims: Iterable[Json]) -> list[RequestedClaim]:
         """The claims, read and checked for a node; raises AllocationFailed as ``allocate`` does."""

@@ -6,7 +6,7 @@ Only the newest generation of a pool counts, even while it is incomplete or inva
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kubernetes_rules.allocator.published import Counters, Device, PoolId, Selection, Slice
@@ -195,6 +195,7 @@ class NodeViews:
     """Makes the views of nodes for one set of slices, and keeps them."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
+        self._slices = slices
         self._named: dict[str, list[Slice]] = {}
         self._unnamed: list[Slice] = []
         self._of_pool: dict[PoolId, list[Slice]] = {}
@@ -204,6 +205,10 @@ class NodeViews:
             self._of_pool.setdefault(one.pool_id, []).append(one)
         self._views: dict[str, NodeView] = {}
         self._matching: dict[tuple[int, ...], dict[tuple[str, ...], Matching]] = {}
+
+    def without_taints(self) -> NodeViews:
+        """The views as if no device was tainted."""
+        return NodeViews([_without_taints(one) for one in self._slices])
 
     def view(self, node: Node) -> NodeView:
         """The view of a node, kept until its labels change; raises AllocationFailed as gather_pools does."""
@@ -217,3 +222,9 @@ class NodeViews:
             known = NodeView(node, pools, devices, {pool.id: pool for pool in pools}, alike)
             self._views[node.name] = known
         return known
+
+
+def _without_taints(one: Slice) -> Slice:
+    if not any(device.taints for device in one.devices):
+        return one
+    return replace(one, devices=tuple(replace(device, taints=()) for device in one.devices))
