@@ -1,7 +1,9 @@
 """Places pods on nodes in memory with the scheduler's own allocation, over simulated time.
 
 A node is chosen at random among those that fit, as the real scheduler does if nodes differ only by devices.
-The same seed gives the same choices. CPU and memory are not considered.
+The same seed gives the same choices. CPU and memory are not considered. Pods wait in the scheduler's order,
+by priority and arrival, and are tried again as soon as something ends on a node. The scheduler's backoff, of
+up to ten seconds, and preemption are left out.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import heapq
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gpuctl.simulate.cluster import Object, SimulatedCluster
 from gpuctl.simulate.reasons import SIMULATION, Reasons
 from gpuctl.simulate.results import ClassResult, Fragments, GroupResult, Result
+from gpuctl.simulate.timeline import Timeline
+from gpuctl.simulate.trace import Arrival
 from gpuctl.simulate.usage import Device, Level, Usage
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
@@ -51,6 +55,13 @@ class Candidates:
             self._nodes.append(node)
 
 
+class _Waiting(NamedTuple):
+    """A pod that waits since it came, and how long it will run; None means for ever."""
+
+    since: float
+    lasts: float | None
+
+
 class Uses:
     """What simulated pods hold on each node, so that nodes that are alike can be told."""
 
@@ -84,10 +95,13 @@ class Simulation:
         groups: Sequence[PodGroup],
         seed: int,
         until_seconds: float | None = None,
+        trace: Sequence[Arrival] = (),
+        timeline: Timeline | None = None,
     ) -> None:
         """The run ends at ``until_seconds``; without it, when all pods have come and no more can be placed.
 
-        Raises AllocationFailed for a malformed slice or claim of the cluster.
+        The pods of ``trace``, which is sorted, come in addition to those that groups count. What happens is
+        noted in ``timeline``. Raises AllocationFailed for a malformed slice or claim of the cluster.
         """
         self._cluster = cluster
         self._groups = groups
@@ -99,10 +113,16 @@ class Simulation:
             self._usage.count(claim, 1, 0.0)
         self._chance = random.Random(seed)  # noqa: S311 - no secret
         self._candidates = [Candidates(len(cluster.nodes)) for _ in groups]
-        self._waiting: list[deque[float]] = [deque() for _ in groups]
+        self._trace = trace
+        self._timeline = timeline
+        self._waiting: list[deque[_Waiting]] = [deque() for _ in groups]
         self._waiting_pods = [Level() for _ in groups]
+        self._all_waiting = self._most_waiting = 0
         self._running_pods = [Level() for _ in groups]
-        self._results = [GroupResult(group.name, group.count) for group in groups]
+        traced = Counter[int]()
+        for one in trace:
+            traced[one.group] += one.pods
+        self._results = [GroupResult(one.name, one.count + traced[i]) for i, one in enumerate(groups)]
         self._claims = [
             [_claim(group, spec, number) for number, spec in enumerate(group.claims)] for group in groups
         ]
@@ -117,14 +137,18 @@ class Simulation:
     def run(self, progress: Callable[[int], None]) -> Result:
         """Simulate all arrivals and ends; ``progress`` is called with the number of pods that have come."""
         # Each group's arrivals are in order; they are merged as they are needed, and not sorted all at once.
-        arrivals = heapq.merge(*(_arrivals(group, index) for index, group in enumerate(self._groups)))
-        now = 0.0
-        for come, (now, group) in enumerate(arrivals, 1):
+        counted = (_arrivals(group, index) for index, group in enumerate(self._groups))
+        arrivals = heapq.merge(*counted, self._trace, key=lambda one: one.seconds)
+        now, come = 0.0, 0
+        for now, group, count, lasts in arrivals:
             self._end_until(now)
-            self._waiting[group].append(now)
-            self._waiting_pods[group].change(1, now)
-            if len(self._waiting[group]) == 1:  # else earlier pods of the group wait for the same
-                self._place_waiting(group, now)
+            blocked = bool(self._waiting[group])  # earlier pods of the group wait for the same
+            self._waiting[group].extend([_Waiting(now, lasts)] * count)
+            self._queue(group, count, now)
+            if not blocked:
+                self._place_waiting([group], now)
+            self._most_waiting = max(self._most_waiting, self._all_waiting)
+            come += count
             progress(come)
         while self._ends and (any(self._waiting) if self._until is None else self._ends[0][0] <= self._until):
             now = self._ends[0][0]
@@ -146,6 +170,8 @@ class Simulation:
             self._fragments(free),
             self._busy_hours(now),
             now,
+            self._most_waiting,
+            None if self._timeline is None else self._timeline.course(now),
         )
 
     def _end_until(self, now: float) -> None:
@@ -154,29 +180,51 @@ class Simulation:
             ended, _, group, node, claims = heapq.heappop(self._ends)
             self._running_pods[group].change(-1, ended)
             for claim in claims:
-                self._changes += 1
                 self._allocator.release(claim)
-                self._uses.count(node, claim, -1)
-                self._usage.count(claim, -1, ended)
+                self._count(node, claim, -1, ended)
             # A device that several nodes can reach may have been held from any of them.
             for candidates in self._candidates:
                 for place in range(len(self._cluster.nodes)) if self._reach_across else (node,):
                     candidates.restore(place)
-            for waiting in sorted(range(len(self._groups)), key=self._longest_wait):
-                self._place_waiting(waiting, ended)
+            self._place_waiting(range(len(self._groups)), ended)
 
-    def _longest_wait(self, group: int) -> float:
-        return self._waiting[group][0] if self._waiting[group] else float("inf")
+    def _place_waiting(self, groups: Iterable[int], now: float) -> None:
+        """Place pods in the order of the scheduler's queue; a pod that does not fit stops its group alone."""
+        order = [self._first(group) for group in groups if self._waiting[group]]
+        heapq.heapify(order)
+        while order:
+            group = heapq.heappop(order)[-1]
+            waiting, result = self._waiting[group], self._results[group]
+            if result.error is not None:
+                continue
+            if self._place(group, now):
+                result.placed += 1
+                result.waits_seconds.append(now - waiting.popleft().since)
+                self._queue(group, -1, now)
+                self._running_pods[group].change(1, now)
+                if waiting:
+                    heapq.heappush(order, self._first(group))
+            elif self._results[group].error is None and result.why_seconds is None:
+                self._say_why(group, Reasons(self._cluster, self._allocator), now)
 
-    def _place_waiting(self, group: int, now: float) -> None:
-        waiting, result = self._waiting[group], self._results[group]
-        while waiting and result.error is None and self._place(group, now):
-            result.placed += 1
-            result.waits_seconds.append(now - waiting.popleft())
-            self._waiting_pods[group].change(-1, now)
-            self._running_pods[group].change(1, now)
-        if waiting and result.error is None and result.why_seconds is None:
-            self._say_why(group, Reasons(self._cluster, self._allocator), now)
+    def _first(self, group: int) -> tuple[int, float, int]:
+        """What sorts the first pod of a group in the queue."""
+        return -self._groups[group].priority, self._waiting[group][0].since, group
+
+    def _queue(self, group: int, change: int, now: float) -> None:
+        """Count pods that begin or cease to wait."""
+        self._waiting_pods[group].change(change, now)
+        self._all_waiting += change
+        if self._timeline is not None:
+            self._timeline.wait(self._all_waiting, now)
+
+    def _count(self, node: int, claim: Object, change: int, now: float) -> None:
+        """Count a claim that gets its devices (1), or gives them back (-1)."""
+        self._changes += 1
+        self._uses.count(node, claim, change)
+        self._usage.count(claim, change, now)
+        if self._timeline is not None:
+            self._timeline.count(claim, change, now)
 
     def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
         """Record why pods of a group wait now."""
@@ -187,7 +235,7 @@ class Simulation:
             self._explained[group] = self._changes
 
     def _place(self, group: int, now: float) -> bool:
-        """Place one pod of a group on any node; whether that was possible."""
+        """Place the first pod of a group that waits on any node; whether that was possible."""
         candidates, claims, unfit = self._candidates[group], self._claims[group], self._unfit[group]
         while (node := candidates.pick(self._chance)) is not None:
             state = None if self._reach_across else self._uses.state(node)
@@ -212,11 +260,9 @@ class Simulation:
                 for claim, allocation in zip(claims, allocations, strict=True)
             ]
             for claim in held:
-                self._changes += 1
                 self._allocator.assume(claim)
-                self._uses.count(node, claim, 1)
-                self._usage.count(claim, 1, now)
-            lasts = self._groups[group].lasts_seconds
+                self._count(node, claim, 1, now)
+            lasts = self._waiting[group][0].lasts
             if lasts is not None:
                 end = now + lasts
                 heapq.heappush(self._ends, (end, next(self._sequence), group, node, held))
@@ -277,8 +323,9 @@ class Simulation:
         )
 
 
-def _arrivals(group: PodGroup, index: int) -> list[tuple[float, int]]:
-    return [(group.starts_seconds + number * group.every_seconds, index) for number in range(group.count)]
+def _arrivals(group: PodGroup, index: int) -> Iterator[Arrival]:
+    for number in range(group.count):
+        yield Arrival(group.starts_seconds + number * group.every_seconds, index, 1, group.lasts_seconds)
 
 
 def _claim(group: PodGroup, spec: Mapping[str, Any], number: int) -> Object:

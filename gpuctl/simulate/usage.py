@@ -88,6 +88,11 @@ class Usage:
                 if _crossed(self._gpu_holders, gpu, change):
                     self._in_use[self._product[gpu]].change(change, now)
 
+    @property
+    def gpu_count(self) -> int:
+        """The number of GPUs."""
+        return len(self._product)
+
     def is_held(self, device: Device) -> bool:
         """Whether a claim has the device or a share of it."""
         return self._holders[device] > 0

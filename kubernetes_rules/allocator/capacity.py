@@ -53,18 +53,19 @@ def _allowed(policy: RequestPolicy) -> str:
 class Demand:
     """What a request takes of devices with certain capacities; ``possible`` if nobody else uses them.
 
-    ``amounts`` has, for each capacity, its name without the driver's domain, what is taken and what there
-    is, both in billionths.
+    ``amounts`` has, for each capacity, its name with and without the driver's domain, what is taken and what
+    there is, both in billionths.
     """
 
     taken: Mapping[str, Amount]
     possible: bool
-    amounts: tuple[tuple[str, int, int], ...]
+    amounts: tuple[tuple[str, str, int, int], ...]
 
     def fits_beside(self, held: Mapping[str, int], taking: Mapping[str, int]) -> bool:
         """Whether as much is left; the arguments are those of ``shortage``."""
         return self.possible and all(
-            held.get(name, 0) + taking.get(name, 0) + nanos <= there for name, nanos, there in self.amounts
+            held.get(bare, 0) + taking.get(name, 0) + nanos <= there
+            for name, bare, nanos, there in self.amounts
         )
 
 
@@ -74,7 +75,7 @@ def demand(device: Device, requested: Requested) -> Demand:
         return Demand({}, possible=False, amounts=())
     taken = consumption(device, requested)
     amounts = (
-        (bare_name(device.id.driver, name), amount.nanos, device.capacities[name].value.nanos)
+        (name, bare_name(device.id.driver, name), amount.nanos, device.capacities[name].value.nanos)
         for name, amount in taken.items()
     )
     return Demand(taken, possible=True, amounts=tuple(amounts))

@@ -104,7 +104,8 @@ class Attempt:
         return True
 
     def _record(self, claim: int, request: Request, device: Device, charged: bool) -> None:
-        share_id, consumed = None, {}
+        share_id: str | None = None
+        consumed: Mapping[str, Amount] = {}
         if charged:
             take(self._counters_of(device), device, 1)
         if device.allow_multiple:
