@@ -100,10 +100,10 @@ def _header(row: Sequence[str]) -> list[str]:
 
 def _arrival(text: str) -> tuple[float, bool]:
     """The arrival in seconds, and whether it was a moment."""
-    if "T" not in text.upper():
+    if ":" not in text:
         return _seconds("arrival", text), False
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())
     except ValueError as error:
         raise _Wrong(f"the arrival {text[:40]} is not a moment such as 2026-03-01T08:00:00Z") from error
     if moment.tzinfo is None:
