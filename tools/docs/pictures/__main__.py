@@ -12,6 +12,7 @@ from tools.docs.pictures.claim_picture import claim
 from tools.docs.pictures.health_picture import health
 from tools.docs.pictures.node_pictures import ROOT, forms, occupancy, topology
 from tools.docs.pictures.sharing_picture import sharing
+from tools.docs.pictures.simulation_picture import day
 
 FOLDER = ROOT / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
@@ -22,6 +23,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "claim.svg": claim,
     "sharing.svg": sharing,
     "health.svg": health,
+    "day.svg": day,
 }
 
 
