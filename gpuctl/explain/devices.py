@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
@@ -20,6 +21,7 @@ from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
 from kubernetes_rules.allocator.requests import Constraint, Request
 from kubernetes_rules.allocator.selector_results import selector_device
+from kubernetes_rules.errors import AllocationFailed
 
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
@@ -29,13 +31,53 @@ _SHOWN = 3
 _MEMORY_SLICE = "memory-slice-"
 
 
+Unselected = dict[tuple[int, tuple[str, ...]], tuple[frozenset[int], list[Outcome]]]
+"""The devices that selectors rule out: their positions and outcomes, by kind of node and selectors."""
+
+
 def outcomes(
-    allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]
+    allocator: Allocator,
+    view: NodeView,
+    request: Request,
+    constraints: Sequence[Constraint],
+    unselected: Unselected,
 ) -> tuple[Outcome, ...]:
-    """All devices that pods on the node can use, grouped by gate and reason; devices that fit come last."""
+    """All devices that pods on the node can use, grouped by gate and reason; devices that fit come last.
+
+    What is found out for nodes that publish the same objects is kept in ``unselected``.
+    """
+    key = id(view.matching), request.selectors
+    if key not in unselected:
+        unselected[key] = _ruled_out(allocator, view, request)
+    positions, found = unselected[key]
+    others = [device for position, device in enumerate(view.devices) if position not in positions]
+    found = [*found, *_grouped(allocator, view, request, others, constraints)]
+    return tuple(sorted(found, key=lambda one: (_ORDER.index(one.gate), -len(one.devices), one.reason)))
+
+
+def _ruled_out(
+    allocator: Allocator, view: NodeView, request: Request
+) -> tuple[frozenset[int], list[Outcome]]:
+    """The devices of which a selector is false."""
+    positions = []
+    for position, device in enumerate(view.devices):
+        with suppress(AllocationFailed):
+            if allocator.selectors.first_false(device, request.selectors) is not None:
+                positions.append(position)
+    devices = [view.devices[position] for position in positions]
+    return frozenset(positions), _grouped(allocator, view, request, devices, ())
+
+
+def _grouped(
+    allocator: Allocator,
+    view: NodeView,
+    request: Request,
+    devices: Iterable[Device],
+    constraints: Sequence[Constraint],
+) -> list[Outcome]:
     grouped: dict[tuple[str, str], list[Device]] = {}
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
-    for device in view.devices:
+    for device in devices:
         refused = refusal(allocator, view, request, device, constraints)
         if refused is None:
             where = (FITS, "available")
@@ -46,16 +88,15 @@ def outcomes(
             where = (refused.gate.value, taken or _reason(allocator, refused, device))
             claims[where] = refused.claims
         grouped.setdefault(where, []).append(device)
-    ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
-    return tuple(
+    return [
         Outcome(
             gate,
             _with_values(gate, reason, found),
             tuple(one.id.device for one in found),
             claims.get((gate, reason), ()),
         )
-        for (gate, reason), found in ordered
-    )
+        for (gate, reason), found in grouped.items()
+    ]
 
 
 def fitting(allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuctl.explain.devices import outcomes
+from gpuctl.explain.devices import Unselected, outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.pod.claims import ExtendedResources
 from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
@@ -119,6 +119,7 @@ class _Trials:
     def __init__(self, snapshot: Snapshot, asked: Asked, allocator: Allocator) -> None:
         self._asked = asked
         self._allocator = allocator
+        self._unselected: Unselected = {}
         self._classes = {one["metadata"]["name"]: one for one in snapshot.classes}
         own = [claim for claim in asked.claims if _allocation(claim)]
         self.prospects = Prospects(allocator, own)
@@ -173,7 +174,7 @@ class _Trials:
                 for pool in view.pools
                 if not pool.usable
             )
-            found = outcomes(self._allocator, view, request, claim.constraints)
+            found = outcomes(self._allocator, view, request, claim.constraints, self._unselected)
             never = tried.closed is None and tried.prospect == "never"
             return NodeReport(tried.name, found, pools, tried.closed, never)
         except RuleError as error:

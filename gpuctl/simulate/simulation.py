@@ -23,7 +23,7 @@ from gpuctl.simulate.trace import Arrival
 from gpuctl.simulate.usage import Device, Level, Usage
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.allocator.counters import exhausted
+from kubernetes_rules.allocator.counters import suffices
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.taints import untolerated_taint
 
@@ -302,7 +302,7 @@ class Simulation:
                 if self._usage.is_held(device.id) or untolerated_taint(device.taints, ()) is not None:
                     continue
                 left = self._allocator.counters.of(view, device.id.pool_id) if device.consumes else {}
-                if not exhausted(left, device):
+                if suffices(left, device):
                     found.add(device.id)
         return found
 

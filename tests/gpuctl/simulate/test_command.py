@@ -15,6 +15,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 from gpuctl.simulate.command import WORKLOAD_HELP
+from gpuctl.simulate.trace import load_trace
 from gpuctl.simulate.workload import load_workload
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
@@ -62,9 +63,14 @@ def test_nothing_is_said_of_progress_where_nobody_watches(workload: Path) -> Non
 
 def test_the_workload_that_the_help_shows_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "workload.yaml"
-    file.write_text(WORKLOAD_HELP.partition("\b\n")[2])
+    day = tmp_path / "day.csv"
+    workload, trace = (one.partition("\n\n")[0] for one in WORKLOAD_HELP.split("\b\n")[1:])
+    file.write_text(workload)
+    day.write_text(trace)
 
     (train,) = load_workload(file)
+
+    assert [one.pods for one in load_trace(day, [train])] == [4, 1]
 
     assert (train.count, train.every_seconds, train.lasts_seconds, train.busy_gpus) == (200, 30, 3600, 1.9)
     assert train.devices_by_class() == {"gpu.nvidia.com": 2}
