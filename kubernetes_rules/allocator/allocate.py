@@ -34,11 +34,19 @@ class Allocator:
     them. Not thread-safe.
     """
 
-    def __init__(self, slices: Iterable[Json], classes: Iterable[Json], allocated: Iterable[Json]) -> None:
+    def __init__(
+        self,
+        slices: Iterable[Json],
+        classes: Iterable[Json],
+        allocated: Iterable[Json],
+        kubernetes: tuple[int, int] = (1, 37),
+    ) -> None:
         """``slices`` are ResourceSlices, ``classes`` DeviceClasses, ``allocated`` ResourceClaims in use.
 
+        From ``kubernetes`` 1.38 on, names of capacities mean the same with and without the driver's domain.
         Raises AllocationFailed when one of them is malformed.
         """
+        self._any_domain = kubernetes >= (1, 38)
         self.held = Held()
         """The devices in use; read only."""
         self.selectors = SelectorResults()
@@ -96,7 +104,7 @@ class Allocator:
         if len(known) != len(claims) or any(
             one is not other for one, other in zip(known, claims, strict=True)
         ):
-            read = [read_claim(claim, self._classes) for claim in claims]
+            read = [read_claim(claim, self._classes, any_domain=self._any_domain) for claim in claims]
             self._last_read = claims, read
         return read
 
@@ -148,7 +156,7 @@ class Allocator:
             for device in view.all_devices()
             if self.selectors.first_false(device, request.selectors) is None
             and view.selects(device)
-            and shortage(device, request.capacity, {}, {}) is None
+            and shortage(device, request.capacity_of(device), {}, {}) is None
         )
 
 
@@ -186,8 +194,11 @@ def _result(choice: Choice) -> dict[str, Any]:
         result["shareID"] = choice.share_id
     # All capacities of the device, also those that the request does not name (KEP-5075).
     if choice.consumed:
+        # From 1.38 on a scheduler may write the driver's domain or leave it out; readers must expect both.
+        domain = f"{device.id.driver}/" if request.any_domain else ""
         result["consumedCapacity"] = {
-            name: str(amount.quantity) for name, amount in sorted(choice.consumed.items())
+            name if "/" in name else f"{domain}{name}": str(amount.quantity)
+            for name, amount in sorted(choice.consumed.items())
         }
     return result
 

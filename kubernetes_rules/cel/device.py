@@ -83,7 +83,7 @@ def _quantity(value: Mapping[str, Any]) -> Any:
 def is_ordinary(
     attributes: Mapping[str, Mapping[str, Any]], capacity: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether ``device_value`` surely makes a value of these; lists are not looked into."""
+    """Whether ``device_value`` surely makes a value of these; lists of versions are not looked into."""
     kinds = (next(iter(one.items())) if len(one) == 1 else ("", None) for one in attributes.values())
     amounts = (("quantity", one.get("value")) for one in capacity.values())
     return all(_is_readable(kind, value) for kind, value in (*kinds, *amounts))
@@ -92,6 +92,8 @@ def is_ordinary(
 def _is_readable(kind: str, value: Any) -> bool:
     if kind in ("version", "quantity"):
         return type(value) is str and _converts(kind, value)
+    if kind in ("ints", "bools", "strings"):
+        return type(value) is list
     return kind in ("int", "bool", "string") and value is not None
 
 
