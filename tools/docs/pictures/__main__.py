@@ -10,9 +10,8 @@ from pathlib import Path
 from tools.docs.pictures.before_and_after import before_and_after
 from tools.docs.pictures.claim_picture import claim
 from tools.docs.pictures.health_picture import health
-from tools.docs.pictures.node_pictures import ROOT, forms, occupancy, topology
+from tools.docs.pictures.node_pictures import ROOT, day, forms, occupancy, topology
 from tools.docs.pictures.sharing_picture import sharing
-from tools.docs.pictures.simulation_picture import day
 
 FOLDER = ROOT / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
