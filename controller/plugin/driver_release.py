@@ -12,18 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Condition
 
-import grpc
-
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
+from driver.process.grpc_call import CallFailed, GrpcCall, field
 from driver.process.log import get_logger
-from proto import node_state_v1_pb2 as v1
 
 _log = get_logger(__name__)
 
 _HAS_LET_GO = "/gpu.nvidia.com.nodestate.v1.NodeState/HasLetGo"
-# A connection of its own for each call, and never a proxy, whatever the environment says.
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 _ANSWER_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 # Longer than a change of the kernel driver takes. A plugin that wants more is broken, and without NVML the
@@ -119,12 +115,11 @@ class DriverRelease:
 
     def _answer(self, path: Path, number: int, failure: str) -> bool:
         """Answer the plugin at this socket; returns whether the answer arrived."""
-        request = v1.HasLetGoRequest(controller=self.name, let_go=number, failure=failure)
+        # A HasLetGoRequest of proto/node_state_v1.proto.
+        request = field(1, self.name) + field(2, number) + field(3, failure)
         try:
-            with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-                call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_HAS_LET_GO)
-                call(request.SerializeToString(), timeout=_ANSWER_SECONDS)
-        except grpc.RpcError as error:
-            _log.warning("cannot tell the kubelet plugin", socket=str(path), code=error.code().name)
+            list(GrpcCall(path, _HAS_LET_GO, request, _ANSWER_SECONDS))
+        except CallFailed as error:
+            _log.warning("cannot tell the kubelet plugin", socket=str(path), code=error.code)
             return False
         return True

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controller.plugin.watch import Stream
-from proto import grpc_health_v1_pb2 as health
+from driver.process.grpc_call import fields
+
+# HealthCheckResponse.SERVING of the gRPC health checking protocol.
+_SERVING = 1
 
 
 class PluginServing:
@@ -33,20 +36,21 @@ class PluginServing:
         self._lock = threading.Lock()
         self._serving: set[Path] = set()
 
-    def stream(self) -> Stream[health.HealthCheckResponse]:
+    def stream(self) -> Stream[bool]:
         """The stream to open at each plugin."""
-        # An empty service name asks for the health of the whole server (gRPC health checking protocol).
+        # A request without a service asks for the health of the whole server.
         return Stream(
             "/grpc.health.v1.Health/Watch",
-            health.HealthCheckRequest(service="").SerializeToString(),
-            health.HealthCheckResponse.FromString,
+            b"",
+            # The answer's only field is the status.
+            lambda answer: dict(fields(answer)).get(1) == _SERVING,
             self._answered,
             self._ended,
         )
 
-    def _answered(self, path: Path, answer: health.HealthCheckResponse) -> None:
+    def _answered(self, path: Path, serving: bool) -> None:
         self._on_answer(path)
-        self._set_serving(path, answer.status == health.HealthCheckResponse.SERVING)
+        self._set_serving(path, serving)
 
     def _ended(self, path: Path, _code: str) -> None:
         self._set_serving(path, serving=False)
