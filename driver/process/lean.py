@@ -6,8 +6,6 @@ Importing it is all that is needed.
 from __future__ import annotations
 
 import ctypes
-import sys
-from typing import Any, cast
 
 _M_ARENA_MAX = -8
 
@@ -15,7 +13,3 @@ _M_ARENA_MAX = -8
 # M_ARENA_MAX). Two are enough for threads that mostly wait. Other C libraries have no mallopt.
 if hasattr(_libc := ctypes.CDLL(None), "mallopt"):
     _libc.mallopt(_M_ARENA_MAX, 2)
-# structlog imports rich if it is installed, for console output that a service never writes. None in
-# sys.modules makes the import fail as if it were not installed.
-if "rich" not in sys.modules:
-    cast("dict[str, Any]", sys.modules)["rich"] = None

@@ -27,7 +27,6 @@ HEAVY = (
     "grpc",
     "rich",
     "jsonschema",
-    "structlog",
     "re2",
     "envtest.embedded",
     "kubernetes_rules.cel",
