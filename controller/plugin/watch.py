@@ -29,16 +29,19 @@ MOST_PLUGINS = 4
 
 UNIMPLEMENTED = "UNIMPLEMENTED"
 
+# How many times as long as usual a search for sockets waits while all plugins that were found are followed.
+_QUIET_FACTOR = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[Answer]):
     """A streaming call to a plugin, and what to do with its answers.
 
-    ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer;
-    it raises ValueError.
-    ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end, both with the plugin's
-    socket and in a listening thread. A plugin that ends the call with ``UNIMPLEMENTED`` is not called again;
-    when its socket is gone, ``on_end`` is called once more, with ``NOT_FOUND``.
+    ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer; it
+    may raise ValueError. ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end,
+    both with the plugin's socket and in a listening thread. A plugin that ends the call with
+    ``UNIMPLEMENTED`` is not called again; when its socket is gone, ``on_end`` is called once more, with
+    ``NOT_FOUND``.
     """
 
     method: str
@@ -77,6 +80,7 @@ class PluginWatch:
         self._lock = threading.Lock()
         self._calls: dict[_Key, GrpcCall] = {}
         self._codes: dict[_Key, str] = {}
+        self._stream_ended = threading.Event()
         self._listed: tuple[Stamp | None, dict[Path, object]] = (None, {})
 
     def run(self) -> None:
@@ -102,7 +106,11 @@ class PluginWatch:
                 if key not in listening and key not in unknown and due:
                     listened_to[key] = sockets[key[0]]
                     listening[key] = self._pool.submit(self._listen, *key)
-            self._stop_event.wait(self._intervals.socket_seconds)
+                    listening[key].add_done_callback(lambda _: self._stream_ended.set())
+            # While all streams are open there is no hurry: a plugin that takes over ends the other's streams.
+            is_quiet = 0 < len(listening) == len(sockets) * len(self._streams)
+            self._stream_ended.wait(self._intervals.socket_seconds * (_QUIET_FACTOR if is_quiet else 1))
+            self._stream_ended.clear()
         with self._lock:
             calls = list(self._calls.values())
         for call in calls:
@@ -144,6 +152,10 @@ class PluginWatch:
         stream.on_end(path, code)
         self._ended((path, method), code)
         return time.monotonic()
+
+    def stop(self) -> None:
+        """Wake ``run``, which returns if the stop event is set."""
+        self._stream_ended.set()
 
     def _began(self, key: _Key, call: GrpcCall) -> None:
         with self._lock:
