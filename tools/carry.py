@@ -28,7 +28,7 @@ MOST_BYTES = 40 << 20
 
 CARRIED = (
     *("click", "google-re2", "grpcio", "nvidia-ml-py", "prometheus-client", "protobuf", "pyyaml", "rich"),
-    *("typing-extensions", "urllib3"),
+    *("structlog", "typing-extensions", "urllib3"),
 )
 """The distributions that the driver's processes, the embedded API server and ``verify`` import."""
 

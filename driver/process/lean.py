@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 # mallopt(3). By default glibc makes up to eight heaps for each core, which grow to several MiB each, and it
 # keeps more of what was freed the larger it was. One heap is enough for threads that mostly wait, and what is
@@ -22,7 +22,7 @@ _LARGE_BYTES = 64 << 10
 LATER = ("asyncio", "grpc.aio", "urllib3.http2", "google.protobuf.internal.python_message")
 """Modules that libraries import without using them: 0.8 to 1.5 MiB each, with what they import themselves.
 
-They are asyncio for gRPC, gRPC for asyncio, HTTP/2 (with zipfile and importlib.metadata), and the messages of
+They are asyncio for gRPC and structlog, gRPC for asyncio, HTTP/2 (with zipfile and importlib.metadata), and the messages of
 Protocol Buffers' Python implementation, where the one in C is in use.
 """
 
@@ -62,3 +62,7 @@ if hasattr(_libc := ctypes.CDLL(None), "mallopt"):
     _libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 for _name in LATER:
     _load_later(_name)
+# structlog imports rich if it is installed, for console output that a service never writes. None in
+# sys.modules makes the import fail as if it were not installed.
+if "rich" not in sys.modules:
+    cast("dict[str, Any]", sys.modules)["rich"] = None

@@ -27,6 +27,7 @@ HEAVY = (
     "grpc",
     "rich",
     "jsonschema",
+    "structlog",
     "re2",
     "envtest.embedded",
     "kubernetes_rules.cel",
