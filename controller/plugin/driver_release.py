@@ -14,8 +14,9 @@ from threading import Condition
 
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
-from driver.process.grpc_call import CallFailed, GrpcCall, field
+from driver.process.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
+from proto import node_state_v1_pb2 as v1
 
 _log = get_logger(__name__)
 
@@ -115,10 +116,9 @@ class DriverRelease:
 
     def _answer(self, path: Path, number: int, failure: str) -> bool:
         """Answer the plugin at this socket; returns whether the answer arrived."""
-        # A HasLetGoRequest of proto/node_state_v1.proto.
-        request = field(1, self.name) + field(2, number) + field(3, failure)
+        request = v1.HasLetGoRequest(controller=self.name, let_go=number, failure=failure)
         try:
-            list(GrpcCall(path, _HAS_LET_GO, request, _ANSWER_SECONDS))
+            list(GrpcCall(path, _HAS_LET_GO, request.SerializeToString(), _ANSWER_SECONDS))
         except CallFailed as error:
             _log.warning("cannot tell the kubelet plugin", socket=str(path), code=error.code)
             return False

@@ -12,10 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controller.plugin.watch import Stream
-from driver.process.grpc_call import fields
-
-# HealthCheckResponse.SERVING of the gRPC health checking protocol.
-_SERVING = 1
+from proto import grpc_health_v1_pb2 as health
 
 
 class PluginServing:
@@ -36,21 +33,20 @@ class PluginServing:
         self._lock = threading.Lock()
         self._serving: set[Path] = set()
 
-    def stream(self) -> Stream[bool]:
+    def stream(self) -> Stream[health.HealthCheckResponse]:
         """The stream to open at each plugin."""
-        # A request without a service asks for the health of the whole server.
+        # An empty service name asks for the health of the whole server (gRPC health checking protocol).
         return Stream(
             "/grpc.health.v1.Health/Watch",
-            b"",
-            # The answer's only field is the status.
-            lambda answer: dict(fields(answer)).get(1) == _SERVING,
+            health.HealthCheckRequest(service="").SerializeToString(),
+            health.HealthCheckResponse.FromString,
             self._answered,
             self._ended,
         )
 
-    def _answered(self, path: Path, serving: bool) -> None:
+    def _answered(self, path: Path, answer: health.HealthCheckResponse) -> None:
         self._on_answer(path)
-        self._set_serving(path, serving)
+        self._set_serving(path, answer.status == health.HealthCheckResponse.SERVING)
 
     def _ended(self, path: Path, _code: str) -> None:
         self._set_serving(path, serving=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -12,8 +12,8 @@ from controller.plugin.watch import UNIMPLEMENTED, Stream
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
-from driver.process.grpc_call import field, fields
 from driver.process.log import get_logger
+from proto import node_state_v1_pb2 as v1
 
 _log = get_logger(__name__)
 
@@ -46,7 +46,7 @@ class PluginState:
         """The stream to open at each plugin."""
         return Stream(
             "/gpu.nvidia.com.nodestate.v1.NodeState/Watch",
-            field(1, self._controller),
+            v1.WatchRequest(controller=self._controller).SerializeToString(),
             read_state,
             self._received,
             self._ended,
@@ -134,50 +134,15 @@ def _order(blocked: BlockedPlacement) -> tuple[PciAddress, int, int, str, str]:
 
 
 def read_state(data: bytes) -> NodeState:
-    """The state in a ``State`` of proto/node_state_v1.proto; raises ValueError for a malformed message."""
-    held: list[str] = []
-    blocked: list[BlockedPlacement] = []
-    busy: list[PciAddress] = []
-    healed: list[Healed] = []
-    let_go = 0
-    for number, value in fields(data):
-        match number, value:
-            case 1, bytes():
-                held.append(value.decode())
-            case 2, bytes():
-                blocked.append(_blocked(dict(fields(value))))
-            case 3, bytes():
-                busy.append(PciAddress.parse(value.decode()))
-            case 4, int():
-                let_go = value
-            case 5, bytes():
-                healed.append(_healed(dict(fields(value))))
-    return NodeState(tuple(held), tuple(blocked), tuple(busy), let_go, tuple(healed))
+    """The state in a message of the plugin; raises ValueError or DecodeError for a malformed one."""
+    message = v1.State.FromString(data)
+    busy = tuple(map(PciAddress.parse, message.busy))
+    healed = tuple(Healed(PciAddress.parse(one.pci_bus_id), one.unix_milliseconds) for one in message.healed)
+    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy, message.let_go, healed)
 
 
-def _healed(message: Mapping[int, int | bytes]) -> Healed:
-    return Healed(PciAddress.parse(_text(message, 1)), _number(message, 2))
-
-
-def _blocked(message: Mapping[int, int | bytes]) -> BlockedPlacement:
-    span = None
-    if isinstance(lies := message.get(2), bytes):
-        start_and_size = dict(fields(lies))
-        span = Placement(_number(start_and_size, 1), _number(start_and_size, 2))
+def _blocked(message: v1.BlockedPlacement) -> BlockedPlacement:
+    span = Placement(message.span.start, message.span.size) if message.HasField("span") else None
     # A newer plugin may have reasons that are not in the Literal; the place is blocked all the same.
-    reason = cast("Literal['in-use', 'foreign-instance']", _text(message, 3))
-    return BlockedPlacement(PciAddress.parse(_text(message, 1)), span, reason, _text(message, 4))
-
-
-def _text(message: Mapping[int, int | bytes], number: int) -> str:
-    value = message.get(number, b"")
-    if isinstance(value, int):
-        raise ValueError(f"field {number} of a message is no text")  # noqa: TRY004 - malformed, not misused
-    return value.decode()
-
-
-def _number(message: Mapping[int, int | bytes], number: int) -> int:
-    value = message.get(number, 0)
-    if isinstance(value, bytes):
-        raise ValueError(f"field {number} of a message is no number")  # noqa: TRY004 - malformed, not misused
-    return value
+    reason = cast("Literal['in-use', 'foreign-instance']", message.reason)
+    return BlockedPlacement(PciAddress.parse(message.pci_bus_id), span, reason, message.message)

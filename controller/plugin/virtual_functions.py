@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition
 
+from google.protobuf.message import DecodeError
+
 from driver.nvml.pci_address import PciAddress
-from driver.process.grpc_call import CallFailed, GrpcCall, field, fields
+from driver.process.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
+from proto import node_state_v1_pb2 as v1
 
 _log = get_logger(__name__)
 
@@ -121,17 +124,16 @@ class VirtualFunctionRequests:
         return TOO_OLD if too_old else None
 
     def _ask_one(self, path: Path, pci: PciAddress) -> str:
-        call = GrpcCall(path, _METHOD, field(1, str(pci)), _ANSWER_SECONDS)
+        request = v1.EnableVirtualFunctionsRequest(pci_bus_id=str(pci))
+        call = GrpcCall(path, _METHOD, request.SerializeToString(), _ANSWER_SECONDS)
         with self._changed:
             self._call = call
             # stop() may have come before there was a call that it could cancel.
             if self._stopped:
                 call.cancel()
         try:
-            # The answer's only field is the failure.
-            answer = dict(fields(b"".join(call))).get(1, b"")
-            return answer.decode() if isinstance(answer, bytes) else ""
-        except ValueError as error:
+            return v1.EnableVirtualFunctionsResponse.FromString(b"".join(call)).failure
+        except DecodeError as error:
             raise CallFailed("INTERNAL") from error
         finally:
             with self._changed:

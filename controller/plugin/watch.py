@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from controller.intervals import Intervals
 from driver.process.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
@@ -38,7 +40,7 @@ class Stream(Generic[Answer]):
     """A streaming call to a plugin, and what to do with its answers.
 
     ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer; it
-    may raise ValueError. ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end,
+    may raise ValueError or DecodeError. ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end,
     both with the plugin's socket and in a listening thread. A plugin that ends the call with
     ``UNIMPLEMENTED`` is not called again; when its socket is gone, ``on_end`` is called once more, with
     ``NOT_FOUND``.
@@ -175,5 +177,5 @@ class PluginWatch:
 def _read(stream: Stream[Answer], answer: bytes) -> Answer:
     try:
         return stream.read(answer)
-    except ValueError as error:
+    except (ValueError, DecodeError) as error:
         raise CallFailed("INTERNAL") from error

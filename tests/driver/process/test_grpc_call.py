@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from driver.process.grpc_call import CallFailed, GrpcCall, field, fields
+from driver.process.grpc_call import CallFailed, GrpcCall
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder
 
@@ -74,7 +74,7 @@ def test_request_and_answers_arrive_whole(server: Server) -> None:
     # The largest is more than a frame, and more than HTTP/2's first window.
     server.states = [v1.State(held=["a-gpu"] * count) for count in (0, 1, 40_000)]
 
-    answers = list(GrpcCall(server.path, WATCH, field(1, "höher")))
+    answers = list(GrpcCall(server.path, WATCH, v1.WatchRequest(controller="höher").SerializeToString()))
 
     assert [v1.State.FromString(answer) for answer in answers] == server.states
     assert server.requests == ["höher"]
@@ -125,25 +125,3 @@ def test_without_a_server_a_call_is_unavailable(server: Server) -> None:
     server.stop()
     with pytest.raises(CallFailed, match=r"UNAVAILABLE|CANCELLED"):
         list(answers)
-
-
-@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**63, 2**64 - 1])
-@pytest.mark.parametrize("text", ["", "a", "ü" * 200])
-def test_a_message_is_written_as_the_library_reads_it(number: int, text: str) -> None:
-    message = field(1, text) + field(2, number) + field(3, text)
-    assert v1.HasLetGoRequest.FromString(message) == v1.HasLetGoRequest(
-        controller=text, let_go=number, failure=text
-    )
-    by_number = dict(fields(message))
-    assert by_number.get(2, 0) == number
-    assert by_number.get(3, b"") == text.encode()
-
-
-@pytest.mark.parametrize(
-    "message",
-    [field(1, "text")[:-1], b"\x0a", b"\x80", b"\x0d\0\0\0\0"],
-    ids=["text", "length", "key", "fixed32"],
-)
-def test_a_malformed_message_is_an_error(message: bytes) -> None:
-    with pytest.raises(ValueError, match="message"):
-        list(fields(message))
