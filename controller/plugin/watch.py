@@ -40,8 +40,8 @@ class Stream(Generic[Answer]):
     """A streaming call to a plugin, and what to do with its answers.
 
     ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer; it
-    may raise ValueError or DecodeError. ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end,
-    both with the plugin's socket and in a listening thread. A plugin that ends the call with
+    may raise ValueError or DecodeError. ``on_answer`` gets each answer, ``on_end`` the name of the status
+    code at the end, both with the plugin's socket and in a listening thread. A plugin that ends the call with
     ``UNIMPLEMENTED`` is not called again; when its socket is gone, ``on_end`` is called once more, with
     ``NOT_FOUND``.
     """

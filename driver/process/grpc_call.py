@@ -1,7 +1,8 @@
-"""Calls a gRPC method of the kubelet plugin at its Unix socket with an HTTP/2 library, without the gRPC library.
+"""Calls a gRPC method of the kubelet plugin at its Unix socket by h2, which is HTTP/2 alone.
 
-gRPC takes 10 MiB more, and seven threads that wake up 30 times a second. Each call has a connection of its own,
-sends one message, and reads messages until the trailers have the status (grpc/doc/PROTOCOL-HTTP2.md).
+The gRPC library takes 10 MiB more, and seven threads that wake up 30 times a second. Each call has a
+connection of its own, sends one message, and reads messages until the trailers have the status
+(grpc/doc/PROTOCOL-HTTP2.md).
 """
 
 from __future__ import annotations

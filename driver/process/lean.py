@@ -22,8 +22,9 @@ _LARGE_BYTES = 64 << 10
 LATER = ("asyncio", "grpc.aio", "urllib3.http2", "google.protobuf.internal.python_message")
 """Modules that libraries import without using them: 0.8 to 1.5 MiB each, with what they import themselves.
 
-They are asyncio for gRPC and structlog, gRPC for asyncio, HTTP/2 (with zipfile and importlib.metadata), and the messages of
-Protocol Buffers' Python implementation, where the one in C is in use.
+They are asyncio for gRPC and structlog, gRPC for asyncio, HTTP/2 for urllib3 (with zipfile and
+importlib.metadata), and the messages of Protocol Buffers' Python implementation, where the one in C is in
+use.
 """
 
 

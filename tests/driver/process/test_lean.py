@@ -28,7 +28,7 @@ UNUSED = {
     "jinja2",
     "starlette",
     "uvicorn",
-    "rich",
+    "rich.console",
     "typing_extensions",
     "zipfile",
 }
