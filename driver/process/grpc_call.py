@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import (
     ConnectionTerminated,
@@ -86,7 +85,7 @@ class GrpcCall:
             raise CallFailed("CANCELLED")
 
     def _answers(self) -> Iterator[bytes]:
-        connection = H2Connection(H2Configuration(header_encoding="utf-8"))
+        connection = H2Connection()
         connection.initiate_connection()
         connection.send_headers(
             _STREAM,
@@ -123,8 +122,9 @@ def _is_end(event: Event) -> bool:
     # A call without answers has the status in its only headers.
     if not isinstance(event, ResponseReceived | TrailersReceived):
         return False
-    status = dict(event.headers or ()).get("grpc-status")
-    if status not in (None, "0"):
-        number = int(status)
+    status = dict(event.headers or ()).get(b"grpc-status")
+    if status is None:
+        return False
+    if number := int(status):
         raise CallFailed(_CODES[number] if number < len(_CODES) else "UNKNOWN")
-    return status == "0"
+    return True
