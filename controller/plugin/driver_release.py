@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Condition
 
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
-from driver.process.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
 

@@ -12,8 +12,8 @@ from threading import Condition
 
 from google.protobuf.message import DecodeError
 
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from driver.nvml.pci_address import PciAddress
-from driver.process.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
 

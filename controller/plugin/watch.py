@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import DecodeError
 
 from controller.intervals import Intervals
-from driver.process.grpc_call import CallFailed, GrpcCall
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path, service_socket_name
 from driver.process.stamp import Stamp, stamp_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from driver.process.grpc_call import CallFailed, GrpcCall
+import grpc
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 MPS_WATCH = "/gpu.nvidia.com.mps.v1.Mps/Watch"
@@ -17,7 +18,12 @@ SILENT_SECONDS = 90.0
 """A server that is silent for this long hangs. Shorter silences are normal: calls that wait for a sick GPU
 may take every worker until they end, within the kubelet's 45 s."""
 
-_UNANSWERED = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+_OPTIONS = (
+    # A new connection for each check: gRPC would otherwise share one among channels to the same address.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+_UNANSWERED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class SelfCheck:
@@ -41,11 +47,15 @@ class SelfCheck:
         return f"no answer at {self._socket} for {silent_seconds:.0f} s"
 
     def _is_answered(self) -> bool:
-        call = GrpcCall(self._socket, self._method, b"", ANSWER_SECONDS)
-        try:
-            # The first answer is enough: one of the methods answers again and again.
-            next(iter(call), None)
-        except CallFailed as error:
-            # Any other error is an answer of the server.
-            return error.code not in _UNANSWERED
+        with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:
+            # On the wire, a method with one answer is called in the same way as one with a stream of them.
+            ask: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(self._method)
+            call = ask(b"", timeout=ANSWER_SECONDS)
+            try:
+                next(call)
+            except grpc.RpcError as error:
+                # Any other error is an answer of the server.
+                return error.code() not in _UNANSWERED
+            finally:
+                call.cancel()
         return True

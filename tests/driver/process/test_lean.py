@@ -39,7 +39,7 @@ UNUSED |= {"re2", "kubernetes_rules.cel", "pynvml", "fakegpu.machine", "importli
 @pytest.mark.parametrize(
     ("package", "unused"),
     [
-        ("kubeletplugin", {*UNUSED, "controller", "asyncio", "grpc.aio"}),
+        ("kubeletplugin", {*UNUSED, "controller", "asyncio", "grpc.aio", "h2"}),
         ("controller", {*UNUSED, "kubeletplugin", "asyncio", "grpc"}),
     ],
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from driver.process.grpc_call import CallFailed, GrpcCall
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder
 
