@@ -24,7 +24,6 @@ from proto import dra_v1_pb2 as pb
 from tools.bench.former_version import former_version
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.latency import CLAIMS_PER_ROUND, Contender, Rounds, measure
-from tools.bench.process_use import resident_mib
 from tools.bench.table import Row, Spread, finish
 
 MACHINE = "dgx2"
@@ -188,7 +187,7 @@ def beside_former(
 
 
 def _run_beside_floor(kubernetes: str) -> list[Row]:
-    """The rows of calls, starts and memory."""
+    """The rows of calls and starts."""
     with start_cluster(kubernetes=kubernetes) as cluster:
         driver = DriverNode.install(cluster, machine=MACHINE)
         published = Spread.of(_start_to_published(driver))
@@ -196,16 +195,10 @@ def _run_beside_floor(kubernetes: str) -> list[Row]:
         make_namespace(cluster)
         table = beside_floor(driver, claims_of(driver), Rounds())
         back = Spread.of([_slices_back(driver) for _ in range(RESTARTS)])
-        plugin, controller = (
-            Spread.of([resident_mib(driver.process(name).host_pid)])
-            for name in ("kubeletplugin", "controller")
-        )
     return [
         *table,
         Row("slices back after a kubelet restart", back, 2.0, "s"),
         Row("start to published", published, 1.1, "s"),
-        Row("memory of the plugin", plugin, 75.0, "MiB"),
-        Row("memory of the controller", controller, 75.0, "MiB"),
     ]
 
 
