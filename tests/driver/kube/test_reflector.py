@@ -258,7 +258,7 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
 
     run_with(client, stop)
 
-    assert stop.waits == [30, 40]
+    assert stop.waits == [30 + 1, 40 + 2]
 
 
 def test_a_history_that_is_always_too_old_leads_to_no_storm_of_lists(

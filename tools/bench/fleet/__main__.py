@@ -228,7 +228,12 @@ def table(fleet: Fleet, empty: Figures, awake: Figures, rested: Figures) -> list
         return Row(what, Spread.of([value]), limit, unit)
 
     at_rest = [
-        row("requests at rest, without watches", rested.requests_since(awake, watches=False) / minutes, "a minute", 0.0),
+        row(
+            "requests at rest, without watches",
+            rested.requests_since(awake, watches=False) / minutes,
+            "a minute",
+            0.0,
+        ),
         row("renewed watches", rested.requests_since(awake, watches=True) / minutes, "a minute"),
         row("watches", rested.watches - empty.watches, ""),
         row("slices in etcd", (rested.etcd_bytes - empty.etcd_bytes) / 2**20, "MiB"),
@@ -238,10 +243,14 @@ def table(fleet: Fleet, empty: Figures, awake: Figures, rested: Figures) -> list
     ]
     after = []
     for event in fleet.events:
-        requests = event.after.requests if event.before is None else event.after.requests - event.before.requests
+        requests = (
+            event.after.requests if event.before is None else event.after.requests - event.before.requests
+        )
         sent = sum(number for (verb, _), number in requests.items() if verb != "WATCH")
         rejected = event.after.rejected - (0.0 if event.before is None else event.before.rejected)
-        control_plane = event.after.seconds_since(event.before) if event.before else event.after.api_server_seconds
+        control_plane = (
+            event.after.seconds_since(event.before) if event.before else event.after.api_server_seconds
+        )
         after += [
             row(f"{event.what}: all right", event.seconds, "s", LIMIT_SECONDS),
             row("… requests of a node", sent / count, ""),

@@ -70,7 +70,9 @@ class _Node:
         self._recorder = EventRecorder(self._client, _COMPONENT, name)
         self.events = NodeEvents(self._recorder, name)
         self._writer = SliceWriter(self._client, self.events, metrics, node=name, driver=DRIVER_NAME)
-        self._claims = ClaimWatch(self._client, self._allocated, driver=DRIVER_NAME, pool=pool_name(name))
+        self._claims = ClaimWatch(
+            *(self._client, self._allocated), node=name, driver=DRIVER_NAME, pool=pool_name(name)
+        )
         self._offered: tuple[Offers, frozenset[str]] | None = None
         self._publisher = Publisher(
             *(self._client, self._writer, metrics, service.stop_event),
@@ -131,9 +133,7 @@ def _run(service: Service, members: list[Member], machine: str, configuration: P
 
     with tempfile.TemporaryDirectory(prefix="bench-fleet-") as folder:
         # All nodes have the same GPUs, which are read once. Real nodes read them on cores of their own.
-        discovery = Discovery(
-            fake.nvml(), build_sysfs(Path(folder), fake), Guard(), fake.fabric.manager()
-        )
+        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), Guard(), fake.fabric.manager())
         rules = RulesFile(configuration, nodes[0].events, nodes[0].labels.current)
         observer = Observer(discovery, rules.current, metrics, nodes[0].events, offer)
         observer.plugin_reports(NodeState())

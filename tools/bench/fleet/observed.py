@@ -55,7 +55,9 @@ class ObservedSlices:
         with self._changed:
             stored, _ = self.reflector.snapshot()
             self._specs, self._tainted = specs, tainted
-            self._old = frozenset(item["metadata"]["uid"] for item in stored) if written_again else frozenset()
+            self._old = (
+                frozenset(item["metadata"]["uid"] for item in stored) if written_again else frozenset()
+            )
             self._known.clear()
             for item in stored:
                 self._take("MODIFIED", item)
