@@ -23,9 +23,9 @@ from driver.kube.watch import WatchStream
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _PAGE_SIZE = 500
-# A page for the slices of one node, which has fewer. The API server's priority and fairness takes a list for as
-# expensive as its limit in objects of average size, whatever the selector leaves of it (SizeBasedListCostEstimate,
-# list_work_estimator.go): with 500 each such list takes the place of ten requests.
+# A page for the slices of one node, which has fewer. To the API server's priority and fairness a list costs
+# as much as its limit in objects of average size, whatever the selector leaves of them: with 500 it takes
+# the place of ten requests (SizeBasedListCostEstimate, list_work_estimator.go).
 NODE_PAGE_SIZE = 16
 _WATCH_SECONDS = 300
 # How long a watch may be silent. API servers send a bookmark each minute (defaultBookmarkFrequency). If none
@@ -120,7 +120,7 @@ class Reflector:
             # 410: the server no longer has the changes since that resourceVersion, so only a list helps.
             except Gone as gone:
                 self._seen, error = "", gone
-                # An API server that has just started knows no earlier changes. To get here took a wait already.
+                # An API server that has just started knows no earlier changes. This is no failure.
                 if has_version:
                     continue
             except BadRequest as refused:

@@ -1,1 +1,1 @@
-"""Measures what many nodes cost the API server, and how soon their slices are right after something happened."""
+"""Measures what many nodes cost the API server, and how soon their slices are right after an event."""

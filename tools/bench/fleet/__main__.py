@@ -7,11 +7,14 @@ real cluster, and their parts share the processor cores with the control plane.
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +36,6 @@ from tools.bench.fleet.nodes import Member
 from tools.bench.fleet.observed import LIMIT_SECONDS, Object, ObservedSlices
 from tools.bench.process_use import cpu_seconds, resident_mib
 from tools.bench.scheduler import CLIENTS, control_plane_alone
-from tools.bench.table import Row, Spread, finish
 
 MACHINE = "hgx-h100"
 BEFORE = "version: v1\nrules: []\n"
@@ -51,13 +53,21 @@ _SETTLE_SECONDS, _REST_SECONDS = 15.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to all nodes, the seconds until everything was right, and what it took."""
+    """What happened to all nodes, the seconds until everything was right, and what it took.
+
+    ``before`` is None if the API server was started meanwhile, with which its counters begin.
+    """
 
     what: str
     seconds: float
     before: Figures | None
     after: Figures
     simulation_seconds: float
+
+    @property
+    def control_plane_seconds(self) -> float:
+        """The processor time of API server and etcd."""
+        return self.after.seconds_since(self.before) if self.before else self.after.api_server_seconds
 
 
 class Fleet:
@@ -219,46 +229,65 @@ def measure(fleet: Fleet) -> tuple[Figures, Figures, Figures]:
     return empty, awake, rested
 
 
-def table(fleet: Fleet, empty: Figures, awake: Figures, rested: Figures) -> list[Row]:
-    """What the nodes cost, and how soon their slices were right, with the limits."""
-    count = len(fleet.members)
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A line of the table. ``grows`` is whether it grows with the number of nodes."""
+
+    what: str
+    value: float
+    unit: str = ""
+    limit: float | None = None
+    grows: bool = True
+    base: float = 0.0
+
+    def cells(self, factor: float) -> tuple[str, ...]:
+        """The measured value, its limit, whether that holds, and the value for ``factor`` times the nodes."""
+        limit = "" if self.limit is None else f"{self.limit:g} {self.unit}"
+        met = "" if self.limit is None else "yes" if self.holds else "NO"
+        modelled = f"{self.base + (self.value - self.base) * factor:,.0f} {self.unit}" if self.grows else ""
+        return self.what, f"{self.value:,.1f} {self.unit}", limit, met, modelled
+
+    @property
+    def holds(self) -> bool:
+        """Whether the limit is met."""
+        return self.limit is None or self.value <= self.limit
+
+
+def costs_at_rest(empty: Figures, awake: Figures, rested: Figures) -> list[Cost]:
+    """What the nodes cost while nothing happens; ``empty`` is from before they were started."""
     minutes = _REST_SECONDS / 60
-
-    def row(what: str, value: float, unit: str, limit: float | None = None) -> Row:
-        return Row(what, Spread.of([value]), limit, unit)
-
-    at_rest = [
-        row(
-            "requests at rest, without watches",
-            rested.requests_since(awake, watches=False) / minutes,
-            "a minute",
-            0.0,
+    others, watches = (rested.requests_since(awake, watches=one) / minutes for one in (False, True))
+    return [
+        Cost("at rest: requests other than watches in a minute", others, limit=0.0),
+        Cost("at rest: watches that end and begin again in a minute", watches),
+        Cost(
+            "at rest: API server and etcd", rested.seconds_since(awake) / _REST_SECONDS * 100, "% of a core"
         ),
-        row("renewed watches", rested.requests_since(awake, watches=True) / minutes, "a minute"),
-        row("watches", rested.watches - empty.watches, ""),
-        row("slices in etcd", (rested.etcd_bytes - empty.etcd_bytes) / 2**20, "MiB"),
-        row("memory of the API server", rested.api_server_mib, "MiB"),
-        row("of it for the nodes", rested.api_server_mib - empty.api_server_mib, "MiB"),
-        row("API server and etcd at rest", rested.seconds_since(awake) / _REST_SECONDS * 100, "% of a core"),
+        Cost("open watches", rested.watches - empty.watches),
+        Cost("slices in etcd", (rested.etcd_bytes - empty.etcd_bytes) / 2**20, "MiB"),
+        Cost("memory of the API server", rested.api_server_mib, "MiB", base=empty.api_server_mib),
     ]
-    after = []
-    for event in fleet.events:
-        requests = (
-            event.after.requests if event.before is None else event.after.requests - event.before.requests
-        )
-        sent = sum(number for (verb, _), number in requests.items() if verb != "WATCH")
-        rejected = event.after.rejected - (0.0 if event.before is None else event.before.rejected)
-        control_plane = (
-            event.after.seconds_since(event.before) if event.before else event.after.api_server_seconds
-        )
-        after += [
-            row(f"{event.what}: all right", event.seconds, "s", LIMIT_SECONDS),
-            row("… requests of a node", sent / count, ""),
-            row("… requests refused with 429", rejected, ""),
-            row("… processor time of API server and etcd", control_plane, "s"),
-            row("… processor time of the simulation", event.simulation_seconds, "s"),
-        ]
-    return at_rest + after
+
+
+def costs_of(event: Event, count: int) -> list[Cost]:
+    """What an event cost, and how soon all slices of ``count`` nodes were right again."""
+    sent = event.after.requests - (event.before.requests if event.before else Counter())
+    others = sum(number for (verb, _), number in sent.items() if verb != "WATCH")
+    rejected = event.after.rejected - (event.before.rejected if event.before else 0.0)
+    return [
+        Cost(f"{event.what}: all right after", event.seconds, "s", LIMIT_SECONDS, grows=False),
+        Cost("… requests of a node", others / count, grows=False),
+        Cost("… refused with 429", rejected, grows=False),
+        Cost("… API server and etcd", event.control_plane_seconds, "core seconds"),
+        Cost("… simulated nodes", event.simulation_seconds, "core seconds", grows=False),
+    ]
+
+
+def print_table(costs: Sequence[Cost], count: int) -> None:
+    """Print the costs as Markdown, with the model for more nodes."""
+    print(f"| what | {count:,} nodes | limit | met | {MODELLED_NODES:,} nodes |\n|---|---|---|---|---|")
+    for cost in costs:
+        print("| " + " | ".join(cost.cells(MODELLED_NODES / count)) + " |")
 
 
 @click.command()
@@ -281,14 +310,18 @@ def main(kubernetes: str, nodes: int, claims: int) -> None:
         observed.reflector.synced.wait()
         fleet = Fleet(cluster, members, Path(folder) / "node.yaml", observed)
         try:
-            rows = table(fleet, *measure(fleet))
+            costs = costs_at_rest(*measure(fleet))
             click.echo(f"  all nodes in this benchmark use {fleet.memory_mib():.0f} MiB", err=True)
         finally:
             fleet.close()
             stop.set()
             observed.reflector.wake()
             client.close()
-    finish(rows, kubernetes, "figure")
+    costs += [cost for event in fleet.events for cost in costs_of(event, nodes)]
+    print_table(costs, nodes)
+    cores, linux = os.cpu_count(), platform.release()
+    print(f"\nKubernetes {kubernetes}, {claims} claims; {cores} cores for everything, Linux {linux}.")
+    sys.exit(0 if all(cost.holds for cost in costs) else 1)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from controller.observe.rules_file import RulesFile
 from controller.publish.publisher import Publisher
 from controller.publish.server_version import SupportedServer
 from controller.publish.slice_writer import SliceWriter
-from driver.devices.device import Region
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.devices.node_state import NodeState
+from driver.devices.region import Region
 from driver.hardware.inventory import Discovery
 from driver.health.xid_verdicts import Incident
 from driver.kube.backoff import retry_until
@@ -117,7 +117,7 @@ class _Node:
         self._service.spawn("node", watch.reflector.run, watch.reflector.wake)
         self._service.spawn("events", self._recorder.run, self._recorder.stop)
         self._service.spawn("claims", self._claims.run, self._claims.stop)
-        self._publisher.plugin_serves(True)
+        self._publisher.plugin_serves(serving=True)
         if self._server.wait():
             self._publisher.run()
 
