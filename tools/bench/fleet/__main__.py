@@ -131,7 +131,13 @@ class Fleet:
     def delete_slices(self) -> None:
         """Delete the slices of all nodes, as their kubelets do when they start."""
         self.expect(written_again=True)
-        self.cluster.api.request("DELETE", paths.resource_slice())
+
+        def delete(member: Member) -> None:
+            query = {"fieldSelector": f"spec.nodeName={member.name}"}
+            self.cluster.api.request("DELETE", paths.resource_slice(), query=query)
+
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            list(clients.map(delete, self.members))
 
     def restart_api_server(self) -> None:
         """Kill the API server and start it again; returns when all watches are open again."""
