@@ -23,7 +23,7 @@ from pathlib import Path
 
 import click
 
-from driver.devices.names import gpu_device_name
+from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.kube.client import KubeClient
 from envtest.client import paths
 from envtest.real.build import DEFAULT_KUBERNETES
@@ -35,11 +35,11 @@ from tools.bench.fleet.control_plane import Figures, read_figures
 from tools.bench.fleet.nodes import Member
 from tools.bench.fleet.observed import LIMIT_SECONDS, Object, ObservedSlices
 from tools.bench.process_use import cpu_seconds, resident_mib
-from tools.bench.scheduler import CLIENTS, control_plane_alone
+from tools.bench.scheduler import CLIENTS, control_plane_alone, pods_with_claims
 
 MACHINE = "hgx-h100"
 BEFORE = "version: v1\nrules: []\n"
-AFTER = "version: v1\nrules:\n  - mig: {layout: all-1g}\n"
+AFTER = "version: v1\nrules:\n  - mig: {layout: all-balanced}\n"
 MODELLED_NODES = 5_000
 FAULTY = 10
 """Every tenth node has a fault."""
@@ -48,7 +48,7 @@ _WATCHES = 3
 """Of a node: the controller's of the Node and of its slices, and the plugin's of the same slices."""
 
 _PROCESSES = 4
-_SETTLE_SECONDS, _REST_SECONDS = 15.0, 120.0
+_SETTLE_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,33 +195,26 @@ def make_members(cluster: RealCluster, count: int) -> list[Member]:
 def make_claims(cluster: RealCluster, count: int) -> None:
     """Claims that have a GPU of nodes which are not simulated."""
 
-    def make(index: int) -> None:
-        exactly = {"deviceClassName": "gpu.nvidia.com"}
-        claim: Object = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": f"claim-{index}"},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        }
-        result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": f"other-{index}", "device": "gpu-0"}
+    def make(index: int, claim: Object) -> None:
+        result = {"request": "gpu", "driver": DRIVER_NAME, "pool": f"other-{index}", "device": "gpu-0"}
         status = {"allocation": {"devices": {"results": [result]}}}
-        stored = cluster.api.create(claim)
-        path = paths.resource_claim(stored["metadata"]["name"])
-        cluster.api.replace(f"{path}/status", {**stored, "status": status})
+        path = paths.resource_claim(claim["metadata"]["name"])
+        cluster.api.replace(f"{path}/status", {**cluster.api.create(claim), "status": status})
 
+    claims, _ = pods_with_claims("gpu.nvidia.com", count)
     with ThreadPoolExecutor(CLIENTS) as clients:
-        list(clients.map(make, range(count)))
+        list(clients.map(make, range(count), claims))
 
 
-def measure(fleet: Fleet) -> tuple[Figures, Figures, Figures]:
-    """Let everything happen to the nodes; the figures before the start, and before and after a rest."""
+def measure(fleet: Fleet, rest_seconds: float) -> tuple[Figures, Figures, Figures]:
+    """Let everything happen to the nodes; the figures before the start, and before and after the rest."""
     empty = read_figures(fleet.cluster)
     fleet.expect()
     with fleet.event("cold start"):
         fleet.tell("start")
     time.sleep(_SETTLE_SECONDS)
     awake = read_figures(fleet.cluster)
-    time.sleep(_REST_SECONDS)
+    time.sleep(rest_seconds)
     rested = read_figures(fleet.cluster)
     with fleet.event("restart of the API server", restarts=True):
         fleet.restart_api_server()
@@ -259,16 +252,13 @@ class Cost:
         return self.limit is None or self.value <= self.limit
 
 
-def costs_at_rest(empty: Figures, awake: Figures, rested: Figures) -> list[Cost]:
+def costs_at_rest(empty: Figures, awake: Figures, rested: Figures, seconds: float) -> list[Cost]:
     """What the nodes cost while nothing happens; ``empty`` is from before they were started."""
-    minutes = _REST_SECONDS / 60
-    others, watches = (rested.requests_since(awake, watches=one) / minutes for one in (False, True))
+    others, watches = (rested.requests_since(awake, watches=one) * 60 / seconds for one in (False, True))
     return [
         Cost("at rest: requests other than watches in a minute", others, limit=0.0),
         Cost("at rest: watches that end and begin again in a minute", watches),
-        Cost(
-            "at rest: API server and etcd", rested.seconds_since(awake) / _REST_SECONDS * 100, "% of a core"
-        ),
+        Cost("at rest: API server and etcd", rested.seconds_since(awake) / seconds * 100, "% of a core"),
         Cost("open watches", rested.watches - empty.watches),
         Cost("slices in etcd", (rested.etcd_bytes - empty.etcd_bytes) / 2**20, "MiB"),
         Cost("memory of the API server", rested.api_server_mib, "MiB", base=empty.api_server_mib),
@@ -299,8 +289,9 @@ def print_table(costs: Sequence[Cost], count: int) -> None:
 @click.command()
 @click.option("--kubernetes", default=DEFAULT_KUBERNETES, show_default=True, help="The minor version.")
 @click.option("--nodes", type=click.IntRange(1), default=1000, show_default=True, help="How many nodes.")
+@click.option("--rest-seconds", default=600.0, show_default=True, help="By default, each watch ends once.")
 @click.option("--claims", type=click.IntRange(0), default=1000, show_default=True, help="Allocated claims.")
-def main(kubernetes: str, nodes: int, claims: int) -> None:
+def main(kubernetes: str, nodes: int, claims: int, rest_seconds: float) -> None:
     """Measure what many nodes cost the control plane (root); exits 1 if a limit is not met."""
     stop = threading.Event()
     with control_plane_alone(kubernetes) as cluster, tempfile.TemporaryDirectory() as folder:
@@ -316,7 +307,7 @@ def main(kubernetes: str, nodes: int, claims: int) -> None:
         observed.reflector.synced.wait()
         fleet = Fleet(cluster, members, Path(folder) / "node.yaml", observed)
         try:
-            costs = costs_at_rest(*measure(fleet))
+            costs = costs_at_rest(*measure(fleet, rest_seconds), rest_seconds)
             click.echo(f"  all nodes in this benchmark use {fleet.memory_mib():.0f} MiB", err=True)
         finally:
             fleet.close()

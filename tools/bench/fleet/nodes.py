@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,10 @@ class _Node:
             self._publisher.run()
 
 
-def _run(service: Service, members: list[Member], machine: str, configuration: Path) -> None:
-    """Obey the words of stdin until it ends."""
+def run(
+    service: Service, members: Sequence[Member], machine: str, configuration: Path, words: Iterable[str]
+) -> Iterator[None]:
+    """Obey the words one after the other; yields when all is prepared, and after each word."""
     metrics, fake = Metrics("controller"), FakeMachine.open(machine)
     nodes = [_Node(member, service, metrics) for member in members]
 
@@ -138,8 +141,8 @@ def _run(service: Service, members: list[Member], machine: str, configuration: P
         observer = Observer(discovery, rules.current, metrics, nodes[0].events, offer)
         observer.plugin_reports(NodeState())
         gpus = sorted(fake.state.gpus)
-        print("done", flush=True)
-        for word in map(str.strip, sys.stdin):
+        yield
+        for word in words:
             if word == "fault":
                 for node, member in zip(nodes, members, strict=True):
                     if member.is_faulty:
@@ -149,7 +152,7 @@ def _run(service: Service, members: list[Member], machine: str, configuration: P
             if word == "start":
                 for node in nodes:
                     node.start()
-            print("done", flush=True)
+            yield
 
 
 def main() -> None:
@@ -159,7 +162,9 @@ def main() -> None:
     members = [Member(**one) for one in given["members"]]
     # A thread needs little stack, and there are thousands.
     threading.stack_size(256 * 1024)
-    _run(Service(), members, given["machine"], Path(given["configuration"]))
+    words = map(str.strip, sys.stdin)
+    for _ in run(Service(), members, given["machine"], Path(given["configuration"]), words):
+        print("done", flush=True)
 
 
 if __name__ == "__main__":
