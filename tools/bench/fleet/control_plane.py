@@ -52,8 +52,6 @@ def read_figures(cluster: RealCluster) -> Figures:
         labels, value = dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
         if found["name"] == "apiserver_flowcontrol_rejected_requests_total":
             rejected += value
-            if value:
-                print("REJ", labels, value)
         elif labels.get("resource") in RESOURCES:
             if found["name"] == "apiserver_request_total":
                 requests[labels["verb"], labels["resource"]] += int(value)
