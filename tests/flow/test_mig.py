@@ -162,7 +162,7 @@ def test_a_claim_whose_pod_has_not_started_keeps_its_place_through_a_reboot_with
 
 
 def give(cluster: Cluster, namespace: str, claim: str, node: str, device: str) -> None:
-    """Make a claim to which the scheduler has given a device, and whose pod waits on the node for a volume."""
+    """Make a claim to which the scheduler has given a device, and whose pod waits there for a volume."""
     made = make_claim(cluster, namespace, claim)
     result = {"request": "gpu", "driver": DRIVER_NAME, "pool": pool_name(node), "device": device}
     status = {"allocation": {"devices": {"results": [result]}}}

@@ -13,7 +13,7 @@ from tools.bench.process_use import cpu_seconds, resident_mib
 
 _SERIES = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-RESOURCES = frozenset({"nodes", "resourceslices", "resourceclaims", "events"})
+RESOURCES = frozenset({"nodes", "pods", "resourceslices", "resourceclaims", "events"})
 """What the driver's two processes ask for."""
 
 
