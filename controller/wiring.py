@@ -301,7 +301,7 @@ def _claim_watch(client: KubeClient, offers: Observer, node: str) -> ClaimWatch:
     from controller.observe.allocations import ClaimWatch
     from driver.devices.names import DRIVER_NAME, pool_name
 
-    return ClaimWatch(client, offers.claims_changed, driver=DRIVER_NAME, pool=pool_name(node))
+    return ClaimWatch(client, offers.claims_changed, node=node, driver=DRIVER_NAME, pool=pool_name(node))
 
 
 def _follow_node(

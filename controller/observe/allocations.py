@@ -1,18 +1,25 @@
-"""Lists which devices of a pool are allocated to claims, and watches the claims while that is needed."""
+"""Finds the devices of a pool that are allocated to claims, and follows them while that is needed.
+
+Claims cannot be selected by node, and a cluster can have tens of thousands. Pods can: so the pods of the node
+are read, and then their claims. The scheduler writes the allocation of a claim before it binds the pod.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from driver.errors import ApiError
-from driver.kube.backoff import Backoff
+from driver.kube.backoff import Backoff, retry_until
 from driver.kube.client import KubeClient
+from driver.kube.errors import NotFound
+from driver.kube.paths import claim_path
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
+from kubernetes_rules.pod_claims import claim_entries, extended_claim
 
-_RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+_PODS = "/api/v1/pods"
 
 _PAGE_SIZE = 500
 
@@ -20,29 +27,36 @@ _log = get_logger(__name__)
 
 _RETRY_SECONDS = (1.0, 60.0)
 
-
-def allocated_devices(client: KubeClient, *, driver: str, pool: str) -> frozenset[str]:
-    """The names of the pool's devices that are allocated to claims of any namespace now; raises ApiError."""
-    return _allocated_to(_claims(client), driver=driver, pool=pool)
+_Claim = tuple[str, str]
+"""Namespace and name."""
 
 
-def _allocated_to(claims: Iterable[dict[str, Any]], *, driver: str, pool: str) -> frozenset[str]:
-    """The names of the pool's devices that are allocated to these claims."""
+def allocated_devices(client: KubeClient, *, node: str, driver: str, pool: str) -> frozenset[str]:
+    """The names of the pool's devices that are allocated to claims of the node's pods; raises ApiError."""
+    claims = {claim for pod in _pods(client, node) for claim in _claims_of(pod)}
+    return frozenset().union(*(_allocated_to(client, claim, driver, pool) for claim in sorted(claims)))
+
+
+def _allocated_to(client: KubeClient, claim: _Claim, driver: str, pool: str) -> frozenset[str]:
+    """The names of the pool's devices that are allocated to the claim now; raises ApiError."""
+    try:
+        status = client.get(claim_path(*claim)).get("status") or {}
+    except NotFound:
+        return frozenset()
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
     # Admin access is left out: it does not keep the device from others.
     return frozenset(
         str(result.get("device"))
-        for claim in claims
-        for result in _results(claim)
+        for result in results
         if (result.get("driver"), result.get("pool")) == (driver, pool)
         and result.get("adminAccess") is not True
     )
 
 
-def _claims(client: KubeClient) -> Iterator[dict[str, Any]]:
-    # In pages: the API server holds a whole answer in memory, and a cluster can have many claims.
-    params = {"limit": str(_PAGE_SIZE)}
+def _pods(client: KubeClient, node: str) -> Iterator[dict[str, Any]]:
+    params = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PAGE_SIZE)}
     while True:
-        page = client.get(_RESOURCE_CLAIMS, params)
+        page = client.get(_PODS, params)
         yield from page.get("items") or []
         token = (page.get("metadata") or {}).get("continue")
         if not token:
@@ -50,30 +64,41 @@ def _claims(client: KubeClient) -> Iterator[dict[str, Any]]:
         params["continue"] = token
 
 
-def _results(claim: dict[str, Any]) -> list[dict[str, Any]]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    return (allocation.get("devices") or {}).get("results") or []
+def _claims_of(pod: Mapping[str, Any]) -> frozenset[_Claim]:
+    """The claims that a pod uses; none once it has ended, when Kubernetes releases them."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return frozenset()
+    names = (*(entry.claim for entry in claim_entries(pod)), extended_claim(pod))
+    return frozenset((pod["metadata"]["namespace"], name) for name in names if name)
 
 
 class ClaimWatch:
-    """Reports which devices of the pool are allocated, from ``follow(True)`` to ``follow(False)``.
+    """Reports which devices of the pool claims of the node's pods have, while ``follow`` wants it.
 
     ``run`` works in the caller's thread until ``stop``. ``on_change`` is called there with the names when
     they have changed, and with no names after ``follow(False)``.
     """
 
     def __init__(
-        self, client: KubeClient, on_change: Callable[[frozenset[str]], None], *, driver: str, pool: str
+        self,
+        client: KubeClient,
+        on_change: Callable[[frozenset[str]], None],
+        *,
+        node: str,
+        driver: str,
+        pool: str,
     ) -> None:
         self._client = client
         self._on_change = on_change
-        self._driver, self._pool = driver, pool
+        self._node, self._driver, self._pool = node, driver, pool
         self._changed = threading.Condition()
         self._is_wanted = False
         self._stopped = False
         self._watch_ended = threading.Event()
         self._reflector: Reflector | None = None
         self._reported: frozenset[str] = frozenset()
+        # The devices of each claim that a pod of the node uses. They stay the same while the pod runs.
+        self._devices: dict[_Claim, frozenset[str]] = {}
 
     def follow(self, wanted: bool) -> None:
         """Begin to watch, or stop it; returns at once."""
@@ -97,6 +122,7 @@ class ClaimWatch:
         while (reflector := self._next()) is not None:
             reflector.run()
             # What is not watched is not known any more, so it must not block anything.
+            self._devices = {}
             self._report(frozenset())
 
     def _next(self) -> Reflector | None:
@@ -106,17 +132,15 @@ class ClaimWatch:
             if self._stopped:
                 return None
             self._watch_ended = threading.Event()
-            # Claims have no field selector for a pool. So the watch gets the claims of the whole cluster, and
-            # the reflector keeps only those with a device of this pool.
             self._reflector = Reflector(
                 self._client,
-                Selection(_RESOURCE_CLAIMS, {}, {}),
+                Selection(_PODS, {"spec.nodeName": self._node}, {}),
                 self._watch_ended,
-                on_event=lambda _type, _claim: self._report_current(),
-                on_list=lambda _claims: self._report_current(),
+                on_event=lambda _type, _pod: self._report_current(),
+                on_list=lambda _pods: self._report_current(),
                 on_failure=self._failed,
                 backoff=Backoff(*_RETRY_SECONDS),
-                concerns=lambda claim: bool(self._devices_of(claim)),
+                concerns=lambda pod: bool(_claims_of(pod)),
             )
             return self._reflector
 
@@ -127,13 +151,24 @@ class ClaimWatch:
         if self._reflector is not None:
             self._reflector.wake()
 
-    def _devices_of(self, claim: dict[str, Any]) -> frozenset[str]:
-        return _allocated_to([claim], driver=self._driver, pool=self._pool)
-
     def _report_current(self) -> None:
-        if self._reflector is not None:
-            claims, _ = self._reflector.snapshot()
-            self._report(_allocated_to(claims, driver=self._driver, pool=self._pool))
+        if self._reflector is None:
+            return
+        pods, _ = self._reflector.snapshot()
+        claims = {claim for pod in pods for claim in _claims_of(pod)}
+        self._devices = {claim: devices for claim, devices in self._devices.items() if claim in claims}
+        for claim in sorted(claims - self._devices.keys()):
+            self._devices[claim] = self._read(claim)
+        self._report(frozenset().union(*self._devices.values()))
+
+    def _read(self, claim: _Claim) -> frozenset[str]:
+        return retry_until(
+            lambda: _allocated_to(self._client, claim, self._driver, self._pool),
+            deadline=None,
+            stop=self._watch_ended,
+            backoff=Backoff(*_RETRY_SECONDS),
+            on_failure=self._failed,
+        )
 
     def _report(self, names: frozenset[str]) -> None:
         if names != self._reported:

@@ -1,7 +1,7 @@
-"""Decides at each sync what to publish of GPUs whose devices have to change; lists the claims when needed.
+"""Decides at each sync what to publish of GPUs whose devices have to change; reads claims when needed.
 
 A kubelet that starts deletes all slices of its node. What was stored before is remembered, so that a change
-that has begun goes on after that. A new process remembers nothing and has to list the claims.
+that has begun goes on after that. A new process remembers nothing and has to read claims.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class Seen:
 class Changeover:
     """Replaces the stored devices of GPUs by the wanted ones.
 
-    ``allocated`` lists the pool's devices that are allocated to claims; it may raise ApiError and is then
+    ``allocated`` finds the pool's devices that are allocated to claims; it may raise ApiError and is then
     called again later. It is first called ``settle_seconds`` after the taint, and again by ``backoff``.
     """
 
-    # A cluster can have many claims, so they are listed only for a GPU that waits for nothing else: a moment
+    # Claims are read from the API server, so only for a GPU that waits for nothing else: a moment
     # after its taint was written, at once if it is not known what was published of it, and again with
     # back-off while a device that has to go is still allocated.
 
@@ -132,7 +132,7 @@ class Changeover:
         wait_seconds = self.backoff.next_seconds(failure)
         if failure is not None:
             _log.warning(
-                "cannot list claims, so devices stay as they are",
+                "cannot read claims, so devices stay as they are",
                 error=str(failure),
                 again_in_seconds=round(wait_seconds, 2),
             )
@@ -140,7 +140,7 @@ class Changeover:
             _stepped(known, seen, allocated, self.pool, self.kinds),
             waiting=waiting,
             list_at=time.monotonic() + wait_seconds,
-            list_failure="" if failure is None else f"cannot list claims: {failure}",
+            list_failure="" if failure is None else f"cannot read claims: {failure}",
         )
 
 

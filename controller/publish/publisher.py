@@ -30,7 +30,7 @@ from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
-from driver.kube.reflector import EventType, Reflector, Selection
+from driver.kube.reflector import NODE_PAGE_SIZE, EventType, Reflector, Selection
 from driver.policy.offers import Offers
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
@@ -86,7 +86,7 @@ class Publisher:
         self._pool = pool_name(node, driver)
         self._changeover = Changeover(
             self._pool,
-            lambda: allocated_devices(client, driver=driver, pool=self._pool),
+            lambda: allocated_devices(client, node=node, driver=driver, pool=self._pool),
             intervals.settle_seconds,
             Backoff(*intervals.list_again_seconds),
             kinds,
@@ -97,7 +97,7 @@ class Publisher:
         # with the same driver name are replaced.
         self.reflector = Reflector(
             client,
-            Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
+            Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}, NODE_PAGE_SIZE),
             stop_event,
             on_event=self._slices_changed,
             on_list=self._slices_listed,

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: exponential, with jitter, never less than the server asks for."""
+"""How long to wait before the next try: exponential, with jitter, and on top of what the server asks for."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Backoff:
         self._next_seconds = self._first_seconds
 
     def next_seconds(self, error: DriverError | None = None) -> float:
-        """The seconds to wait now: at least as long as the server asks for in ``error``."""
+        """The seconds to wait now, in addition to those that the server asks for in ``error``."""
         # The jitter keeps the nodes of a cluster from coming back at the same moment after an outage of the
-        # API server.
+        # API server. An overloaded one asks all of them to wait for the same second, so that is not enough.
         seconds = self._next_seconds * (1 - self._jitter() / 2)
         self._next_seconds = min(self._next_seconds * 2, self._most_seconds)
-        return max(seconds, asked_seconds(error))
+        return asked_seconds(error) + seconds
 
 
 def asked_seconds(error: Any) -> float:

@@ -2,7 +2,7 @@
 
 After a 410 it lists again. After any other end of a watch it watches from the last resourceVersion, which
 bookmarks keep recent. After each failure, and after each watch that ended early, it waits with exponential
-back-off, at least as long as the server asks for.
+back-off, and before that as long as the server asks for.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ from driver.kube.watch import WatchStream
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _PAGE_SIZE = 500
+# A page for the slices of one node, which has fewer. To the API server's priority and fairness a list costs
+# as much as its limit in objects of average size, whatever the selector leaves of them: with 500 it takes
+# the place of ten requests (SizeBasedListCostEstimate, list_work_estimator.go).
+NODE_PAGE_SIZE = 16
 _WATCH_SECONDS = 300
 # How long a watch may be silent. API servers send a bookmark each minute (defaultBookmarkFrequency). If none
 # comes, the server may be gone although the connection is alive, since TCP keep-alive reaches only a proxy in
 # between.
 _IDLE_SECONDS = 120.0
+# As in client-go's reflector. When an API server ends, the watches of all nodes end in the same moment.
+_FIRST_BACKOFF_SECONDS = 0.8
 _MOST_BACKOFF_SECONDS = 10.0
 # A watch that lasted as long as the longest wait is followed by the next one at once.
 _LASTING_SECONDS = _MOST_BACKOFF_SECONDS
@@ -39,12 +45,13 @@ class Selection:
 
     ``fields`` maps dotted paths to values, ``{"spec.nodeName": "a"}``; the server selects by them.
     ``newer_fields`` are alike, but if an older server answers 400, only this side checks them (ResourceSlices
-    can be selected by ``spec.pool.name`` from Kubernetes 1.37 on).
+    can be selected by ``spec.pool.name`` from Kubernetes 1.37 on). A list is read in pages of ``page_size``.
     """
 
     path: str
     fields: Mapping[str, str]
     newer_fields: Mapping[str, str]
+    page_size: int = _PAGE_SIZE
 
 
 class Reflector:
@@ -80,7 +87,7 @@ class Reflector:
         self._on_list = on_list
         self._on_failure = on_failure
         self._concerns = concerns
-        self._backoff = backoff or Backoff(0.2, _MOST_BACKOFF_SECONDS)
+        self._backoff = backoff or Backoff(_FIRST_BACKOFF_SECONDS, _MOST_BACKOFF_SECONDS)
         self._asked_fields = {**selection.fields, **selection.newer_fields}
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], Object] = {}
@@ -104,14 +111,18 @@ class Reflector:
         """List and watch until stopped."""
         while not self._stop.is_set():
             error: ApiError | None = None
+            has_version = bool(self._seen)
             try:
-                if not self._seen:
+                if not has_version:
                     self._list()
                 if self._watch():
                     continue
             # 410: the server no longer has the changes since that resourceVersion, so only a list helps.
             except Gone as gone:
                 self._seen, error = "", gone
+                # An API server that has just started knows no earlier changes. This is no failure.
+                if has_version:
+                    continue
             except BadRequest as refused:
                 self._ask_less()
                 error = refused
@@ -137,7 +148,7 @@ class Reflector:
     def _list(self) -> None:
         """Read all pages and replace the copy. Raises Gone if the list expired between two pages."""
         found: dict[tuple[str, str], Object] = {}
-        params = {**self._params(), "limit": str(_PAGE_SIZE)}
+        params = {**self._params(), "limit": str(self._selection.page_size)}
         while True:
             answer = self._client.get(self._selection.path, params)
             group_version = answer.get("apiVersion")

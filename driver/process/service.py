@@ -7,6 +7,7 @@ which returns after SIGTERM or SIGINT and raises if a thread failed.
 from __future__ import annotations
 
 import queue
+import random
 import signal
 import socket
 import threading
@@ -69,7 +70,8 @@ class Service:
     ) -> None:
         """Call ``fn`` now, every ``every_seconds``, and when ``now`` is set, in a thread of that name.
 
-        After a DriverError, which is logged, it is called again with a delay that doubles. Any other
+        After a DriverError, which is logged, it is called again with a delay that doubles, less up to half at
+        random. Any other
         exception is a fault of this driver and ends the service.
         """
         wake = now or threading.Event()
@@ -157,7 +159,9 @@ class Service:
             except DriverError as error:
                 failures += 1
                 _log.warning("service loop failed", loop=name, failures=failures, error=str(error))
-            wake.wait(delay_seconds(every_seconds, failures))
+            # Some loops read from the API server: after it was away, not all nodes come in the same moment.
+            part = 1 - random.random() / 2 if failures else 1  # noqa: S311 # spreads load, no secret
+            wake.wait(delay_seconds(every_seconds, failures) * part)
             # Before the next call: what happens during that call sets it again.
             wake.clear()
 

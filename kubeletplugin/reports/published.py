@@ -14,7 +14,7 @@ from driver.health.verdict import Health
 from driver.kinds.stored_health import health_from_taints
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
-from driver.kube.reflector import Reflector, Selection
+from driver.kube.reflector import NODE_PAGE_SIZE, Reflector, Selection
 from driver.process.log import get_logger
 from kubernetes_rules.quantity import parse_quantity
 
@@ -141,7 +141,7 @@ def follow_slices(
     fields = {"spec.nodeName": node, "spec.driver": driver}
     return Reflector(
         client,
-        Selection(RESOURCE_SLICES, fields, {}),
+        Selection(RESOURCE_SLICES, fields, {}, NODE_PAGE_SIZE),
         stop,
         on_event=published.take,
         on_failure=_log_failure,

@@ -1,4 +1,4 @@
-"""Claims in an API server that were given devices."""
+"""Claims in an API server that were given devices, each with a pod on node-a that uses it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ if TYPE_CHECKING:
     from envtest.embedded.server import EmbeddedApiServer
 
 POOL = "node-a/gpu.nvidia.com"
+PODS = "/api/v1/namespaces/team/pods"
 
 
-def allocate(server: EmbeddedApiServer, claim: str, *devices: str, pool: str = POOL, **result: Any) -> None:
-    """Make a claim to which the scheduler has given these devices."""
+def allocate(
+    server: EmbeddedApiServer,
+    claim: str,
+    *devices: str,
+    pool: str = POOL,
+    node: str = "node-a",
+    **result: Any,
+) -> None:
+    """Make a claim to which the scheduler has given these devices, and bind its pod."""
     claims = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
     requests = [
         {"name": f"r{index}", "exactly": {"deviceClassName": "gpu", **_admin(result)}}
@@ -25,6 +33,19 @@ def allocate(server: EmbeddedApiServer, claim: str, *devices: str, pool: str = P
     server.replace(
         f"{claims}/{claim}/status", {**stored, "status": {"allocation": {"devices": {"results": results}}}}
     )
+    bind_pod(server, claim, claim, nodeName=node)
+
+
+def bind_pod(server: EmbeddedApiServer, pod: str, claim: str, **spec: Any) -> None:
+    """Make a pod that uses the claim, on node-a unless the fields ``spec`` say otherwise."""
+    whole = {
+        "nodeName": "node-a",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "train"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+        **spec,
+    }
+    server.create(PODS, {"metadata": {"name": pod, "namespace": "team"}, "spec": whole})
 
 
 def _admin(result: dict[str, Any]) -> dict[str, Any]:
@@ -32,5 +53,6 @@ def _admin(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_claim(server: EmbeddedApiServer, claim: str) -> None:
-    """Take the claim away."""
+    """Take the claim away, with its pod."""
+    server.delete(f"{PODS}/{claim}")
     server.delete(f"/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/{claim}")

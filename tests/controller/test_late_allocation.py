@@ -47,7 +47,7 @@ class Node:
         self.observer = Observer(discovery, lambda: self.rules, Metrics(), HeardEvents(), publisher.offer)
         self.observer.plugin_reports(NodeState())
         self.claims = ClaimWatch(
-            published.client, self.observer.claims_changed, driver="gpu.nvidia.com", pool=POOL
+            published.client, self.observer.claims_changed, node="node-a", driver="gpu.nvidia.com", pool=POOL
         )
         published.follow = self.claims.follow
         self._thread = threading.Thread(target=self.claims.run)
@@ -120,5 +120,5 @@ def test_nobody_follows_the_claims_where_each_has_what_is_published(
 
     node.becomes(BALANCED, OVER_IT)
 
-    assert server.count("list", "resourceclaims") == 1
-    assert server.count("watch", "resourceclaims") == 0
+    assert server.count("list", "pods") == 1
+    assert server.count("watch", "pods") == 0

@@ -156,13 +156,17 @@ def test_a_claim_whose_pod_has_not_started_keeps_its_place_through_a_reboot_with
         (over_it,) = blocked(wait_offered(driver, lambda listed: len(listed) == 9 and blocked(listed)))
         assert over_it.endswith("-mig-3g-40gb-0")
 
+        end(cluster, namespace, "train")
         cluster.api.delete(paths.resource_claim("train", namespace))
         wait_offered(driver, lambda listed: len(listed) == 9 and not blocked(listed))
 
 
 def give(cluster: Cluster, namespace: str, claim: str, node: str, device: str) -> None:
-    """Make a claim to which the scheduler has given a device, and whose pod has not started."""
+    """Make a claim to which the scheduler has given a device, and whose pod waits there for a volume."""
     made = make_claim(cluster, namespace, claim)
     result = {"request": "gpu", "driver": DRIVER_NAME, "pool": pool_name(node), "device": device}
     status = {"allocation": {"devices": {"results": [result]}}}
     cluster.api.replace(paths.resource_claim(claim, namespace) + "/status", {**made, "status": status})
+    pod = gpu_pod(claim, claim)
+    pod["spec"] |= {"nodeName": node, "volumes": [{"name": "none", "configMap": {"name": "missing"}}]}
+    cluster.api.create(pod, namespace)

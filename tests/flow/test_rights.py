@@ -19,7 +19,7 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
     ("account", "allowed", "forbidden"),
     [
         ("gpu-dra-kubeletplugin", (SLICES,), (PODS, CLAIMS)),
-        ("gpu-dra-controller", (SLICES, CLAIMS), (PODS, "/api/v1/secrets")),
+        ("gpu-dra-controller", (SLICES, PODS), (CLAIMS, "/api/v1/secrets")),
     ],
 )
 def test_an_account_lists_what_its_role_names(

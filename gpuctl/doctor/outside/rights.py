@@ -12,7 +12,8 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
     "controller": (
         *(Right(verb, "", "nodes") for verb in ("get", "list", "watch")),
         *(Right(verb, DRA, "resourceslices") for verb in ("list", "watch", "create", "update", "delete")),
-        *(Right(verb, DRA, "resourceclaims") for verb in ("list", "watch")),
+        *(Right(verb, "", "pods") for verb in ("list", "watch")),
+        Right("get", DRA, "resourceclaims"),
         *(Right(verb, "", "events", namespace="default") for verb in ("create", "patch")),
     ),
     "kubeletplugin": (

@@ -1,4 +1,4 @@
-"""Which devices are allocated is read from the claims of the whole cluster."""
+"""Which devices are allocated is read from the claims of the node's pods, and from no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from controller.observe.allocations import allocated_devices
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
-from tests.controller.allocated import POOL, allocate
+from tests.controller.allocated import PODS, POOL, allocate, bind_pod, end_claim
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
 
 
 def look(client: KubeClient) -> frozenset[str]:
-    return allocated_devices(client, driver="gpu.nvidia.com", pool=POOL)
+    return allocated_devices(client, node="node-a", driver="gpu.nvidia.com", pool=POOL)
 
 
 def test_the_devices_of_all_claims_of_the_pool_count(server: EmbeddedApiServer, client: KubeClient) -> None:
@@ -51,15 +51,69 @@ def test_admin_access_takes_a_device_from_nobody(server: EmbeddedApiServer, clie
     assert look(client) == {"gpu-b"}
 
 
-def test_more_claims_than_fit_in_one_page_are_all_read(server: EmbeddedApiServer, client: KubeClient) -> None:
-    for number in range(501):
-        allocate(server, f"c{number:03}", f"gpu-{number}")
+def test_claims_of_other_nodes_are_not_read_nor_those_of_pods_that_have_ended(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    allocate(server, "here", "gpu-a")
+    allocate(server, "ended", "gpu-b")
+    pod = next(one for one in server.objects("pods") if one["metadata"]["name"] == "ended")
+    server.replace(f"{PODS}/ended/status", {**pod, "status": {"phase": "Succeeded"}})
+    allocate(server, "there", "gpu-c", node="node-b")
 
-    assert len(look(client)) == 501
-    assert server.count("list", "resourceclaims") == 2
+    assert look(client) == {"gpu-a"}
+    assert server.count("get", "resourceclaims") == 1
+    assert server.count("list", "resourceclaims") == 0
 
 
-def test_a_refusal_is_an_error_and_not_an_empty_answer(server: EmbeddedApiServer, client: KubeClient) -> None:
-    server.fail("list", "/resourceclaims", code=403)
+def test_a_claim_of_several_pods_is_read_once(server: EmbeddedApiServer, client: KubeClient) -> None:
+    allocate(server, "shared", "gpu-a")
+    bind_pod(server, "second", "shared")
+
+    assert look(client) == {"gpu-a"}
+    assert server.count("get", "resourceclaims") == 1
+
+
+def test_the_claims_that_were_made_for_a_pod_count(server: EmbeddedApiServer, client: KubeClient) -> None:
+    """One from a template, and one for its limits; their names are in the pod's status."""
+    for claim, device in (("made", "gpu-a"), ("for-limits", "gpu-b")):
+        allocate(server, claim, device)
+        server.delete(f"{PODS}/{claim}")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+    status = {
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "for-limits", "requestMappings": []},
+    }
+    bind_pod(server, "train", "unused", resourceClaims=[entry])
+    (pod,) = server.objects("pods")
+    server.replace(f"{PODS}/train/status", {**pod, "status": status})
+
+    assert look(client) == {"gpu-a", "gpu-b"}
+
+
+def test_a_claim_that_is_gone_has_no_device(server: EmbeddedApiServer, client: KubeClient) -> None:
+    bind_pod(server, "train", "gone")
+
+    assert look(client) == frozenset()
+
+
+def test_more_pods_than_fit_in_one_page_are_all_read(server: EmbeddedApiServer, client: KubeClient) -> None:
+    allocate(server, "shared", "gpu-a")
+    for number in range(500):
+        bind_pod(server, f"p{number:03}", "shared")
+    end_claim(server, "shared")
+
+    look(client)
+    assert server.count("list", "pods") == 1
+    bind_pod(server, "last", "shared")
+    look(client)
+    assert server.count("list", "pods") == 3
+
+
+@pytest.mark.parametrize(("verb", "path"), [("list", "/pods"), ("get", "/resourceclaims/one$")])
+def test_a_refusal_is_an_error_and_not_an_empty_answer(
+    server: EmbeddedApiServer, client: KubeClient, verb: str, path: str
+) -> None:
+    allocate(server, "one", "gpu-a")
+    server.fail(verb, path, code=403)
     with pytest.raises(Forbidden):
         look(client)

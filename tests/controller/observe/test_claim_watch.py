@@ -39,7 +39,7 @@ class Heard:
 def watching(server: EmbeddedApiServer, folder: Path) -> Iterator[tuple[ClaimWatch, Heard]]:
     heard = Heard()
     client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
-    watch = ClaimWatch(client, heard, driver="gpu.nvidia.com", pool=POOL)
+    watch = ClaimWatch(client, heard, node="node-a", driver="gpu.nvidia.com", pool=POOL)
     thread = threading.Thread(target=watch.run)
     thread.start()
     try:
@@ -56,7 +56,7 @@ def test_nothing_is_asked_of_the_server_before_somebody_wants_it(
 ) -> None:
     with watching(server, tmp_path):
         pass
-    assert server.count("list", "resourceclaims") == 0
+    assert server.count("list", "pods") == 0
 
 
 def test_allocations_are_told_as_they_come_and_go(server: EmbeddedApiServer, tmp_path: Path) -> None:

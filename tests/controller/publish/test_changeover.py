@@ -87,7 +87,7 @@ def test_where_nothing_is_stored_and_claims_cannot_be_listed_nothing_is_publishe
 
     assert pool.step(offers(DYNAMIC)) == 0.0
     assert published(pool.stored, POOL) == ((), ())
-    assert "cannot list claims: forbidden" in pool.known.failure
+    assert "cannot read claims: forbidden" in pool.known.failure
 
     assert pool.step(offers(DYNAMIC)) is None
     assert pool.becomes(offers(DYNAMIC))

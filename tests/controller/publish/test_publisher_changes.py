@@ -58,12 +58,12 @@ def becomes(published: Published, wanted: Offers) -> None:
 
 def waits(published: Published, count: int) -> None:
     """Wait until so many devices are marked and claims were looked at with that."""
-    before = published.server.count("list", "resourceclaims")
+    before = published.server.count("list", "pods")
     published.becomes(
         lambda: (
             len(tainted(published)) == count
             and published.complete()
-            and published.server.count("list", "resourceclaims") > before
+            and published.server.count("list", "pods") > before
         )
     )
 
@@ -76,12 +76,12 @@ def test_counter_sets_come_in_a_slice_of_their_own_before_the_devices(running: P
 
 
 def test_an_unused_gpu_changes_after_one_look_at_the_claims(running: Published) -> None:
-    assert running.server.count("list", "resourceclaims") == 1, "nothing was published before"
+    assert running.server.count("list", "pods") == 1, "nothing was published before"
 
     running.publisher.offer(offers(BALANCED))
 
     becomes(running, offers(BALANCED))
-    assert running.server.count("list", "resourceclaims") == 2
+    assert running.server.count("list", "pods") == 2
 
 
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
@@ -122,7 +122,7 @@ def test_what_the_plugin_holds_is_waited_for_without_a_look(running: Published) 
     running.publisher.offer(offers(BALANCED), held)
     running.becomes(lambda: len(tainted(running)) == 20)
     running.settles()
-    assert running.server.count("list", "resourceclaims") == 1, "nothing was published before"
+    assert running.server.count("list", "pods") == 1, "nothing was published before"
 
     running.publisher.offer(offers(BALANCED), NOBODY)
 
@@ -150,9 +150,9 @@ def test_a_change_that_is_taken_back_takes_the_taint_away(running: Published) ->
 
 
 def test_claims_that_cannot_be_listed_hold_up_no_other_change(running: Published) -> None:
-    running.server.fail("list", "/resourceclaims", code=403, times=100)
+    running.server.fail("list", "/pods", code=403, times=100)
     running.publisher.offer(offers(BALANCED, WHOLE))
-    running.becomes(lambda: running.server.count("list", "resourceclaims") > 0)
+    running.becomes(lambda: running.server.count("list", "pods") > 0)
 
     running.publisher.offer(offers(DYNAMIC))
 
@@ -241,11 +241,11 @@ def test_a_claim_keeps_its_gpu_off_a_pool_that_was_wiped_while_no_controller_ran
 def test_a_pool_whose_claims_cannot_be_listed_is_not_ready(
     server: EmbeddedApiServer, published: Published
 ) -> None:
-    server.fail("list", "/resourceclaims", code=403, times=1)
+    server.fail("list", "/pods", code=403, times=1)
     published.publisher.offer(offers(DYNAMIC))
     published.start()
 
-    eventually("it says why", published.publisher.why_not_published, lambda why: "cannot list claims" in why)
+    eventually("it says why", published.publisher.why_not_published, lambda why: "cannot read claims" in why)
     assert published.publisher.age_seconds() > 0
 
     becomes(published, offers(DYNAMIC))

@@ -1,4 +1,4 @@
-"""Waiting times double up to a limit, are spread at random, and respect what the server asks for."""
+"""Waiting times double up to a limit, are spread at random, and come on top of what the server asks for."""
 
 from __future__ import annotations
 
@@ -32,19 +32,31 @@ def test_the_jitter_takes_away_at_most_half(jitter: float, tries: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [TooManyRequests, Unreachable])
-def test_the_server_can_ask_for_more_but_not_for_less(kind: type[TooManyRequests | Unreachable]) -> None:
+def test_what_the_server_asks_for_is_waited_before_the_own_time(
+    kind: type[TooManyRequests | Unreachable],
+) -> None:
     backoff = Backoff(1.0, 8.0, jitter=lambda: 0.0)
 
-    assert backoff.next_seconds(kind("busy", retry_after_seconds=60)) == 60
-    assert backoff.next_seconds(kind("busy", retry_after_seconds=0.5)) == 2
+    assert backoff.next_seconds(kind("busy", retry_after_seconds=60)) == 60 + 1
+    assert backoff.next_seconds(kind("busy", retry_after_seconds=0.5)) == 0.5 + 2
     assert backoff.next_seconds(kind("busy")) == 4
+
+
+def test_nodes_that_were_refused_in_the_same_moment_come_back_in_different_ones() -> None:
+    """The API server asks all of them to wait for one second (priority and fairness of Kubernetes)."""
+    waits = sorted(
+        Backoff(0.2, 10.0).next_seconds(TooManyRequests("busy", retry_after_seconds=1)) for _ in range(1000)
+    )
+
+    assert waits[0] >= 1
+    assert waits[900] - waits[100] > 0.05
 
 
 @pytest.mark.parametrize("asked", [61.0, 86400.0, 1e11, float("inf")])
 def test_the_server_cannot_ask_for_more_than_a_minute(asked: float) -> None:
     backoff = Backoff(1.0, 8.0, jitter=lambda: 0.0)
 
-    assert backoff.next_seconds(TooManyRequests("busy", retry_after_seconds=asked)) == 60
+    assert backoff.next_seconds(TooManyRequests("busy", retry_after_seconds=asked)) == 60 + 1
 
 
 class Failing:
@@ -69,7 +81,7 @@ def test_a_call_is_repeated_while_its_error_can_pass() -> None:
     backoff = Backoff(1.0, 8.0, jitter=lambda: 0.0)
 
     assert retry_until(call, deadline=None, stop=stop, backoff=backoff) == "answer"
-    assert stop.waits == [1, 9]
+    assert stop.waits == [1, 9 + 2]
 
 
 def test_a_permanent_error_is_raised_at_once() -> None:

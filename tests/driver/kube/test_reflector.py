@@ -124,6 +124,14 @@ def test_a_long_list_is_read_in_pages(server: EmbeddedApiServer, client: KubeCli
         assert server.count("list", "resourceslices") == 2
 
 
+def test_the_selection_says_how_long_a_page_is(server: EmbeddedApiServer, client: KubeClient) -> None:
+    for number in range(5):
+        server.create(SLICES, slice_of(f"s{number}"))
+    with running(client, Selection(SLICES, {"spec.nodeName": "a"}, {}, page_size=2)) as one:
+        one.comes_to("s0", "s1", "s2", "s3", "s4")
+        assert server.count("list", "resourceslices") == 3
+
+
 def test_a_watch_that_ends_in_good_order_is_resumed_without_a_list(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
@@ -258,7 +266,21 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
 
     run_with(client, stop)
 
-    assert stop.waits == [30, 40]
+    assert stop.waits == [30 + 1, 40 + 2]
+
+
+def test_an_api_server_that_has_restarted_without_a_history_is_listed_at_once(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.fail("watch", "resourceslices", code=503, times=1)
+    server.fail("watch", "resourceslices", code=410, times=1)
+    server.fail("watch", "resourceslices", code=503, times=100)
+    stop = CountingStop(2)
+
+    run_with(client, stop)
+
+    assert stop.waits == [1, 2]
+    assert server.count("list", "resourceslices") == 2
 
 
 def test_a_history_that_is_always_too_old_leads_to_no_storm_of_lists(

@@ -217,6 +217,40 @@ def test_failures_are_retried_soon_at_first_and_ever_more_rarely(
     assert delay_seconds(every_seconds, failures) == delay
 
 
+class Waits(threading.Event):
+    """Ends each wait at once, the tenth of them the service; ``seconds`` are those that were asked for."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+        self._service = service
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        if len(self.seconds) == 10:
+            self._service.stop_event.set()
+        return True
+
+
+def test_loops_that_fail_on_many_nodes_at_once_do_not_come_back_at_once() -> None:
+    def fail() -> None:
+        raise ClaimBlocked("not now")
+
+    found = []
+    for _ in range(2):
+        service = Service()
+        waits = Waits(service)
+        service.repeat("loop", 300, fail, waits)
+        assert service.stop_event.wait(WAIT_SECONDS)
+        service.stop()
+        found.append(waits.seconds)
+
+    longest = [delay_seconds(300, failures) for failures in range(1, 11)]
+    for seconds in found:
+        assert all(most / 2 <= one <= most for one, most in zip(seconds, longest, strict=True))
+    assert found[0] != found[1]
+
+
 def test_a_repeated_call_comes_at_once_when_it_is_asked_for() -> None:
     service, now, called = Service(), threading.Event(), threading.Semaphore(0)
     service.repeat("slow loop", 3600, called.release, now)

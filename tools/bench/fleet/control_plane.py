@@ -1,0 +1,73 @@
+"""What an API server and its etcd say and use: requests, watches, bytes, processor time, memory."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections import Counter
+from dataclasses import dataclass
+
+from envtest.real import control_plane, description
+from envtest.real.cluster import RealCluster
+from tools.bench.process_use import cpu_seconds, resident_mib
+
+_SERIES = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+RESOURCES = frozenset({"nodes", "pods", "resourceslices", "resourceclaims", "events"})
+"""What the driver's two processes ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The control plane at one moment; counters begin with the start of the API server.
+
+    ``requests`` are those for ``RESOURCES`` that have ended, by verb and resource, ``watches`` the open
+    ones, ``rejected`` the requests that priority and fairness refused.
+    """
+
+    requests: Counter[tuple[str, str]]
+    watches: int
+    rejected: float
+    api_server_seconds: float
+    api_server_mib: float
+    etcd_seconds: float
+    etcd_bytes: float
+
+    def requests_since(self, before: Figures, *, watches: bool) -> int:
+        """The number of watches that have ended since then, or of all other requests."""
+        ended = self.requests - before.requests
+        return sum(count for (verb, _), count in ended.items() if (verb == "WATCH") == watches)
+
+    def seconds_since(self, before: Figures) -> float:
+        """The processor time of both since then."""
+        now, then = (one.api_server_seconds + one.etcd_seconds for one in (self, before))
+        return now - then
+
+
+def read_figures(cluster: RealCluster) -> Figures:
+    """Ask both; the API server must be up."""
+    requests: Counter[tuple[str, str]] = Counter()
+    watches, rejected = 0.0, 0.0
+    for found in _SERIES.finditer(cluster.api.text("/metrics")):
+        labels, value = dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
+        if found["name"] == "apiserver_flowcontrol_rejected_requests_total":
+            rejected += value
+        elif labels.get("resource") in RESOURCES:
+            if found["name"] == "apiserver_request_total":
+                requests[labels["verb"], labels["resource"]] += int(value)
+            elif found["name"] == "apiserver_longrunning_requests":
+                watches += value
+    api_server = cluster.processes.named(control_plane.API_SERVER).host_pid
+    etcd = cluster.processes.named("etcd").host_pid
+    return Figures(
+        *(requests, int(watches), rejected, cpu_seconds(api_server), resident_mib(api_server)),
+        *(cpu_seconds(etcd), _etcd_bytes(cluster)),
+    )
+
+
+def _etcd_bytes(cluster: RealCluster) -> float:
+    port = description.load(cluster.folder).slot.port("etcd")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    name = "etcd_mvcc_db_total_size_in_use_in_bytes"
+    return next(float(found["value"]) for found in _SERIES.finditer(text) if found["name"] == name)
