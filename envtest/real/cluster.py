@@ -192,6 +192,13 @@ class RealCluster:
         kubelet.wait()
         self.start_kubelet(node)
 
+    def restart_containerd(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End the containerd of a node with a signal and start it again; containers run on."""
+        containerd = self.processes.named(nodes.containerd_name(self.nodes[node]))
+        containerd.send(stop_signal)
+        containerd.wait()
+        nodes.start_containerd(self.processes, self._described, self.nodes[node])
+
     def stop_api_server(self) -> None:
         """Kill the API server: connections break, and nobody answers at its port any more."""
         self.processes.named(control_plane.API_SERVER).kill()
