@@ -5,6 +5,7 @@ Two plugins serve during a rolling update.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -143,6 +144,9 @@ class PluginWatch:
         """Pass on the plugin's answers until the stream ends; returns when that was, in time.monotonic()."""
         stream, code = self._streams[method], "OK"
         try:
+            # With gRPC 1.85, a single-threaded call that never connected keeps its closed channel alive. That
+            # channel connects as soon as a plugin is back: one connection for each try.
+            _check_listening(path)
             with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
                 open_stream: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(
                     method, response_deserializer=stream.read
@@ -152,6 +156,8 @@ class PluginWatch:
                 for answer in call:
                     self._codes.pop((path, method), None)
                     stream.on_answer(path, answer)
+        except OSError:
+            code = grpc.StatusCode.UNAVAILABLE.name
         except grpc.RpcError as error:
             code = error.code().name
         stream.on_end(path, code)
@@ -171,3 +177,9 @@ class PluginWatch:
         if code != self._codes.get(key) and not self._stop_event.is_set():
             _log.info("cannot follow the kubelet plugin", socket=str(key[0]), call=key[1], code=code)
         self._codes[key] = code
+
+
+def _check_listening(path: Path) -> None:
+    """Raise OSError unless somebody listens at a socket: a killed process leaves its own behind."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(str(path))

@@ -38,7 +38,7 @@ from tools.soak.plan import (
 from tools.soak.plot import plot
 from tools.soak.pods import ADMINS, PATIENCE_SECONDS, PodWatch, prepare_namespaces
 
-MOST_PODS = 40
+MOST_PODS = 80
 SAMPLE_SECONDS, LOOK_SECONDS, TOLD_SECONDS = 2.0, 1.0, 30.0
 SETTLED_SECONDS = 180.0
 MEASURED = ("kubeletplugin", "controller")
@@ -74,9 +74,8 @@ class Soak:
         self._began = time.monotonic()
         queue: Queue[Call | None] = Queue()
         work = [self._create_pods, partial(self._pass_on, queue), self._spoil, self._restart]
-        threads = [
-            self._thread(one) for one in (*work, *(partial(self._call, queue, one) for one in self.callers))
-        ]
+        work += [partial(self._call, queue, caller) for caller in self.callers]
+        threads = [self._thread(one) for one in work]
         background = [self._thread(one) for one in (self._look, self._sample)]
         for thread in threads:
             thread.join()
@@ -176,9 +175,8 @@ class Soak:
             self.samples.append(sampler.sample(self.clock(), self.claims))
             if self.clock() - told > TOLD_SECONDS:
                 told = self.clock()
-                print(
-                    f"{told:6.0f} s: {self.claims} claims, {self.watch.unfinished()} pods, {len(self.marks)} disturbances"
-                )
+                done = f"{self.claims} claims, {len(self.marks)} faults and restarts"
+                print(f"{told:6.0f} s: {done}, {self.watch.unfinished()} pods unfinished", flush=True)
 
     def _wait_for_pods(self, *, look: bool = False) -> None:
         until = time.monotonic() + PATIENCE_SECONDS + 60
@@ -205,21 +203,15 @@ def settled(node: Node, before: Snapshot) -> list[str]:
 
 def report(soak: Soak, failures: list[str]) -> None:
     """Print what was done, and what is wrong."""
-    print(
-        f"{soak.claims} claims, {soak.watch.prepared} of them of pods, with {len(soak.marks)} faults and restarts"
-    )
+    pods, disturbed = soak.watch.prepared, len(soak.marks)
+    print(f"{soak.claims} claims, {pods} of them of pods, with {disturbed} faults and restarts")
     for kind, seconds in sorted(soak.watch.waits.items()):
-        print(
-            f"  {len(seconds):5} pods {kind}: ran after {statistics.median(seconds):.0f} s, at most {max(seconds):.0f} s"
-        )
+        ran = f"ran after {statistics.median(seconds):.0f} s, the last after {max(seconds):.0f} s"
+        print(f"  {len(seconds):5} pods {kind}: {ran}")
     for name in MEASURED:
-        compared = compared_memory(soak.samples, name)
-        told = (
-            "too few claims since its last start"
-            if compared is None
-            else "from {:.1f} to {:.1f} MiB".format(*compared)
-        )
-        print(f"  memory of the {name} after its first 1,000 claims: {told}")
+        memory = compared_memory(soak.samples, name)
+        told = "not compared" if memory is None else f"{memory[0]:.1f} and {memory[1]:.1f} MiB"
+        print(f"  {name} after its first 1,000 claims and at the end: {told}")
     for failure in failures:
         print(f"FAILED: {failure}")
 

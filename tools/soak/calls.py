@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import grpc
@@ -16,6 +15,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.errors import ApiRefused
 from proto import dra_v1_pb2 as pb
+from tools.bench.floor import SERVICE
 from tools.bench.kubelet_calls import Plugin, PluginFailed, make_claim
 from tools.soak.judgement import Mark, may_be_refused
 from tools.soak.node import Node
@@ -31,7 +31,7 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 """What the devices of each kind of claim have behind the name of their GPU."""
 
-CROWD = 128
+CROWD = 160
 _SHARE = {"shares": "1"}
 _AGAIN_SECONDS, _PATIENCE_SECONDS, _GRACE_SECONDS = 1.0, 120.0, 20.0
 
@@ -57,17 +57,19 @@ class Caller:
             list(pool.map(lambda suffix: self._one(call.kind, suffix), SUFFIXES[call.kind][: call.claims]))
 
     def crowd(self) -> None:
-        """Make many calls at once for claims that are not there, which are refused: pools get all their threads."""
-        claims = [
-            pb.Claim(namespace="bench", name=f"none-{one}", uid=str(uuid.uuid4())) for one in range(CROWD)
+        """Make many calls at once for a claim that is not there: pools get all their threads."""
+        claims = [pb.Claim(namespace="bench", name="none", uid=str(uuid.uuid4())) for _ in range(CROWD)]
+        # One call for all claims, and one for each: the plugin has a pool for calls, and one for claims.
+        requests = [
+            pb.NodePrepareResourcesRequest(claims=one) for one in (claims, *([one] for one in claims))
         ]
-        plugin = Plugin(self.node.socket)
-        try:
-            for _ in range(3):
-                with suppress(PluginFailed):
-                    plugin.at_once(plugin.prepare, claims)
-        finally:
-            plugin.close()
+        with grpc.insecure_channel(f"unix:{self.node.socket}") as channel:
+            prepare = channel.unary_unary(
+                f"/{SERVICE}/NodePrepareResources",
+                request_serializer=pb.NodePrepareResourcesRequest.SerializeToString,
+            )
+            for call in [prepare.future(request, timeout=60) for request in requests]:
+                call.result()
 
     def _one(self, kind: str, suffix: str) -> None:
         claim = self._make(kind, suffix)

@@ -15,6 +15,7 @@ MOST_GROWTH = 1.05
 _SAMPLES = 5
 """As many samples are taken together, since one may be taken in the middle of a call."""
 
+OFF_THE_BUS = ("lost", "xid-79")
 ONLY_GROWTH = ("threads of", "descriptors of")
 """Of these, fewer than at the start are no fault: pools have threads as they need them."""
 
@@ -102,4 +103,8 @@ def may_be_refused(marks: Sequence[Mark], gpu: str, at: float, grace_seconds: fl
 
     ``grace_seconds`` is how long the driver may take to see that it is over.
     """
-    return any(one.gpu in (None, gpu) and one.overlaps(at - grace_seconds, at) for one in marks)
+    # While a GPU is off the bus, nvidia-smi sets the time-slice of no other either.
+    return any(
+        (one.gpu in (None, gpu) or one.what in OFF_THE_BUS) and one.overlaps(at - grace_seconds, at)
+        for one in marks
+    )

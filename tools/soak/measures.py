@@ -100,15 +100,29 @@ def _of_nvml(node: Node) -> Counter[str]:
 
 
 def _descriptors(process: Path) -> Iterator[str]:
-    """What the open descriptors of a process lead to, without numbers."""
+    """What the open descriptors of a process lead to, without numbers; sockets by their sort."""
+    sockets = dict(_sockets(process))
     for descriptor in (process / "fd").iterdir():
         try:
             target = descriptor.readlink()
-            yield _NUMBERS.sub(
-                "N", str(target.with_name("N") if target.parent.name.endswith(".open") else target)
-            )
         except OSError:
             continue  # closed meanwhile
+        known = sockets.get(target.name, str(target))
+        yield _NUMBERS.sub("N", str(target.with_name("N")) if target.parent.name.endswith(".open") else known)
+
+
+def _sockets(process: Path) -> Iterator[tuple[str, str]]:
+    """The sockets of the machine as links of descriptors name them, each with what it is."""
+    # In the line of a unix socket, the path may be missing (proc(5)).
+    for line in (process / "net/tcp").read_text().splitlines()[1:]:
+        columns = line.split()
+        yield f"socket:[{columns[9]}]", "TCP socket"
+    for line in (process / "net/unix").read_text().splitlines()[1:]:
+        columns = line.split()
+        yield (
+            f"socket:[{columns[6]}]",
+            f"unix socket {Path(columns[7]).name if len(columns) > 7 else ''}".strip(),
+        )
 
 
 class Sampler:

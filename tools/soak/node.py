@@ -62,7 +62,7 @@ def small_disk() -> Iterator[Path]:
 
 
 class Node:
-    """The first node of a cluster, with eight fake H100. ``disk`` is the file system of the plugin's folder."""
+    """The first node of a cluster, with eight fake H100. ``disk`` is where the plugin's folder is."""
 
     def __init__(self, cluster: RealCluster, disk: Path) -> None:
         """Install the driver, start all its processes, and wait until it has published everything."""

@@ -44,8 +44,8 @@ NEW_PROCESSES_UNTIL = 0.4
 """The part of the run with new processes of the driver; memory is compared in the rest of it."""
 
 PODS_PER_SECOND, CALLS_PER_SECOND = 1.2, 1.2
-FAULTS_APART, RESTARTS_APART = (8.0, 18.0), (8.0, 20.0)
-FAULT_SECONDS, OUTAGE_SECONDS = (3.0, 20.0), (0.0, 8.0)
+FAULTS_APART, RESTARTS_APART = (10.0, 30.0), (15.0, 35.0)
+FAULT_SECONDS, OUTAGE_SECONDS = (3.0, 20.0), (0.0, 5.0)
 POD_SECONDS = (1, 15)
 DELETED_EARLY = 0.2
 QUIET_SECONDS = 10.0

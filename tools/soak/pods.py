@@ -199,11 +199,8 @@ class PodWatch:
         """The last events of a pod, and the end of the plugin's log."""
         selector = f"involvedObject.name={pod.name}"
         events = self.api.list_objects(paths.event(namespace=pod.namespace), fieldSelector=selector)
-        told = [
-            f"  event {one['reason']}: {one['message'][:300]}"
-            for one in events
-            if one["reason"] != "MissingClusterDNS"
-        ][-_EVENTS:]
+        kept = [one for one in events if one["reason"] != "MissingClusterDNS"][-_EVENTS:]
+        told = [f"  event {one['reason']}: {one['message'][:300]}" for one in kept]
         log = self.plugin().log.splitlines()[-_LOG_LINES:]
         return "\n".join([*told, *(f"  plugin {line[:300]}" for line in log)])
 

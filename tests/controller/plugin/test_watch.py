@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from controller.intervals import Intervals
 from controller.plugin.serving import PluginServing
-from controller.plugin.watch import MOST_PLUGINS, PluginWatch
+from controller.plugin.watch import MOST_PLUGINS, PluginWatch, Stream
 from driver.errors import ConfigError
 from tests.controller.fake_plugin import FakePlugin
 
@@ -112,6 +113,29 @@ def test_a_stale_socket_and_other_files_are_no_plugin(tmp_path: Path) -> None:
     FakePlugin(tmp_path / "dra-stale.sock").end()
     with watching(tmp_path) as told, FakePlugin(tmp_path / "dra.sock"):
         assert told.comes_to(1)
+
+
+def test_nobody_connects_for_a_try_that_found_no_plugin(tmp_path: Path) -> None:
+    path, tries = tmp_path / "dra.sock", threading.Semaphore(0)
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+    stream = Stream("/a/B", b"", bytes, lambda _path, _answer: None, lambda _path, _code: tries.release())
+    stop_event = threading.Event()
+    with ThreadPoolExecutor(MOST_PLUGINS) as pool:
+        watch = PluginWatch(tmp_path, pool, stop_event, [stream], BRISK)
+        thread = threading.Thread(target=watch.run)
+        thread.start()
+        assert all(tries.acquire(timeout=10) for _ in range(3))
+        stop_event.set()
+        thread.join(10)
+    path.unlink()
+
+    with socket.socket(socket.AF_UNIX) as plugin:
+        plugin.bind(str(path))
+        plugin.listen()
+        plugin.settimeout(1.6)  # gRPC connects again after a second
+        with pytest.raises(TimeoutError):
+            plugin.accept()
 
 
 def test_a_folder_whose_sockets_nobody_could_bind_is_an_error(tmp_path: Path) -> None:
