@@ -104,7 +104,7 @@ class PluginWatch:
                 if self._codes.get(key) == UNIMPLEMENTED:
                     unknown[key] = listened_to[key]
             sockets = self._sockets()
-            for key in [key for key, socket in unknown.items() if sockets.get(key[0]) != socket]:
+            for key in [key for key, known in unknown.items() if sockets.get(key[0]) != known]:
                 del unknown[key]
                 self._streams[key[1]].on_end(key[0], grpc.StatusCode.NOT_FOUND.name)
             for key in [(path, method) for path in sockets for method in self._streams]:

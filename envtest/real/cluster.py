@@ -192,11 +192,12 @@ class RealCluster:
         kubelet.wait()
         self.start_kubelet(node)
 
-    def restart_containerd(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
-        """End the containerd of a node with a signal and start it again; containers run on."""
-        containerd = self.processes.named(nodes.containerd_name(self.nodes[node]))
-        containerd.send(stop_signal)
-        containerd.wait()
+    def containerd(self, node: int) -> ClusterProcess:
+        """The containerd of a node; containers run on without it."""
+        return self.processes.named(nodes.containerd_name(self.nodes[node]))
+
+    def start_containerd(self, node: int) -> None:
+        """Start a containerd that ended."""
         nodes.start_containerd(self.processes, self._described, self.nodes[node])
 
     def stop_api_server(self) -> None:

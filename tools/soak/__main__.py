@@ -73,8 +73,11 @@ class Soak:
         """Do all that the plan says, and wait until each pod is done."""
         self._began = time.monotonic()
         queue: Queue[Call | None] = Queue()
-        work = [self._create_pods, partial(self._pass_on, queue), self._spoil, self._restart]
-        work += [partial(self._call, queue, caller) for caller in self.callers]
+        work: list[Callable[[], object]] = [self._create_pods, self._spoil, self._restart]
+        work += [
+            partial(self._pass_on, queue),
+            *(partial(self._call, queue, caller) for caller in self.callers),
+        ]
         threads = [self._thread(one) for one in work]
         background = [self._thread(one) for one in (self._look, self._sample)]
         for thread in threads:
@@ -86,21 +89,9 @@ class Soak:
 
     def burst(self) -> None:
         """Pods and calls of every kind at once: pools get their threads, and caches their content."""
-        number = next(self._numbers)
-        pods = [
-            Pod(
-                0,
-                f"burst-{number}-{kind}-{one}",
-                ADMINS if kind == "admin" else NAMESPACES[0],
-                kind,
-                1,
-                deleted=False,
-            )
-            for kind in POD_KINDS
-            for one in range(2)
-        ]
-        for pod in pods:
-            self.watch.create(pod)
+        for kind in (*POD_KINDS, *POD_KINDS):
+            namespace = ADMINS if kind == "admin" else NAMESPACES[0]
+            self.watch.create(Pod(0, f"burst-{next(self._numbers)}", namespace, kind, 1, deleted=False))
         calls = [self._thread(partial(_call_each, one)) for one in self.callers]
         self._wait_for_pods(look=True)
         for thread in calls:
@@ -111,7 +102,7 @@ class Soak:
         def guarded() -> None:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - whatever ends a part of the run is a failure of the run
+            except Exception as error:  # noqa: BLE001 - whatever ends a part of the run
                 self.failures.append(f"the run itself: {type(error).__name__}: {error}")
 
         thread = threading.Thread(target=guarded)
@@ -234,6 +225,7 @@ def main(minutes: float, seed: int | None, kubernetes: str, svg: Path) -> None:
             prepare_namespaces(cluster.api)
             soak = Soak(node, seed, minutes * 60)
             soak.burst()
+            node.wait_unused()
             before = snapshot(node)
             node.renew_processes()
             soak.run()

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
@@ -60,15 +61,14 @@ class Caller:
         """Make many calls at once for a claim that is not there: pools get all their threads."""
         claims = [pb.Claim(namespace="bench", name="none", uid=str(uuid.uuid4())) for _ in range(CROWD)]
         # One call for all claims, and one for each: the plugin has a pool for calls, and one for claims.
-        requests = [
-            pb.NodePrepareResourcesRequest(claims=one) for one in (claims, *([one] for one in claims))
-        ]
+        sets = [claims, *([one] for one in claims)]
         with grpc.insecure_channel(f"unix:{self.node.socket}") as channel:
-            prepare = channel.unary_unary(
+            prepare: grpc.UnaryUnaryMultiCallable[Any, bytes] = channel.unary_unary(
                 f"/{SERVICE}/NodePrepareResources",
                 request_serializer=pb.NodePrepareResourcesRequest.SerializeToString,
             )
-            for call in [prepare.future(request, timeout=60) for request in requests]:
+            begun = [prepare.future(pb.NodePrepareResourcesRequest(claims=one), timeout=60) for one in sets]
+            for call in begun:
                 call.result()
 
     def _one(self, kind: str, suffix: str) -> None:

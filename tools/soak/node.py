@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +19,7 @@ from envtest.client import paths
 from envtest.client.api import Object
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_for_list
+from envtest.client.waiting import wait_for_list, wait_until
 from envtest.cluster import Process
 from envtest.real.cluster import RealCluster
 from fakegpu.machine.fake_machine import FakeMachine
@@ -48,6 +47,7 @@ DISK = "size=64m"
 SECOND_POD_UID = "3c1f8e52-61f5-4b7d-9d07-2f0a5f3f9c11"
 ROWS_WELL = RemappedRows(0, 0, pending=False, failed=False)
 DRAINED_SECONDS = 120.0
+_SIGNALS = {"term": signal.SIGTERM, "kill": signal.SIGKILL}
 
 
 @contextmanager
@@ -101,10 +101,15 @@ class Node:
             "controller": self.driver.process("controller"),
         }
 
+    def wait_unused(self) -> None:
+        """Wait until no claim has a device, and every device is offered again."""
+        wait_until([], self.cluster.processes, lambda: None if self._taken() else True)
+        wait_for_list(self.cluster.api, paths.resource_slice(), _is_settled)
+
     def renew_processes(self) -> None:
         """Have another plugin and controller, which remember nothing of what was before."""
-        self._restart_plugin(signal.SIGTERM, lambda: None)
-        self._restart_controller(signal.SIGTERM, lambda: None)
+        for name in ("plugin", "controller"):
+            self._restart(name, signal.SIGTERM, 0)
 
     def held(self) -> dict[str, list[str]]:
         """The PCI addresses of the GPUs of each claim that the journal has devices for, by UID."""
@@ -119,23 +124,17 @@ class Node:
         return found
 
     def disturb(self, what: str, seconds: float) -> None:
-        """Restart something, with an outage of some seconds, or have the disk full for them."""
-        outage = partial(time.sleep, seconds)
-        kubelet = partial(self._restart_kubelet, outage)
+        """Restart something with an outage of so many seconds, or have the disk full for them."""
+        name, _, how = what.partition("-")
+        if how in _SIGNALS:
+            self._restart(name, _SIGNALS[how], seconds)
+            return
         done: Mapping[str, Callable[[], None]] = {
-            "plugin-term": lambda: self._restart_plugin(signal.SIGTERM, outage),
-            "plugin-kill": lambda: self._restart_plugin(signal.SIGKILL, outage),
             "hand-over": self._hand_over,
             "rolling-update": self._rolling_update,
-            "controller-term": lambda: self._restart_controller(signal.SIGTERM, outage),
-            "controller-kill": lambda: self._restart_controller(signal.SIGKILL, outage),
-            "kubelet-term": lambda: kubelet(signal.SIGTERM),
-            "kubelet-kill": lambda: kubelet(signal.SIGKILL),
-            "api-server": lambda: self._restart_api_server(outage),
-            "containerd": lambda: self.cluster.restart_containerd(0, signal.SIGKILL),
+            "api-server": lambda: self._restart_api_server(seconds),
             "mps-daemon": self._kill_mps_daemon,
-            "mps-supervisor": lambda: self._restart_mps(signal.SIGKILL, outage),
-            "full-disk": lambda: self._fill_disk(outage),
+            "full-disk": lambda: self._fill_disk(seconds),
         }
         done[what]()
 
@@ -202,10 +201,19 @@ class Node:
     def _start_controller(self) -> None:
         self.driver.start_controller("--config", str(self._rules))
 
-    def _restart_plugin(self, number: signal.Signals, outage: Callable[[], None]) -> None:
-        _end(self._plugin(), number)
-        outage()
-        self._start_plugin()
+    def _restart(self, name: str, number: signal.Signals, seconds: float) -> None:
+        """End a process, and start it again after so many seconds."""
+        known: Mapping[str, tuple[Callable[[], Process], Callable[[], object]]] = {
+            "plugin": (self._plugin, self._start_plugin),
+            "controller": (lambda: self.driver.process("controller"), self._start_controller),
+            "supervisor": (lambda: self.driver.process(MPS), self.driver.start_mps),
+            "kubelet": (lambda: self.cluster.kubelet(0), self._start_kubelet),
+            "containerd": (lambda: self.cluster.containerd(0), lambda: self.cluster.start_containerd(0)),
+        }
+        process, start = known[name]
+        _end(process(), number)
+        time.sleep(seconds)
+        start()
 
     def _hand_over(self) -> None:
         before = self._plugin()
@@ -215,28 +223,16 @@ class Node:
 
     def _rolling_update(self) -> None:
         self._hand_over()
-        self._restart_controller(signal.SIGTERM, lambda: None)
-        self._restart_mps(signal.SIGTERM, lambda: None)
+        for name in ("controller", "supervisor"):
+            self._restart(name, signal.SIGTERM, 0)
 
-    def _restart_controller(self, number: signal.Signals, outage: Callable[[], None]) -> None:
-        _end(self.driver.process("controller"), number)
-        outage()
-        self._start_controller()
-
-    def _restart_mps(self, number: signal.Signals, outage: Callable[[], None]) -> None:
-        _end(self.driver.process(MPS), number)
-        outage()
-        self.driver.start_mps()
-
-    def _restart_kubelet(self, outage: Callable[[], None], number: signal.Signals) -> None:
-        _end(self.cluster.kubelet(0), number)
-        outage()
+    def _start_kubelet(self) -> None:
         self.cluster.start_kubelet(0)
         self.driver.wait_serving(self.socket)
 
-    def _restart_api_server(self, outage: Callable[[], None]) -> None:
+    def _restart_api_server(self, seconds: float) -> None:
         self.cluster.stop_api_server()
-        outage()
+        time.sleep(seconds)
         self.cluster.start_api_server()
 
     def _kill_mps_daemon(self) -> None:
@@ -247,14 +243,14 @@ class Node:
             command = ["nsenter", f"--pid=/proc/{supervisor}/ns/pid", "kill", "-9", file.read_text().strip()]
             subprocess.run(command, check=False)  # it may have ended meanwhile
 
-    def _fill_disk(self, outage: Callable[[], None]) -> None:
+    def _fill_disk(self, seconds: float) -> None:
         filler = self._disk / "filler"
         with filler.open("wb", buffering=0) as file:
             try:
                 while True:
                     file.write(bytes(4096))
             except OSError:
-                outage()
+                time.sleep(seconds)
         filler.unlink()
 
 

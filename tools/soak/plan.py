@@ -37,7 +37,8 @@ NEW_PROCESS = (
 """They put another process into the place of the plugin or of the controller."""
 
 RESTARTS = (
-    "kubelet-term", "kubelet-kill", "api-server", "containerd", "mps-daemon", "mps-supervisor", "full-disk",
+    "kubelet-term", "kubelet-kill", "containerd-term", "containerd-kill", "supervisor-term",
+    "supervisor-kill", "mps-daemon", "api-server", "full-disk",
 )  # fmt: skip
 
 NEW_PROCESSES_UNTIL = 0.4

@@ -32,9 +32,14 @@ def test_a_longer_run_begins_with_the_same_pods_and_faults() -> None:
 def test_everything_happens_within_the_time_and_in_its_order() -> None:
     made = plan(7, SECONDS)
 
-    for sort in (made.pods, made.calls, made.faults, made.restarts):
-        assert all(one.at <= following.at for one, following in pairwise(sort))
-        assert 0 <= sort[0].at <= sort[-1].at < SECONDS
+    for times in (
+        [pod.at for pod in made.pods],
+        [call.at for call in made.calls],
+        [fault.at for fault in made.faults],
+        [restart.at for restart in made.restarts],
+    ):
+        assert all(one <= following for one, following in pairwise(times))
+        assert 0 <= times[0] <= times[-1] < SECONDS
 
 
 def test_twenty_minutes_have_every_kind_of_pod_every_fault_and_every_restart() -> None:
