@@ -38,7 +38,7 @@ from tools.soak.plan import (
 from tools.soak.plot import plot
 from tools.soak.pods import ADMINS, PATIENCE_SECONDS, PodWatch, prepare_namespaces
 
-MOST_PODS = 80
+MOST_PODS = 60
 SAMPLE_SECONDS, LOOK_SECONDS, TOLD_SECONDS = 2.0, 1.0, 30.0
 SETTLED_SECONDS = 180.0
 MEASURED = ("kubeletplugin", "controller")
@@ -175,6 +175,7 @@ class Soak:
             time.sleep(LOOK_SECONDS)
             if look:
                 self.watch.look()
+        self.watch.give_up()
 
 
 def _call_each(caller: Caller) -> None:

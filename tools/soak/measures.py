@@ -50,7 +50,7 @@ def _files(node: Node) -> Iterator[str]:
             document = json.loads(file.read_text())["entry"]
             if document["state"] == "released" and time.time() - file.stat().st_mtime < TOMBSTONE_SECONDS:
                 continue
-        if not file.is_dir():
+        if file.is_file():
             yield str(file.relative_to(root))
 
 
@@ -100,29 +100,25 @@ def _of_nvml(node: Node) -> Counter[str]:
 
 
 def _descriptors(process: Path) -> Iterator[str]:
-    """What the open descriptors of a process lead to, without numbers; sockets by their sort."""
+    """What the open descriptors of a process lead to, without what differs between two instances."""
     sockets = dict(_sockets(process))
     for descriptor in (process / "fd").iterdir():
         try:
             target = descriptor.readlink()
         except OSError:
             continue  # closed meanwhile
-        known = sockets.get(target.name, str(target))
-        yield _NUMBERS.sub("N", str(target.with_name("N")) if target.parent.name.endswith(".open") else known)
+        if target.suffix == ".log":
+            yield "log"
+        else:
+            known = target.with_name("N") if target.parent.name.endswith(".open") else target
+            yield sockets.get(target.name, _NUMBERS.sub("N", str(known)))
 
 
 def _sockets(process: Path) -> Iterator[tuple[str, str]]:
-    """The sockets of the machine as links of descriptors name them, each with what it is."""
-    # In the line of a unix socket, the path may be missing (proc(5)).
-    for line in (process / "net/tcp").read_text().splitlines()[1:]:
-        columns = line.split()
-        yield f"socket:[{columns[9]}]", "TCP socket"
-    for line in (process / "net/unix").read_text().splitlines()[1:]:
-        columns = line.split()
-        yield (
-            f"socket:[{columns[6]}]",
-            f"unix socket {Path(columns[7]).name if len(columns) > 7 else ''}".strip(),
-        )
+    """The sockets of the machine as links of descriptors name them, each with its sort."""
+    for sort, column in (("tcp", 9), ("unix", 6)):
+        for line in (process / "net" / sort).read_text().splitlines()[1:]:
+            yield f"socket:[{line.split()[column]}]", f"{sort} socket"
 
 
 class Sampler:

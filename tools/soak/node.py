@@ -27,20 +27,23 @@ from fakegpu.machine.faults import ANY
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tools.soak.plan import POD_GPUS
 
-RULES = f"""version: v1
+RULES = """version: v1
 rules:
-  - when: gpu.index < 2
+  - when: gpu.pciBusID in {forms[0]}
     mig: {{dynamic: {{profiles: [1g, 2g, 3g]}}}}
     shared:
       - {{strategy: TimeSlicing, shares: 4}}
       - {{strategy: MPS, shares: 4}}
     passthrough: true
-  - {{when: gpu.index == 2, mig: {{layout: [3g, 2g, 1g, 1g]}}}}
-  - {{when: gpu.index == 3, shared: {{strategy: TimeSlicing, shares: 8}}}}
-  - {{when: gpu.index == 4, shared: {{strategy: MPS, memory: {{step: 4Gi}}}}}}
-  - {{when: gpu.index >= {POD_GPUS}, offer: hidden}}
-  - offer: whole
+  - {{when: "gpu.pciBusID in {forms[1]}", mig: {{layout: [3g, 2g, 1g, 1g]}}}}
+  - {{when: "gpu.pciBusID in {forms[2]}", shared: {{strategy: TimeSlicing, shares: 8}}}}
+  - {{when: "gpu.pciBusID in {forms[3]}", shared: {{strategy: MPS, memory: {{step: 4Gi}}}}}}
+  - {{when: "gpu.pciBusID in {forms[4]}", offer: whole}}
+  - offer: hidden
 """
+FORMS = ((0, 2), (2, 3), (3, 4), (4, 5), (5, POD_GPUS))
+"""Which GPUs on the bus are offered in which form; NVML's indexes change while a virtual machine has one."""
+
 TYPES = {"gpu", "mig", "shared", "vfio"}
 CLASSES = ("mig", "tiers", "vfio", "opt-in/gpu")
 DISK = "size=64m"
@@ -73,7 +76,9 @@ class Node:
         (disk / "plugin").mkdir(mode=0o750)
         self.driver.data_dir.symlink_to(disk / "plugin")
         self._rules = self.driver.folder / "node-config.yaml"
-        self._rules.write_text(RULES)
+        self._rules.write_text(
+            RULES.format(forms=[[str(pci) for pci in self.gpus[slice(*form)]] for form in FORMS])
+        )
         self.driver.start_mps()
         self._start_plugin()
         self._start_controller()
@@ -86,7 +91,7 @@ class Node:
 
     @property
     def gpus(self) -> list[PciAddress]:
-        """The GPUs in the order of their indexes."""
+        """The GPUs in the order of the bus."""
         return sorted(self.machine.state.gpus)
 
     @property

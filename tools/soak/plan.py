@@ -11,8 +11,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POD_KINDS = {
-    "whole": 3, "extended": 2, "layout": 3, "dynamic": 4, "time-sliced": 4, "mps": 3, "mps-memory": 4,
-    "vfio": 2, "admin": 2,
+    "whole": 2, "extended": 1, "layout": 3, "dynamic": 4, "time-sliced": 5, "mps": 4, "mps-memory": 4,
+    "vfio": 1, "admin": 2,
 }  # fmt: skip
 """How often pods ask for what, relative to each other."""
 

@@ -50,7 +50,8 @@ SEEN = {
 """What the container of each kind of pod finds."""
 
 PATIENCE_SECONDS = 400.0
-"""The scheduler tries a pod without a place again after 300 s, and the kubelet prepares again after 90 s."""
+"""From its place until its end; the kubelet prepares again after 90 s. At the end of a run, for all pods: the
+scheduler tries a pod without a place again after 300 s."""
 
 _EVENTS, _LOG_LINES = 8, 5
 
@@ -106,6 +107,7 @@ class Watched:
 
     pod: Pod
     created: float
+    scheduled: float | None = None
     running: float | None = None
     deleting: bool = False
 
@@ -149,6 +151,13 @@ class PodWatch:
             except ApiRefused:
                 continue  # the next look asks again
 
+    def give_up(self) -> None:
+        """Count each pod as failed that is not done by now, when nothing disturbs and no other pods come."""
+        for watched in self._open.values():
+            pod = watched.pod
+            self.failures.append(f"pod {pod.namespace}/{pod.name} did not end\n{self._evidence(pod)}")
+        self._open.clear()
+
     def _is_done(self, watched: Watched, stored: Object | None) -> bool:
         pod, now = watched.pod, self.clock()
         path = paths.pod(pod.name, pod.namespace)
@@ -157,6 +166,8 @@ class PodWatch:
             return watched.deleting
         phase = stored["status"].get("phase")
         wrong = ""
+        if stored["spec"].get("nodeName") and watched.scheduled is None:
+            watched.scheduled = now
         if phase in ("Running", "Succeeded") and watched.running is None:
             watched.running = now
             self.prepared += 1
@@ -165,8 +176,8 @@ class PodWatch:
             wrong = self._unlike(pod, stored)
         elif phase == "Failed" and not watched.deleting:
             wrong = f"failed: {stored['status'].get('reason', '')} {stored['status'].get('message', '')}"
-        elif now - watched.created > PATIENCE_SECONDS:
-            wrong = f"is {'being deleted' if watched.deleting else phase} after {PATIENCE_SECONDS:g} s"
+        elif watched.scheduled is not None and now - watched.scheduled > PATIENCE_SECONDS:
+            wrong = f"is {phase} {PATIENCE_SECONDS:g} s after it was scheduled"
         if wrong and not may_fail(self.marks, self._gpus(stored), watched.created, now):
             self.failures.append(f"pod {pod.namespace}/{pod.name} {wrong}\n{self._evidence(pod)}")
         is_due = pod.deleted and watched.running is not None and now - watched.running > pod.seconds
