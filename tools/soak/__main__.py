@@ -7,6 +7,7 @@ import statistics
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -99,15 +100,15 @@ class Soak:
         self.callers[0].crowd()
 
     def _thread(self, work: Callable[[], object]) -> threading.Thread:
-        def guarded() -> None:
-            try:
-                work()
-            except Exception as error:  # noqa: BLE001 - whatever ends a part of the run
-                self.failures.append(f"the run itself: {type(error).__name__}: {error}")
-
-        thread = threading.Thread(target=guarded)
+        thread = threading.Thread(target=self._guarded, args=(work,), daemon=True)
         thread.start()
         return thread
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever ends a part of the run
+            self.failures.append(f"the run itself: {''.join(traceback.format_exception(error)[-3:])}")
 
     def _wait_until(self, at: float) -> None:
         time.sleep(max(0.0, at - self.clock()))
@@ -158,7 +159,7 @@ class Soak:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
-            self.watch.look()
+            self._guarded(self.watch.look)
 
     def _sample(self) -> None:
         sampler, told = Sampler(self.node), 0.0

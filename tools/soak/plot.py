@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gpuctl.svg.drawing import Drawing
 from tools.soak.judgement import Mark, Sample
 
-_WIDTH, _LEFT, _RIGHT, _PANEL, _GAP, _TOP = 960, 56, 16, 110, 34, 64
+_WIDTH, _LEFT, _RIGHT, _PANEL, _GAP, _TOP = 960, 56, 16, 110, 34, 76
 _LINES = {"kubelet plugin": "nvlink", "controller": "edge"}
 """The class of each process's line."""
 
