@@ -24,7 +24,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "health.svg": health,
 }
 MEASURED = ("soak.svg",)
-"""The files of plots: ``make soak`` draws another one each time, so they are never compared."""
+"""Plots, copied from where they were drawn. They differ each time, so they are never compared."""
 
 
 def main() -> int:
