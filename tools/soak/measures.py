@@ -109,9 +109,12 @@ def _descriptors(process: Path) -> Iterator[str]:
             continue  # closed meanwhile
         if target.suffix == ".log":
             yield "log"
+        elif target.name.startswith("socket:"):
+            # A connection that the peer has reset is in no table any more.
+            yield sockets.get(target.name, "tcp socket")
         else:
             known = target.with_name("N") if target.parent.name.endswith(".open") else target
-            yield sockets.get(target.name, _NUMBERS.sub("N", str(known)))
+            yield _NUMBERS.sub("N", str(known))
 
 
 def _sockets(process: Path) -> Iterator[tuple[str, str]]:
