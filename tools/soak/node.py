@@ -163,11 +163,15 @@ class Node:
         done[what]()
 
     def heal(self, what: str, pci: PciAddress) -> None:
-        """End a fault. A GPU that asks for a reset is reset once no claim has it, as an admin does."""
+        """End a fault. A GPU that asks for a reset is reset once no claim has it, as an admin does.
+
+        One that is off the bus comes back with a reset, which ends everything that was made on it.
+        """
         machine = self.machine
         machine.heal(gpu=pci)
         machine.heal_mps()
-        machine.restore(pci)
+        if machine.state.gpus[pci].lost:
+            machine.reset(pci)
         machine.rows(pci, ROWS_WELL)
         machine.ecc(pci, EccErrors(0, 0))
         if what == "xid-48":
