@@ -20,6 +20,9 @@ from tools.soak.node import Node
 TOMBSTONE_SECONDS = 600.0 + 300.0 + 60.0
 """A tombstone is kept for ten minutes, and then goes with the next look, which comes every five."""
 
+IDLE_CONNECTIONS = 32
+"""As many connections to the API server as a client keeps."""
+
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -38,7 +41,7 @@ def snapshot(node: Node) -> Snapshot:
         folder = Path(f"/proc/{process.host_pid}")
         threads = ((task / "comm").read_text().strip() for task in (folder / "task").iterdir())
         found[f"threads of the {name}"] = Counter(threads)
-        found[f"descriptors of the {name}"] = Counter(_descriptors(folder)) - _of_nvml(node)
+        found[f"descriptors of the {name}"] = Counter(_descriptors(folder)) - _may_be_open(node)
     return found
 
 
@@ -96,7 +99,8 @@ def _names(node: Node, path: str) -> Iterator[str]:
 def _of_nvml(node: Node) -> Counter[str]:
     """The descriptors that an open session of the fake NVML may have, or may not at this moment."""
     files = (node.driver.folder / "state.json.open" / "N", node.driver.folder / "driver" / "dev" / "nvidiaN")
-    return Counter({_NUMBERS.sub("N", str(file)): len(node.gpus) for file in files})
+    of_nvml = {_NUMBERS.sub("N", str(file)): len(node.gpus) for file in files}
+    return Counter({**of_nvml, "tcp socket": IDLE_CONNECTIONS})
 
 
 def _descriptors(process: Path) -> Iterator[str]:
