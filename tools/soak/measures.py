@@ -96,8 +96,8 @@ def _names(node: Node, path: str) -> Iterator[str]:
         yield f"{one['metadata']['namespace']}/{one['metadata']['name']}"
 
 
-def _of_nvml(node: Node) -> Counter[str]:
-    """The descriptors that an open session of the fake NVML may have, or may not at this moment."""
+def _may_be_open(node: Node) -> Counter[str]:
+    """What may be open or not at this moment: a session of the fake NVML, connections to the API server."""
     files = (node.driver.folder / "state.json.open" / "N", node.driver.folder / "driver" / "dev" / "nvidiaN")
     of_nvml = {_NUMBERS.sub("N", str(file)): len(node.gpus) for file in files}
     return Counter({**of_nvml, "tcp socket": IDLE_CONNECTIONS})
