@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet fuzz proto image memory-hook release carry pictures manifests go lock format clean
+.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -91,6 +91,10 @@ bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way t
 
 bench-fleet: $(STAMP) ## What 1,000 nodes cost the API server, and how soon all slices are right after an event (root)
 	$(BIN)/python -m tools.bench.fleet --kubernetes $(KUBERNETES)
+
+soak: $(STAMP) ## A day of claims in MINUTES=20 with faults, restarts and full disks, on real Kubernetes (root); SEED=n repeats
+	@mkdir -p dist
+	$(BIN)/python -m tools.soak --svg dist/soak.svg --kubernetes $(KUBERNETES) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [CASES=n] [SEED=n]
 	$(BIN)/pytest tests/abuse -q --hypothesis-profile fuzz --timeout 3600

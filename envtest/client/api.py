@@ -102,7 +102,12 @@ class ApiClient:
         with self.stream(
             method, path, body, content_type=content_type, query=query, headers=headers
         ) as answer:
-            return dict(json.load(answer))
+            try:
+                return dict(json.load(answer))
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                # The server ended in the middle of its answer.
+                what = f"{method} {path} at {self._address}"
+                raise ApiUnreachable(what, 0, type(error).__name__, str(error)) from error
 
     def stream(
         self,

@@ -192,6 +192,14 @@ class RealCluster:
         kubelet.wait()
         self.start_kubelet(node)
 
+    def containerd(self, node: int) -> ClusterProcess:
+        """The containerd of a node; containers run on without it."""
+        return self.processes.named(nodes.containerd_name(self.nodes[node]))
+
+    def start_containerd(self, node: int) -> None:
+        """Start a containerd that ended."""
+        nodes.start_containerd(self.processes, self._described, self.nodes[node])
+
     def stop_api_server(self) -> None:
         """Kill the API server: connections break, and nobody answers at its port any more."""
         self.processes.named(control_plane.API_SERVER).kill()
