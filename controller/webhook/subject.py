@@ -19,7 +19,7 @@ REVIEWED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 _MOST_ITEMS = 128
 """The API allows 32 requests and as many configurations; far more would take minutes to compare."""
 
-_IS = re.compile(r"\.(type|sharing)\s*==\s*['\"]([a-z-]+)['\"]")
+_IS = re.compile(r"\.\??(type|sharing)(?:\.orValue\(''\))?\s*==\s*['\"]([a-z-]+)['\"]")
 _OF_PARTITIONS = re.compile(r"(?<!!\()['\"]profile['\"]\s+in\s+device\.attributes")
 _SELECTED = {
     ("gpu", ""): "gpu.nvidia.com",
