@@ -113,7 +113,8 @@ def _selected(spec: Mapping[str, Any]) -> str:
     wanted = dict(_IS.findall(text))
     # All selectors must be true. With an alternative, or two values for one attribute, the text does not say
     # which devices are selected.
-    if "||" in text or "?" in text or len(_IS.findall(text)) != len(wanted):
+    # A question mark behind a dot reads an attribute that may be missing; any other one is a choice.
+    if "||" in text or "?" in text.replace(".?", "") or len(_IS.findall(text)) != len(wanted):
         return ""
     if wanted.get("type") == "shared" and _OF_PARTITIONS.search(text):
         return "shared-mig"
