@@ -18,8 +18,8 @@ class Version:
     text: str
 
 
-AttributeValue = bool | int | str | Version
-"""The scalar attribute types of resource.k8s.io/v1."""
+AttributeValue = bool | int | str | Version | tuple[int, ...] | tuple[str, ...]
+"""The attribute types of resource.k8s.io/v1. Lists are made when slices are laid out, and not before."""
 
 
 def attribute_json(value: AttributeValue) -> dict[str, Any]:
@@ -32,6 +32,8 @@ def attribute_json(value: AttributeValue) -> dict[str, Any]:
             return {"int": value}
         case Version():
             return {"version": value.text}
+        case tuple():
+            return {"ints" if isinstance(value[0], int) else "strings": list(value)}
         case _:
             return {"string": value}
 

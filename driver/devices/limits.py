@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy, Taint, Version
 
 MAX_ATTRIBUTES_AND_CAPACITIES = 32
+MAX_VALUES = 48
+"""The values of all attributes together: a list counts as many as it has (DRAListTypeAttributes)."""
 MAX_VALUE_BYTES = 64
 MAX_TAINTS = 16
 MAX_COUNTERS = 32
@@ -154,6 +156,10 @@ def _name_faults(kind: str, names: Collection[str], driver: str) -> Iterator[str
 
 
 def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _value_faults(name, one)
+        return
     text = value.text if isinstance(value, Version) else value
     if isinstance(value, Version) and not is_semantic_version(value.text):
         yield f"attribute {name!r}: {value.text!r} is not a semantic version"

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from driver.hardware.functions import NVIDIA_VENDOR_ID, IommuGroup, PciFunction, PciView
-from driver.hardware.pci import bound_driver, linked_name, numa_node, pcie_root, read_text
+from driver.hardware.pci import (
+    bound_driver,
+    linked_name,
+    near_numa_nodes,
+    numa_node,
+    pcie_root,
+    read_text,
+)
 from driver.nvml.pci_address import PciAddress
 
 _VFIO_DEVICE = re.compile(r"vfio[0-9]+\Z", re.ASCII)
@@ -36,7 +43,8 @@ def pci_view(sysfs_root: Path) -> PciView:
         group for number in numbers if (group := _group(sysfs_root, number, functions)) is not None
     )
     # The misc device of drivers/iommu/iommufd; class/iommu lists the IOMMUs themselves, iommufd or not.
-    return PciView(functions, groups, (sysfs_root / "class" / "misc" / "iommu").exists())
+    has_iommufd = (sysfs_root / "class" / "misc" / "iommu").exists()
+    return PciView(functions, groups, has_iommufd, near_numa_nodes(sysfs_root))
 
 
 def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:

@@ -74,15 +74,16 @@ class EmbeddedCluster:
         rbac: bool = False,
         https: bool = False,
         resolve_service: ResolveService | None = None,
+        kubernetes: str = KUBERNETES,
     ) -> None:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
         starts the processes of drivers. With ``rbac`` a client may do what roles allow; kubectl shows who it
         is with ``https`` only, for which openssl makes a certificate. ``resolve_service`` says where the
-        Services of webhooks listen.
+        Services of webhooks listen. ``kubernetes`` may be 1.38: its rules for names of capacities are known.
         """
-        self.kubernetes = KUBERNETES
+        self.kubernetes = kubernetes
         self.has_rights = rbac
         self.runs_programs = False
         self._times = times
@@ -99,6 +100,7 @@ class EmbeddedCluster:
             self.api_server = cleanup.enter_context(
                 EmbeddedApiServer(rbac=rbac, tls=tls, resolve_service=resolve_service)
             )
+            self.api_server.minor = kubernetes.partition(".")[2]
             self.server = self.api_server.url
             authority = None if tls is None else tls.certificate_file
             self.api = ApiClient(self.server, authority, self.api_server.gate.add_user(ADMIN))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.real.slots import Slot
 
 # Off by default in 1.36; tests of health need taints by rule.
-FEATURE_GATES = "DRADeviceTaintRules=true"
+FEATURE_GATES = ("DRADeviceTaintRules",)
 # Off by default. Tests of the webhook send objects in all versions, and the scheduler of 1.36 reads
-# DeviceTaintRules as v1beta2.
-OLDER_APIS = "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
+# DeviceTaintRules as v1beta2. v1alpha3 has ResourcePoolStatusRequest.
+OTHER_APIS = ",".join(f"resource.k8s.io/{version}=true" for version in ("v1beta1", "v1beta2", "v1alpha3"))
 SERVICE_ADDRESSES = "10.96.0.0/16"
 ISSUER = "https://kubernetes.default.svc"
+
+
+def _feature_gates(more: Sequence[str]) -> str:
+    return f"--feature-gates={','.join(f'{gate}=true' for gate in (*FEATURE_GATES, *more))}"
 
 
 def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
@@ -30,10 +36,12 @@ def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
     ]
 
 
-def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bool) -> list[str]:
+def kube_apiserver(
+    layout: ClusterLayout, slot: Slot, address: str, gates: Sequence[str] = (), *, audit: bool
+) -> list[str]:
     """The API server: rights by node and RBAC, a certificate of its own, users by static tokens.
 
-    ``address`` is the one of this machine at which pods reach it.
+    ``address`` is the one of this machine at which pods reach it; ``gates`` are turned on.
     """
     arguments = [
         f"--etcd-servers=http://127.0.0.1:{slot.port('etcd')}",
@@ -61,8 +69,8 @@ def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bo
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={layout.folder}/kubelet-client.crt",
         f"--kubelet-client-key={layout.folder}/kubelet-client.key",
-        f"--runtime-config={OLDER_APIS}",
-        f"--feature-gates={FEATURE_GATES}",
+        f"--runtime-config={OTHER_APIS}",
+        _feature_gates(gates),
     ]
     if audit:
         arguments += [
@@ -74,8 +82,8 @@ def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bo
     return arguments
 
 
-def kube_controller_manager(layout: ClusterLayout, slot: Slot) -> list[str]:
-    """The controller manager."""
+def kube_controller_manager(layout: ClusterLayout, slot: Slot, gates: Sequence[str] = ()) -> list[str]:
+    """The controller manager; ``gates`` are turned on."""
     kubeconfig = layout.kubeconfig("controller-manager")
     return [
         f"--kubeconfig={kubeconfig}",
@@ -96,12 +104,12 @@ def kube_controller_manager(layout: ClusterLayout, slot: Slot) -> list[str]:
         # The default limit of the client would hide what the driver costs.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
-        f"--feature-gates={FEATURE_GATES}",
+        _feature_gates(gates),
     ]
 
 
-def kube_scheduler(layout: ClusterLayout, slot: Slot) -> list[str]:
-    """The scheduler; its client's limits are in its configuration file."""
+def kube_scheduler(layout: ClusterLayout, slot: Slot, gates: Sequence[str] = ()) -> list[str]:
+    """The scheduler; its client's limits are in its configuration file. ``gates`` are turned on."""
     kubeconfig = layout.kubeconfig("scheduler")
     return [
         f"--config={layout.folder}/scheduler.json",
@@ -110,7 +118,7 @@ def kube_scheduler(layout: ClusterLayout, slot: Slot) -> list[str]:
         "--bind-address=127.0.0.1",
         f"--secure-port={slot.port('kube-scheduler')}",
         f"--cert-dir={layout.folder}/scheduler",
-        f"--feature-gates={FEATURE_GATES}",
+        _feature_gates(gates),
     ]
 
 

@@ -101,7 +101,11 @@ def start_etcd(processes: Processes, description: Description) -> None:
 def start_api_server(processes: Processes, description: Description) -> None:
     """Start the API server; it waits for etcd by itself."""
     arguments = commands.kube_apiserver(
-        description.layout, description.slot, machine_address(), audit=description.audit
+        description.layout,
+        description.slot,
+        machine_address(),
+        description.gates,
+        audit=description.audit,
     )
     processes.start(API_SERVER, [description.assets.binary(API_SERVER), *arguments])
 
@@ -126,9 +130,9 @@ def wait_api_server(processes: Processes, description: Description) -> ApiClient
 
 def start_controllers(processes: Processes, description: Description) -> None:
     """Start the controller manager and the scheduler; the API server must be ready."""
-    manager = commands.kube_controller_manager(description.layout, description.slot)
+    manager = commands.kube_controller_manager(description.layout, description.slot, description.gates)
     processes.start(CONTROLLER_MANAGER, [description.assets.binary(CONTROLLER_MANAGER), *manager])
-    scheduler = commands.kube_scheduler(description.layout, description.slot)
+    scheduler = commands.kube_scheduler(description.layout, description.slot, description.gates)
     processes.start(SCHEDULER, [description.assets.binary(SCHEDULER), *scheduler])
 
 

@@ -19,7 +19,7 @@ class Description:
     """The fixed properties of a cluster.
 
     ``users`` are by the names of their kubeconfigs; ``audit`` says whether the API server writes an
-    audit log.
+    audit log. ``gates`` are the feature gates of the control plane that are turned on.
     """
 
     layout: ClusterLayout
@@ -28,6 +28,7 @@ class Description:
     users: dict[str, User]
     node_count: int
     audit: bool
+    gates: tuple[str, ...] = ()
 
     @property
     def server(self) -> str:
@@ -49,6 +50,7 @@ def save(description: Description) -> None:
     properties = {
         "audit": description.audit,
         "binaries": str(description.assets.folder),
+        "gates": description.gates,
         "kubernetes": description.assets.kubernetes,
         "nodes": description.node_count,
         "slot": description.slot.index,
@@ -71,4 +73,5 @@ def load(folder: Path) -> Description:
     users = {key: User(name, token, *group) for token, name, key, *group in rows}
     assets = Assets(Path(properties["binaries"]), properties["kubernetes"])
     slot = Slot(properties["slot"])
-    return Description(layout, slot, assets, users, properties["nodes"], properties["audit"])
+    audit, gates = properties["audit"], tuple(properties["gates"])
+    return Description(layout, slot, assets, users, properties["nodes"], audit, gates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envtest.client import paths
@@ -45,6 +45,7 @@ def start_cluster(
     *,
     owned: bool = True,
     audit: bool = False,
+    gates: Sequence[str] = (),
 ) -> RealCluster:
     """Start a cluster and return it when all its nodes are Ready, after about six seconds.
 
@@ -56,6 +57,7 @@ def start_cluster(
         owned: end the cluster with this process, however that ends, and remove the folder.
             Otherwise it runs until it is closed, and its logs stay.
         audit: have the API server write an audit log, for ``RealCluster.audit_events``.
+        gates: feature gates to turn on in the API server, the controller manager and the scheduler.
 
     Raises:
         MissingPrerequisite: this machine lacks something.
@@ -79,7 +81,7 @@ def start_cluster(
         os.close(slot_lock)
     try:
         users = control_plane.make_users(node_count)
-        described = Description(layout, slot, assets, users, node_count, audit)
+        described = Description(layout, slot, assets, users, node_count, audit, tuple(gates))
         return _bring_up(described, processes)
     except BaseException:
         processes.shutdown()

@@ -117,7 +117,9 @@ def _facts(
     pci = text("resource.kubernetes.io/pciBusID")
     if pci is not None:
         pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs publishes that of the first
-    switches, peers = text("pcieSwitches"), _numbers(text("nvlinkPeers"))
+    switches = text("pcieSwitches")
+    # With listAttributes in the node configuration the peers are a list, and a mesh is the first of one.
+    peers = tuple((published.get("nvlinkPeers") or {}).get("ints") or ()) or _numbers(text("nvlinkPeers"))
     shared = next((one for one in listed if name != one["name"] and unshared_name(one["name"]) == name), None)
     return GpuFacts(
         device=name,

@@ -71,7 +71,13 @@ def plan_node(
 def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
     """What a node with these GPUs would publish."""
     offers = node_offers(inventory, rules)
-    layout = lay_out(offers.devices, pool=pool_name(node), node=node, counter_sets=offers.counter_sets)
+    layout = lay_out(
+        offers.devices,
+        pool=pool_name(node),
+        node=node,
+        counter_sets=offers.counter_sets,
+        near_nodes=offers.near_nodes,
+    )
     slices = [
         {
             "apiVersion": "resource.k8s.io/v1",

@@ -34,11 +34,19 @@ class Allocator:
     them. Not thread-safe.
     """
 
-    def __init__(self, slices: Iterable[Json], classes: Iterable[Json], allocated: Iterable[Json]) -> None:
+    def __init__(
+        self,
+        slices: Iterable[Json],
+        classes: Iterable[Json],
+        allocated: Iterable[Json],
+        kubernetes: tuple[int, int] = (1, 37),
+    ) -> None:
         """``slices`` are ResourceSlices, ``classes`` DeviceClasses, ``allocated`` ResourceClaims in use.
 
+        From ``kubernetes`` 1.38 on, names of capacities mean the same with and without the driver's domain.
         Raises AllocationFailed when one of them is malformed.
         """
+        self._any_domain = kubernetes >= (1, 38)
         self.held = Held()
         """The devices in use; read only."""
         self.selectors = SelectorResults()
@@ -68,7 +76,7 @@ class Allocator:
         """The claims, read and checked for a node; raises AllocationFailed as ``allocate`` does."""
         read = []
         for claim in claims:
-            one = read_claim(claim, self._classes)
+            one = read_claim(claim, self._classes, any_domain=self._any_domain)
             if any(request.takes_all for alternatives in one.requests for request in alternatives):
                 one = self._with_all(view, one)
             check_limit(one)
@@ -122,7 +130,7 @@ class Allocator:
             for device in view.all_devices()
             if self.selectors.first_false(device, request.selectors) is None
             and view.selects(device)
-            and shortage(device, request.capacity, {}, {}) is None
+            and shortage(device, request.capacity_of(device), {}, {}) is None
         )
 
 
@@ -160,8 +168,11 @@ def _result(choice: Choice) -> dict[str, Any]:
         result["shareID"] = choice.share_id
     # All capacities of the device, also those that the request does not name (KEP-5075).
     if choice.consumed:
+        # From 1.38 on a scheduler may write the driver's domain or leave it out; readers must expect both.
+        domain = f"{device.id.driver}/" if request.any_domain else ""
         result["consumedCapacity"] = {
-            name: str(amount.quantity) for name, amount in sorted(choice.consumed.items())
+            name if "/" in name else f"{domain}{name}": str(amount.quantity)
+            for name, amount in sorted(choice.consumed.items())
         }
     return result
 

@@ -98,7 +98,7 @@ def _by_node(view: NodeView, device: Device) -> Refusal | None:
 
 def _by_capacity(allocator: Allocator, request: Request, device: Device) -> Refusal | None:
     try:
-        short = shortage(device, request.capacity, allocator.held.capacity_taken(device.id), {})
+        short = shortage(device, request.capacity_of(device), allocator.held.capacity_taken(device.id), {})
     except AllocationFailed as error:
         return Refusal(Gate.CAPACITY_FAILED, error.what)
     if short is None:

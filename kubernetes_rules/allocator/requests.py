@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes_rules.allocator.amounts import Amount, read_amount
-from kubernetes_rules.allocator.held import claim_name
+from kubernetes_rules.allocator.held import bare_name, claim_name
 from kubernetes_rules.allocator.published import Device, Json
 from kubernetes_rules.errors import AllocationFailed
 
@@ -22,7 +22,8 @@ class Request:
     """A request, or a subrequest of ``firstAvailable``, whose ``parent`` is the name of its request.
 
     ``selectors`` are CEL expressions, those of the class first. ``takes_all`` is allocation mode All. For
-    it, ``every`` has the devices and ``count`` their number once a node is known.
+    it, ``every`` has the devices and ``count`` their number once a node is known. ``any_domain``: names of
+    capacities mean the same with and without the driver's domain.
     """
 
     claim: str
@@ -37,6 +38,7 @@ class Request:
     tolerations: tuple[Json, ...]
     capacity: Mapping[str, Amount]
     every: tuple[Device, ...] = ()
+    any_domain: bool = False
 
     @property
     def full_name(self) -> str:
@@ -47,6 +49,26 @@ class Request:
     def names(self) -> tuple[str, str]:
         """The names by which constraints and configurations can refer to it."""
         return (self.name if self.parent is None else self.parent), self.full_name
+
+    def capacity_of(self, device: Device) -> Mapping[str, Amount]:
+        """The requested capacity, by the names that the device has for it.
+
+        Raises AllocationFailed for a capacity that is requested with and without the driver's domain.
+        """
+        if not self.any_domain:
+            return self.capacity
+        found: dict[str, Amount] = {}
+        for name, amount in self.capacity.items():
+            bare = bare_name(device.id.driver, name)
+            known = bare if "/" in bare or bare in device.capacities else f"{device.id.driver}/{bare}"
+            if known in found:
+                raise AllocationFailed(
+                    f"claim {self.claim}, request {self.name}: it asks for capacity {bare} twice, with and "
+                    f"without the domain {device.id.driver}",
+                    "ask for it once",
+                )
+            found[known] = amount
+        return found
 
     def with_devices(self, every: tuple[Device, ...]) -> Request:
         """A copy of a request for all devices, with the devices of a node."""
@@ -63,8 +85,8 @@ class RequestedClaim:
     constraints: list[Constraint]
 
 
-def read_claim(claim: Json, classes: Mapping[str, Json]) -> RequestedClaim:
-    """A ResourceClaim with the selectors and configuration of its device classes.
+def read_claim(claim: Json, classes: Mapping[str, Json], *, any_domain: bool = False) -> RequestedClaim:
+    """A ResourceClaim with the selectors and configuration of its device classes; ``any_domain`` as there.
 
     Raises AllocationFailed if a class does not exist, or something is malformed or of an unknown kind.
     """
@@ -72,6 +94,8 @@ def read_claim(claim: Json, classes: Mapping[str, Json]) -> RequestedClaim:
     try:
         spec = (claim.get("spec") or {}).get("devices") or {}
         requests = tuple(_alternatives(name, request, classes) for request in spec.get("requests") or ())
+        if any_domain:
+            requests = tuple(tuple(replace(one, any_domain=True) for one in some) for some in requests)
         return RequestedClaim(name, spec, requests, read_constraints(name, spec.get("constraints")))
     except (KeyError, TypeError, AttributeError) as error:
         raise AllocationFailed(f"claim {name} is malformed: {error!r}", "create the claim anew") from error
@@ -150,12 +174,17 @@ def check_limit(claim: RequestedClaim) -> None:
 
 @dataclass(slots=True)
 class Constraint:
-    """A constraint with the values of the devices chosen so far; empty ``requests`` mean every request."""
+    """A constraint with the values of the devices chosen so far; empty ``requests`` mean every request.
+
+    An attribute that is a list has several values. Matching devices have a value in common: ``values`` has
+    what the first has, then what is common to the first two, and so on. Distinct devices have none in common
+    with each other: ``values`` has those of each.
+    """
 
     attribute: str
     distinct: bool
     requests: frozenset[str]
-    values: list[tuple[str, Any]] = field(default_factory=list)
+    values: list[frozenset[tuple[str, Any]]] = field(default_factory=list)
 
     def applies_to(self, names: tuple[str, str]) -> bool:
         """Whether it is for a request; ``names`` are ``Request.names``."""
@@ -169,25 +198,28 @@ class Constraint:
             return False
         if not self.values:
             return True
-        value = _value_of(attribute)
+        found = _values_of(attribute)
         # As in the scheduler, an attribute without a value is accepted for the first device only.
-        if value[0] not in _TYPES:
+        if not found:
             return False
-        return value not in self.values if self.distinct else value == self.values[0]
+        if self.distinct:
+            return all(found.isdisjoint(one) for one in self.values)
+        return not found.isdisjoint(self.values[-1])
 
     @property
     def state(self) -> frozenset[tuple[str, Any]]:
-        """The values that decide which devices are still allowed: one for matchAttribute, else all."""
-        return frozenset(self.values if self.distinct else self.values[:1])
+        """The values that decide which devices are still allowed."""
+        return frozenset().union(*(self.values if self.distinct else self.values[-1:]))
 
     def add(self, device: Device) -> None:
-        """Remember the value of a device that was chosen."""
+        """Remember the values of a device that was chosen."""
         attribute = device.attribute(self.attribute)
         if attribute is not None:
-            self.values.append(_value_of(attribute))
+            found = _values_of(attribute)
+            self.values.append(found & self.values[-1] if self.values and not self.distinct else found)
 
     def remove(self) -> None:
-        """Forget the value of the device that was chosen last."""
+        """Forget the values of the device that was chosen last."""
         self.values.pop()
 
 
@@ -206,9 +238,12 @@ def read_constraints(claim: str, stored: Any) -> list[Constraint]:
     return found
 
 
-def _value_of(attribute: Json) -> tuple[str, Any]:
-    """The type and the value. The allocator compares versions as texts, build metadata included."""
+def _values_of(attribute: Json) -> frozenset[tuple[str, Any]]:
+    """The values with their type; a list has several, and a single value counts as a list of one.
+
+    The allocator compares versions as texts, build metadata included.
+    """
     for kind in _TYPES:
-        if attribute.get(kind) is not None:
-            return kind, attribute[kind]
-    return "", None
+        if attribute.get(f"{kind}s"):
+            return frozenset((kind, one) for one in attribute[f"{kind}s"])
+    return frozenset((kind, attribute[kind]) for kind in _TYPES if attribute.get(kind) is not None)

@@ -69,7 +69,7 @@ class Attempt:
             return None
         taking = self._shares.get(device.id)
         held = self._held.capacity_taken(device.id)
-        return shortage(device, request.capacity, held, sum_of(taking) if taking else {})
+        return shortage(device, request.capacity_of(device), held, sum_of(taking) if taking else {})
 
     def choose(self, claim: int, request: Request, device: Device, *, must: bool) -> bool:
         """Choose the device if every check allows it, else change nothing.
@@ -108,7 +108,7 @@ class Attempt:
             take(self._counters_of(device), device, 1)
         if device.allow_multiple:
             # Results of the same device are told apart by shareID, a fresh UUID for each.
-            share_id, consumed = str(uuid.uuid4()), consumption(device, request.capacity)
+            share_id, consumed = str(uuid.uuid4()), consumption(device, request.capacity_of(device))
             share = {name: amount.nanos for name, amount in consumed.items()}
             self._shares.setdefault(device.id, []).append(share)
         else:

@@ -36,6 +36,11 @@ class Objects:
         self._server = server
         self._posted: dict[tuple[str, str, str], tuple[str, str]] = {}
 
+    @property
+    def kubernetes(self) -> tuple[int, int]:
+        """The version of Kubernetes that the server has."""
+        return 1, int(self._server.minor.rstrip("+"))
+
     def list(self, kind: kinds.Kind) -> list[Object]:
         """All objects of all namespaces."""
         self._check_up()

@@ -320,7 +320,7 @@ class ClusterView:
         allocated = [
             claim for claim in objects.list(kinds.CLAIMS) if claim.get("status", {}).get("allocation")
         ]
-        self.allocator = Allocator(slices, self.classes, allocated)
+        self.allocator = Allocator(slices, self.classes, allocated, objects.kubernetes)
         self._class_names = {one["metadata"]["name"] for one in self.classes}
         # One reading for all pods of a pass; its own decisions are added as they are made.
         self._load = {node["metadata"]["name"]: 0 for node in self.nodes}

@@ -110,3 +110,49 @@ def test_only_card_and_render_nodes_are_drm_nodes(tmp_path: Path) -> None:
     for name in ("renderD130", "card2", "controlD66", "card2-DP-1", "version"):
         (device / "drm" / name).mkdir(parents=True)
     assert pci.drm_nodes(tmp_path, GPU) == ("card2", "renderD130")
+
+
+def numa(sysfs: Path, *nodes: tuple[str, str | None], cpus: dict[int, str] | None = None) -> Path:
+    """NUMA nodes by their files ``distance`` and ``cpulist``, and the socket of CPUs; the root of sysfs."""
+    system = sysfs / "devices/system"
+    for number, (distance, cpulist) in enumerate(nodes):
+        folder = system / "node" / f"node{number}"
+        folder.mkdir(parents=True)
+        (folder / "distance").write_text(f"{distance}\n")
+        if cpulist is not None:
+            (folder / "cpulist").write_text(f"{cpulist}\n")
+    for cpu, socket in (cpus or {}).items():
+        topology = system / "cpu" / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{socket}\n")
+    return sysfs
+
+
+def test_near_numa_nodes_are_the_nearest_of_the_same_socket(tmp_path: Path) -> None:
+    rows = ("10 12 12 32", "12 10 12 32", "12 12 10 32", "32 32 32 10")
+    root = numa(
+        tmp_path, *((row, f"{cpu}-7") for cpu, row in enumerate(rows)), cpus={0: "0", 1: "0", 2: "0", 3: "1"}
+    )
+
+    assert pci.near_numa_nodes(root) == ((0, 1, 2), (1, 0, 2), (2, 0, 1), (3,))
+
+
+def test_the_nearest_node_of_another_socket_is_not_near(tmp_path: Path) -> None:
+    root = numa(tmp_path, ("10 21", "0-3"), ("21 10", "4-7"), cpus={0: "0", 4: "1"})
+    assert pci.near_numa_nodes(root) == ((0,), (1,))
+
+
+@pytest.mark.parametrize("cpulist", ["", None])
+def test_a_node_of_memory_only_is_near(tmp_path: Path, cpulist: str | None) -> None:
+    root = numa(tmp_path, ("10 80", "0-3"), ("80 10", cpulist), cpus={0: "0"})
+    assert pci.near_numa_nodes(root) == ((0, 1), (1, 0))
+
+
+@pytest.mark.parametrize("distance", ["", "10 x", "21"])
+def test_a_node_without_readable_distances_stands_alone(tmp_path: Path, distance: str) -> None:
+    root = numa(tmp_path, ("10 21", "0"), (distance, "1"), cpus={0: "0", 1: "0"})
+    assert pci.near_numa_nodes(root) == ((0, 1), (1,))
+
+
+def test_a_machine_without_numa_nodes_has_none_near(tmp_path: Path) -> None:
+    assert pci.near_numa_nodes(tmp_path) == ()

@@ -205,7 +205,7 @@ def test_a_partition_without_counters_is_read_back_with_its_start_alone() -> Non
 
 def test_what_is_not_named_by_this_driver_is_not_read() -> None:
     foreign: dict[str, Any] = {
-        "devices": [{"name": "gpu-0"}, {"name": "gpu-0000-00-00-0", "attributes": {"l": {"ints": [1]}}}],
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-0000-00-00-0", "attributes": {"l": {"bools": [True]}}}],
         "sharedCounters": None,
     }
 

@@ -121,10 +121,12 @@ def test_controllers_are_not_throttled_and_trust_the_api_server() -> None:
 
 
 def test_the_same_feature_gates_are_on_everywhere() -> None:
+    more = ("DRAListTypeAttributes",)
     parts = [
-        commands.kube_apiserver(LAYOUT, SLOT, "192.0.2.7", audit=False),
-        commands.kube_controller_manager(LAYOUT, SLOT),
-        commands.kube_scheduler(LAYOUT, SLOT),
+        commands.kube_apiserver(LAYOUT, SLOT, "192.0.2.7", more, audit=False),
+        commands.kube_controller_manager(LAYOUT, SLOT, more),
+        commands.kube_scheduler(LAYOUT, SLOT, more),
     ]
 
-    assert {flags(part)["feature-gates"] for part in parts} == {commands.FEATURE_GATES}
+    gates = "DRADeviceTaintRules=true,DRAListTypeAttributes=true"
+    assert {flags(part)["feature-gates"] for part in parts} == {gates}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from gpuctl.node.picture import GpuFacts, gpu_table, published_gpus, ranges
+from gpuctl.node.planned import plan_node
 
 
 def slice_with(*devices: dict[str, Any]) -> dict[str, Any]:
@@ -28,6 +30,16 @@ def drawn(*gpus: GpuFacts) -> str:
     file = io.StringIO()
     Console(file=file, width=80).print(gpu_table("node-a", gpus))
     return file.getvalue()
+
+
+def test_a_gpu_with_lists_in_its_attributes_looks_the_same(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("{version: v1, listAttributes: true}")
+
+    listed, single = (plan_node("dgx1-v100", "node-a", one).slices for one in (rules, None))
+
+    assert listed != single
+    assert published_gpus(listed, []) == published_gpus(single, [])
 
 
 def test_a_published_gpu_is_read_with_its_holders() -> None:

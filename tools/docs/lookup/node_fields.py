@@ -77,6 +77,7 @@ WORDS = {
     ),
     "health.xids": ("as in the driver's table", "the severity of an XID, by its code"),
     "health.evict": ("none", "faults for which pods are evicted"),
+    "listAttributes": ("`false`", "publish some attributes as lists of values, on all nodes"),
 }
 """The default and the meaning of each field."""
 
@@ -85,7 +86,16 @@ def schema() -> Schema:
     """The schema of the whole file."""
     rules = {"type": "array", "items": rule_schema()}
     pools = {"type": "array", "items": pool_schema()}
-    return {"properties": {"version": {"enum": ["v1"]}, "rules": rules, "pools": pools, "health": HEALTH}}
+    lists = {"type": "boolean"}
+    return {
+        "properties": {
+            "version": {"enum": ["v1"]},
+            "rules": rules,
+            "pools": pools,
+            "health": HEALTH,
+            "listAttributes": lists,
+        }
+    }
 
 
 def fields() -> dict[str, list[Schema]]:
