@@ -126,7 +126,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.repeat("offers", intervals.check_seconds, offers.check, check_now)
     service.spawn("letting-go", driver_release.run, driver_release.stop)
     service.spawn("virtual-functions", virtual.run, virtual.stop)
-    service.spawn("plugin-watch", plugin.run)
+    service.spawn("plugin-watch", plugin.run, plugin.stop)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     # Nothing is posted or published before the Node was read: events and slices refer to its UID.
     _exit_on_signal()

@@ -27,8 +27,8 @@ MOST_BYTES = 40 << 20
 """How big the folder may be."""
 
 CARRIED = (
-    *("click", "google-re2", "grpcio", "nvidia-ml-py", "prometheus-client", "protobuf", "pyyaml", "rich"),
-    *("structlog", "typing-extensions", "urllib3"),
+    *("click", "google-re2", "grpcio", "h2", "hpack", "hyperframe", "nvidia-ml-py", "prometheus-client"),
+    *("protobuf", "pyyaml", "rich", "structlog", "typing-extensions", "urllib3"),
 )
 """The distributions that the driver's processes, the embedded API server and ``verify`` import."""
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Condition
 
-import grpc
-
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
 from driver.process.log import get_logger
@@ -22,8 +21,6 @@ from proto import node_state_v1_pb2 as v1
 _log = get_logger(__name__)
 
 _HAS_LET_GO = "/gpu.nvidia.com.nodestate.v1.NodeState/HasLetGo"
-# A connection of its own for each call, and never a proxy, whatever the environment says.
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 _ANSWER_SECONDS = 5.0
 _AGAIN_SECONDS = 1.0
 # Longer than a change of the kernel driver takes. A plugin that wants more is broken, and without NVML the
@@ -121,10 +118,8 @@ class DriverRelease:
         """Answer the plugin at this socket; returns whether the answer arrived."""
         request = v1.HasLetGoRequest(controller=self.name, let_go=number, failure=failure)
         try:
-            with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-                call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_HAS_LET_GO)
-                call(request.SerializeToString(), timeout=_ANSWER_SECONDS)
-        except grpc.RpcError as error:
-            _log.warning("cannot tell the kubelet plugin", socket=str(path), code=error.code().name)
+            list(GrpcCall(path, _HAS_LET_GO, request.SerializeToString(), _ANSWER_SECONDS))
+        except CallFailed as error:
+            _log.warning("cannot tell the kubelet plugin", socket=str(path), code=error.code)
             return False
         return True

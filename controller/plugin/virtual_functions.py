@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition
 
-import grpc
+from google.protobuf.message import DecodeError
 
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
@@ -19,8 +20,6 @@ from proto import node_state_v1_pb2 as v1
 _log = get_logger(__name__)
 
 _METHOD = "/gpu.nvidia.com.nodestate.v1.NodeState/EnableVirtualFunctions"
-# A connection of its own for each call, and never a proxy, whatever the environment says.
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 # The plugin waits for a lock, for this process to close its NVML session, and for the kernel.
 _ANSWER_SECONDS = 180.0
 
@@ -54,7 +53,7 @@ class VirtualFunctionRequests:
         self._changed = Condition()
         self._due: dict[PciAddress, float] = {}
         self._failures: dict[PciAddress, str] = {}
-        self._call: grpc.Future[v1.EnableVirtualFunctionsResponse] | None = None
+        self._call: GrpcCall | None = None
         self._stopped = False
 
     def set_wanted(self, gpus: frozenset[PciAddress]) -> None:
@@ -110,36 +109,32 @@ class VirtualFunctionRequests:
         for path in self._plugins():
             try:
                 return self._ask_one(path, pci)
-            except grpc.FutureCancelledError:
-                return None
-            except grpc.RpcError as error:
-                code = error.code()
-                too_old = too_old or code == grpc.StatusCode.UNIMPLEMENTED
-                if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            except CallFailed as error:
+                code = error.code
+                if code == "CANCELLED":
+                    return None
+                too_old = too_old or code == "UNIMPLEMENTED"
+                if code == "DEADLINE_EXCEEDED":
                     return (
                         f"the kubelet plugin did not turn them on within {_ANSWER_SECONDS:.0f} s; see its log"
                     )
                 _log.info(
-                    "the kubelet plugin does not turn on virtual functions", socket=str(path), code=code.name
+                    "the kubelet plugin does not turn on virtual functions", socket=str(path), code=code
                 )
         return TOO_OLD if too_old else None
 
     def _ask_one(self, path: Path, pci: PciAddress) -> str:
         request = v1.EnableVirtualFunctionsRequest(pci_bus_id=str(pci))
-        with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-            method: grpc.UnaryUnaryMultiCallable[bytes, v1.EnableVirtualFunctionsResponse] = (
-                channel.unary_unary(
-                    _METHOD, response_deserializer=v1.EnableVirtualFunctionsResponse.FromString
-                )
-            )
-            call = method.future(request.SerializeToString(), timeout=_ANSWER_SECONDS)
+        call = GrpcCall(path, _METHOD, request.SerializeToString(), _ANSWER_SECONDS)
+        with self._changed:
+            self._call = call
+            # stop() may have come before there was a call that it could cancel.
+            if self._stopped:
+                call.cancel()
+        try:
+            return v1.EnableVirtualFunctionsResponse.FromString(b"".join(call)).failure
+        except DecodeError as error:
+            raise CallFailed("INTERNAL") from error
+        finally:
             with self._changed:
-                self._call = call
-                # stop() may have come before there was a call that it could cancel.
-                if self._stopped:
-                    call.cancel()
-            try:
-                return call.result().failure
-            finally:
-                with self._changed:
-                    self._call = None
+                self._call = None

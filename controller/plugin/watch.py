@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from controller.intervals import Intervals
+from controller.plugin.grpc_call import CallFailed, GrpcCall
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path, service_socket_name
 from driver.process.stamp import Stamp, stamp_of
@@ -28,26 +29,21 @@ _log = get_logger(__name__)
 MOST_PLUGINS = 4
 """The running plugin, in a rolling update the next, and two to spare."""
 
-UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.name
-_OPTIONS = (
-    # Each try makes a connection of its own. Channels to one address would share it, and its back-off too.
-    ("grpc.use_local_subchannel_pool", 1),
-    # Never through a proxy, whatever the environment says.
-    ("grpc.enable_http_proxy", 0),
-    # The reading thread waits in gRPC's own queue. Otherwise gRPC wakes two threads ten times a second.
-    # The constant for this name is in grpc.experimental.ChannelOptions, whose import takes time.
-    ("SingleThreadedUnaryStream", 1),
-)
+UNIMPLEMENTED = "UNIMPLEMENTED"
+
+# How many times as long as usual a search for sockets waits while all plugins that were found are followed.
+_QUIET_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[Answer]):
     """A streaming call to a plugin, and what to do with its answers.
 
-    ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer.
-    ``on_answer`` gets each answer, ``on_end`` the name of the status code at the end, both with the plugin's
-    socket and in a listening thread. A plugin that ends the call with ``UNIMPLEMENTED`` is not called again;
-    when its socket is gone, ``on_end`` is called once more, with ``NOT_FOUND``.
+    ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer; it
+    may raise ValueError or DecodeError. ``on_answer`` gets each answer, ``on_end`` the name of the status
+    code at the end, both with the plugin's socket and in a listening thread. A plugin that ends the call with
+    ``UNIMPLEMENTED`` is not called again; when its socket is gone, ``on_end`` is called once more, with
+    ``NOT_FOUND``.
     """
 
     method: str
@@ -84,8 +80,9 @@ class PluginWatch:
         self._intervals = intervals
         self._streams = {stream.method: stream for stream in streams}
         self._lock = threading.Lock()
-        self._calls: dict[_Key, grpc.Call] = {}
+        self._calls: dict[_Key, GrpcCall] = {}
         self._codes: dict[_Key, str] = {}
+        self._stream_ended = threading.Event()
         self._listed: tuple[Stamp | None, dict[Path, object]] = (None, {})
 
     def run(self) -> None:
@@ -105,13 +102,17 @@ class PluginWatch:
             sockets = self._sockets()
             for key in [key for key, socket in unknown.items() if sockets.get(key[0]) != socket]:
                 del unknown[key]
-                self._streams[key[1]].on_end(key[0], grpc.StatusCode.NOT_FOUND.name)
+                self._streams[key[1]].on_end(key[0], "NOT_FOUND")
             for key in [(path, method) for path in sockets for method in self._streams]:
                 due = time.monotonic() >= again_at.get(key, 0.0)
                 if key not in listening and key not in unknown and due:
                     listened_to[key] = sockets[key[0]]
                     listening[key] = self._pool.submit(self._listen, *key)
-            self._stop_event.wait(self._intervals.socket_seconds)
+                    listening[key].add_done_callback(lambda _: self._stream_ended.set())
+            # While all streams are open there is no hurry: a plugin that takes over ends the other's streams.
+            is_quiet = 0 < len(listening) == len(sockets) * len(self._streams)
+            self._stream_ended.wait(self._intervals.socket_seconds * (_QUIET_FACTOR if is_quiet else 1))
+            self._stream_ended.clear()
         with self._lock:
             calls = list(self._calls.values())
         for call in calls:
@@ -143,22 +144,22 @@ class PluginWatch:
         """Pass on the plugin's answers until the stream ends; returns when that was, in time.monotonic()."""
         stream, code = self._streams[method], "OK"
         try:
-            with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-                open_stream: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(
-                    method, response_deserializer=stream.read
-                )
-                call = open_stream(stream.request)
-                self._began((path, method), call)
-                for answer in call:
-                    self._codes.pop((path, method), None)
-                    stream.on_answer(path, answer)
-        except grpc.RpcError as error:
-            code = error.code().name
+            call = GrpcCall(path, method, stream.request)
+            self._began((path, method), call)
+            for answer in call:
+                self._codes.pop((path, method), None)
+                stream.on_answer(path, _read(stream, answer))
+        except CallFailed as error:
+            code = error.code
         stream.on_end(path, code)
         self._ended((path, method), code)
         return time.monotonic()
 
-    def _began(self, key: _Key, call: grpc.Call) -> None:
+    def stop(self) -> None:
+        """Wake ``run``, which returns if the stop event is set."""
+        self._stream_ended.set()
+
+    def _began(self, key: _Key, call: GrpcCall) -> None:
         with self._lock:
             self._calls[key] = call
         # run() may have cancelled all calls before this one was among them.
@@ -171,3 +172,10 @@ class PluginWatch:
         if code != self._codes.get(key) and not self._stop_event.is_set():
             _log.info("cannot follow the kubelet plugin", socket=str(key[0]), call=key[1], code=code)
         self._codes[key] = code
+
+
+def _read(stream: Stream[Answer], answer: bytes) -> Answer:
+    try:
+        return stream.read(answer)
+    except (ValueError, DecodeError) as error:
+        raise CallFailed("INTERNAL") from error

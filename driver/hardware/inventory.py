@@ -47,10 +47,14 @@ _LET_GO_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """The board at a PCI address, and the N of its /dev/nvidiaN."""
+    """The board at a PCI address, and the N of its /dev/nvidiaN.
+
+    ``can_do_mig`` is false if NVML says that this board has no MIG mode, which no setting changes.
+    """
 
     uuid: str
     minor: int
+    can_do_mig: bool = True
 
 
 class Discovery:
@@ -105,7 +109,14 @@ class Discovery:
         """Ask NVML which board is at an address now; raises NvmlError, NotFound if there is none."""
 
         def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
-            return GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
+            found = GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
+            try:
+                watch("mig_mode", device.mig_mode)
+            except NotSupported:
+                return replace(found, can_do_mig=False)
+            except NvmlCallFailed:
+                return found  # whoever needs the mode asks again
+            return found
 
         return self.on_gpu(pci, job)
 

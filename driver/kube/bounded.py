@@ -11,12 +11,31 @@ import http.client
 import io
 import math
 import socket
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import LocationValueError, ProtocolError
+
+AT_ONCE = 16
+"""So many whole requests are sent at once, the others wait for one of these connections.
+
+More would only open more connections, each with a TLS handshake that takes longer than ten requests.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer; the names of its headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 class Arriving(io.RawIOBase):
@@ -80,6 +99,24 @@ class BoundedHTTPConnection(HTTPConnection):
             _give(self.sock, self._until - time.monotonic())
         super().send(data)
 
+    def exchange(
+        self, verb: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+    ) -> Answer:
+        """Send a request and read its answer as http.client does; raises as ``DirectPool.exchange``."""
+        self.timeout = max(0.0, seconds)
+        if self.sock is None:
+            self.connect()
+        self._until = time.monotonic() + self.timeout
+        try:
+            http.client.HTTPConnection.request(self, verb, target, body, headers)
+            response = http.client.HTTPConnection.getresponse(self)
+            names = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, names, response.read())
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise ProtocolError(f"the connection broke: {error}") from error
+        except ValueError as error:
+            raise LocationValueError(f"the request cannot be sent: {error}") from error
+
     # http.client calls this attribute like a class to make the answer.
     def response_class(self, connected: socket.socket, *args: Any, **kwargs: Any) -> http.client.HTTPResponse:  # type: ignore[override] # called as the class that it stands for
         """Make the answer, which is read from ``arriving``."""
@@ -95,19 +132,58 @@ class BoundedHTTPSConnection(BoundedHTTPConnection, HTTPSConnection):
     """The same over TLS. The handshake is a part of connecting."""
 
 
-class _HTTPPool(HTTPConnectionPool):
+class DirectPool(HTTPConnectionPool):
+    """Connections to one server. ``exchange`` sends a whole request without the layers of urllib3.
+
+    For a claim, those layers take longer than http.client, which does the work.
+    """
+
     ConnectionCls = BoundedHTTPConnection
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._places = threading.BoundedSemaphore(AT_ONCE)
 
-class _HTTPSPool(HTTPSConnectionPool):
+    def exchange(
+        self, verb: str, target: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+    ) -> Answer:
+        """Send a request and read its answer within the time.
+
+        Raises OSError or HTTPError of urllib3: ProtocolError if a connection was closed before the answer was
+        complete.
+        """
+        until = time.monotonic() + seconds
+        if not self._places.acquire(timeout=seconds):
+            raise TimeoutError("timed out")
+        try:
+            connection = cast("BoundedHTTPConnection", self._get_conn())
+            try:
+                return connection.exchange(verb, target, headers, body, until - time.monotonic())
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                self._put_conn(connection)
+        finally:
+            self._places.release()
+
+
+class _DirectHTTPSPool(DirectPool, HTTPSConnectionPool):
     ConnectionCls = BoundedHTTPSConnection
 
 
 def bounded(transport: PoolManager) -> PoolManager:
     """Give the connections that the manager makes from here on such deadlines; returns the manager."""
     # urllib3 looks here for the class of new connections.
-    transport.pool_classes_by_scheme = {"http": _HTTPPool, "https": _HTTPSPool}
+    transport.pool_classes_by_scheme = {"http": DirectPool, "https": _DirectHTTPSPool}
     return transport
+
+
+def direct_pool(transport: PoolManager, server: str) -> tuple[DirectPool | None, str]:
+    """The connections to the server at this URL, None behind a proxy, and the path of the URL."""
+    pool = transport.connection_from_url(server)
+    is_direct = isinstance(pool, DirectPool) and pool.proxy is None
+    return (cast("DirectPool", pool) if is_direct else None), urlsplit(server).path
 
 
 def _seconds(timeout: Any) -> float:

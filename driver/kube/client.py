@@ -13,18 +13,21 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
 
 from driver.errors import ConfigError
+from driver.kube.bounded import Answer, DirectPool, direct_pool
 from driver.kube.credentials import Credentials
 from driver.kube.decode import decode_json
 from driver.kube.errors import Unauthorized, Unreachable, error_of_response
 from driver.kube.kubeconfig import Kubeconfig
 from driver.kube.paths import resource_of
 from driver.kube.watch import WatchStream
+
+Response = TypeVar("Response", Answer, urllib3.BaseHTTPResponse)
 
 Object = dict[str, Any]
 """A Kubernetes object, a list or a Status as decoded from JSON."""
@@ -80,6 +83,8 @@ class KubeClient:
         self._user_agent = user_agent
         self._on_request = on_request
         self._date: tuple[str, float] | None = None
+        # The transport, its connections that need no urllib3 for a request, and the path of the server's URL.
+        self._direct: tuple[urllib3.PoolManager | None, DirectPool | None, str] = None, None, ""
         self._lock = threading.Lock()
         self._streams: set[WatchStream] = set()
         self._closed = False
@@ -130,10 +135,9 @@ class KubeClient:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> str:
         """The content of ``path`` as text, for example the log of a container, or metrics."""
-        timeout = urllib3.Timeout(total=timeout_seconds)
         headers = {"Accept": "application/json, */*"}
-        response = self._send("GET", self._url(path, params), None, headers, timeout, preload=True)
-        return response.data.decode(errors="replace")
+        answer = self._exchange("GET", path, params, None, headers, timeout_seconds)
+        return answer.data.decode(errors="replace")
 
     def create(
         self,
@@ -155,8 +159,7 @@ class KubeClient:
 
     def get_bytes(self, path: str, accept: str, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> bytes:
         """The object at ``path``, encoded in this content type."""
-        timeout = urllib3.Timeout(total=timeout_seconds)
-        return self._send("GET", self._url(path, None), None, {"Accept": accept}, timeout, preload=True).data
+        return self._exchange("GET", path, None, None, {"Accept": accept}, timeout_seconds).data
 
     def replace_bytes(
         self,
@@ -168,9 +171,7 @@ class KubeClient:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
         """As ``replace``, with an object from ``get_bytes``."""
-        timeout = urllib3.Timeout(total=timeout_seconds)
-        headers = {"Content-Type": content_type}
-        self._send("PUT", self._url(path, params), body, headers, timeout, preload=True)
+        self._exchange("PUT", path, params, body, {"Content-Type": content_type}, timeout_seconds)
 
     def patch(
         self,
@@ -216,7 +217,12 @@ class KubeClient:
         """
         url = self._url(path, {**params, "watch": "true"})
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=_WATCH_ANSWER_SECONDS)
-        response = self._send("GET", url, None, {}, timeout, preload=False)
+        headers: dict[str, str] = {}
+
+        def send() -> urllib3.BaseHTTPResponse:
+            return self._urlopen("GET", url, None, headers, timeout, preload=False)
+
+        response = self._send("GET", "WATCH", url, headers, send)
         stream = WatchStream(response, f"WATCH {path}", idle_seconds, self._forget)
         with self._lock:
             self._streams.add(stream)
@@ -243,6 +249,7 @@ class KubeClient:
             streams = list(self._streams)
         for stream in streams:
             stream.close()
+        self._direct = None, None, ""
         # Closes idle connections, those in use when their answer is read.
         self._credentials.transport.clear()
 
@@ -263,10 +270,9 @@ class KubeClient:
     ) -> Object:
         headers = {"Accept": accept, **({} if body is None else {"Content-Type": content_type})}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        timeout = urllib3.Timeout(total=timeout_seconds)
-        response = self._send(verb, self._url(path, params), data, headers, timeout, preload=True)
+        answered = self._exchange(verb, path, params, data, headers, timeout_seconds)
         try:
-            answer = decode_json(response.data)
+            answer = decode_json(answered.data)
         except ValueError as error:
             raise Unreachable(
                 # Not JSON: a proxy or another server answered, and the next try may reach the right one.
@@ -275,21 +281,65 @@ class KubeClient:
             ) from error
         return answer if isinstance(answer, dict) else {}
 
+    def _exchange(
+        self,
+        verb: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout_seconds: float,
+    ) -> Answer:
+        """The whole answer if its status is 2xx; raises otherwise."""
+        url = self._url(path, params)
+
+        def send() -> Answer:
+            transport = self._credentials.transport
+            if transport is not self._direct[0]:
+                self._direct = transport, *direct_pool(transport, self._credentials.server)
+            _, pool, prefix = self._direct
+            if pool is not None:
+                target = prefix + url.removeprefix(self._credentials.server)
+                return pool.exchange(verb, target, headers, data, timeout_seconds)
+            timeout = urllib3.Timeout(total=timeout_seconds)
+            response = self._urlopen(verb, url, data, headers, timeout, preload=True)
+            return Answer(response.status, response.headers, response.data)
+
+        return self._send(verb, verb, url, headers, send)
+
     def _url(self, path: str, params: Mapping[str, str] | None) -> str:
         server = self._credentials.server
         return f"{server}{path}?{urlencode(params)}" if params else f"{server}{path}"
 
-    def _send(
+    def _urlopen(
         self,
         verb: str,
         url: str,
         data: bytes | None,
-        headers: dict[str, str],
+        headers: Mapping[str, str],
         timeout: urllib3.Timeout,
         *,
         preload: bool,
     ) -> urllib3.BaseHTTPResponse:
-        """The answer if its status is 2xx; raises otherwise."""
+        # No redirects: one could carry the token to another server.
+        return self._credentials.transport.urlopen(
+            verb,
+            url,
+            body=data,
+            headers=headers,
+            timeout=timeout,
+            retries=_NO_RETRIES,
+            redirect=False,
+            preload_content=preload,
+        )
+
+    def _send(
+        self, verb: str, kind: str, url: str, headers: dict[str, str], send: Callable[[], Response]
+    ) -> Response:
+        """What ``send()`` returns if its status is 2xx; raises otherwise. ``kind`` is the verb for the hook.
+
+        Headers that all requests have are added to ``headers``, which ``send`` sends.
+        """
         headers["User-Agent"] = self._user_agent
         headers.setdefault("Accept", _JSON)
         # For each request, since the token may have been replaced.
@@ -299,36 +349,23 @@ class KubeClient:
         started = self._clock()
         outcome = "unreachable"
         try:
-            # No redirects: one could carry the token to another server.
-            response = self._credentials.transport.urlopen(
-                verb,
-                url,
-                body=data,
-                headers=headers,
-                timeout=timeout,
-                retries=_NO_RETRIES,
-                redirect=False,
-                preload_content=preload,
-            )
+            response = send()
             outcome = f"{response.status // 100}xx"
-            if date := response.headers.get("Date"):
+            if date := response.headers.get("date"):
                 self._date = date, self._clock()
         except urllib3.exceptions.ProtocolError as error:
             # urllib3 raises ProtocolError for a connection that ended before the answer.
-            closed = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
+            closed = _ConnectionWasClosed if kind == "GET" else Unreachable
             raise closed(*_no_answer(verb, url, error)) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Unreachable(*_no_answer(verb, url, error)) from error
         finally:
-            kind = verb if preload else "WATCH"
             self._on_request(kind, resource_of(url), outcome, self._clock() - started)
         if 200 <= response.status < 300:
             return response
         failure = error_of_response(
-            f"{verb} {url}", response.status, response.data, response.headers.get("Retry-After")
+            f"{verb} {url}", response.status, response.data, response.headers.get("retry-after")
         )
-        # The body of an error is read, so the connection can be used again.
-        response.release_conn()
         # Renew for the next request. This one is not repeated, since the caller decides about that.
         if isinstance(failure, Unauthorized):
             self._renew(failure)

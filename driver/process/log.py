@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from random import getrandbits
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
 import structlog
-from structlog.contextvars import bound_contextvars, get_contextvars, merge_contextvars
 
 from driver.errors import DriverError, outcome_of
 
@@ -33,6 +35,10 @@ _SECRET_TEXT = re.compile(
     r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+"  # a JSON web token
 )
 _LIBRARIES_LEVEL = logging.WARNING
+
+# The fields of the operation that this thread is in. Each call of the kubelet sets them, and structlog's own
+# functions have a variable for each field.
+_fields: ContextVar[Mapping[str, object]] = ContextVar("fields", default=MappingProxyType({}))
 
 
 class _Lines:
@@ -85,7 +91,7 @@ def configure(level: Level, stream: TextIO | None = None) -> None:
     """Log lines of ``level`` and above to ``stream``, by default stderr; may be called again."""
     lines = _Lines(stream if stream is not None else sys.stderr)
     processors: list[Processor] = [
-        merge_contextvars,
+        _with_operation,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
@@ -123,14 +129,14 @@ def operation(name: str, **bound: object) -> Iterator[str]:
     error with its traceback; exceptions are raised again. Inside another operation the lines also have the
     outer id as ``within``. Threads that are started inside need ``contextvars.copy_context``.
     """
-    op_id = os.urandom(4).hex()
-    outer = get_contextvars().get("op")
-    if outer is not None:
-        bound["within"] = outer
+    op_id = f"{getrandbits(32):08x}"
+    outer = _fields.get()
+    within = {"within": outer["op"]} if "op" in outer else {}
     started = time.perf_counter()
     # Bind once: before that, structlog's lazy logger assembles a new one for each line.
     log = _log.bind()
-    with bound_contextvars(op=op_id, operation=name, **bound):
+    token = _fields.set({**outer, **bound, **within, "op": op_id, "operation": name})
+    try:
         log.debug("operation begins")
         try:
             yield op_id
@@ -138,6 +144,13 @@ def operation(name: str, **bound: object) -> Iterator[str]:
             _log_failure(error, _milliseconds_since(started))
             raise
         log.debug("operation ended", outcome="ok", duration_ms=_milliseconds_since(started))
+    finally:
+        _fields.reset(token)
+
+
+def _with_operation(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The line with the fields of the operation around it."""
+    return {**_fields.get(), **event}
 
 
 def _log_failure(error: Exception, duration_ms: float) -> None:

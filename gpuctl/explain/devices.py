@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
@@ -20,8 +21,7 @@ from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
 from kubernetes_rules.allocator.requests import Constraint, Request
 from kubernetes_rules.allocator.selector_results import selector_device
-from kubernetes_rules.cel.selector import compile_selector
-from kubernetes_rules.errors import RuleError
+from kubernetes_rules.errors import AllocationFailed
 
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
@@ -31,13 +31,53 @@ _SHOWN = 3
 _MEMORY_SLICE = "memory-slice-"
 
 
+Unselected = dict[tuple[int, tuple[str, ...]], tuple[frozenset[int], list[Outcome]]]
+"""The devices that selectors rule out: their positions and outcomes, by kind of node and selectors."""
+
+
 def outcomes(
-    allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]
+    allocator: Allocator,
+    view: NodeView,
+    request: Request,
+    constraints: Sequence[Constraint],
+    unselected: Unselected,
 ) -> tuple[Outcome, ...]:
-    """All devices that pods on the node can use, grouped by gate and reason; devices that fit come last."""
+    """All devices that pods on the node can use, grouped by gate and reason; devices that fit come last.
+
+    What is found out for nodes that publish the same objects is kept in ``unselected``.
+    """
+    key = id(view.matching), request.selectors
+    if key not in unselected:
+        unselected[key] = _ruled_out(allocator, view, request)
+    positions, found = unselected[key]
+    others = [device for position, device in enumerate(view.devices) if position not in positions]
+    found = [*found, *_grouped(allocator, view, request, others, constraints)]
+    return tuple(sorted(found, key=lambda one: (_ORDER.index(one.gate), -len(one.devices), one.reason)))
+
+
+def _ruled_out(
+    allocator: Allocator, view: NodeView, request: Request
+) -> tuple[frozenset[int], list[Outcome]]:
+    """The devices of which a selector is false."""
+    positions = []
+    for position, device in enumerate(view.devices):
+        with suppress(AllocationFailed):
+            if allocator.selectors.first_false(device, request.selectors) is not None:
+                positions.append(position)
+    devices = [view.devices[position] for position in positions]
+    return frozenset(positions), _grouped(allocator, view, request, devices, ())
+
+
+def _grouped(
+    allocator: Allocator,
+    view: NodeView,
+    request: Request,
+    devices: Iterable[Device],
+    constraints: Sequence[Constraint],
+) -> list[Outcome]:
     grouped: dict[tuple[str, str], list[Device]] = {}
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
-    for device in view.devices:
+    for device in devices:
         refused = refusal(allocator, view, request, device, constraints)
         if refused is None:
             where = (FITS, "available")
@@ -45,19 +85,18 @@ def outcomes(
             continue
         else:
             taken = taken_counters(allocator, view, device) if refused.gate is Gate.COUNTERS else None
-            where = (refused.gate.value, taken or _reason(refused, device))
+            where = (refused.gate.value, taken or _reason(allocator, refused, device))
             claims[where] = refused.claims
         grouped.setdefault(where, []).append(device)
-    ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
-    return tuple(
+    return [
         Outcome(
             gate,
             _with_values(gate, reason, found),
             tuple(one.id.device for one in found),
             claims.get((gate, reason), ()),
         )
-        for (gate, reason), found in ordered
-    )
+        for (gate, reason), found in grouped.items()
+    ]
 
 
 def fitting(allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]) -> int:
@@ -71,12 +110,13 @@ def _with_values(gate: str, reason: str, devices: Sequence[Device]) -> str:
     return f"{reason}; {instead}" if instead else reason
 
 
-def _reason(refused: Refusal, device: Device) -> str:
+def _reason(allocator: Allocator, refused: Refusal, device: Device) -> str:
     """The refusal in a sentence, with the claims in the way."""
     claims = ", ".join(dict.fromkeys(refused.claims))
     match refused.gate:
         case Gate.SELECTOR:
-            return f"not true for these: {' and '.join(_false_parts(refused.detail, device))}"
+            parts = allocator.selectors.false_parts(device, refused.detail)
+            return f"not true for these: {' and '.join(parts)}"
         case Gate.TAINT:
             return f"tainted {refused.detail}, which the request does not tolerate"
         case Gate.IN_USE:
@@ -85,13 +125,6 @@ def _reason(refused: Refusal, device: Device) -> str:
             return f"{refused.detail}; used by claims: {claims}"
         case _:
             return refused.detail
-
-
-def _false_parts(expression: str, device: Device) -> Sequence[str]:
-    try:
-        return compile_selector(expression).false_parts(selector_device(device)) or (expression,)
-    except RuleError:
-        return (expression,)
 
 
 def _has_instead(expression: str, devices: Iterable[Device]) -> str:
@@ -126,26 +159,15 @@ def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str 
     if device.id.driver != DRIVER_NAME:
         return None
     left = allocator.counters.of(view, device.id.pool_id)
-    short = {key for key, nanos in _amounts(device).items() if left.get(key, 0) < nanos}
-    pool = view.pool_of[device.id.pool_id]
+    short = {key for key, nanos in device.takes.items() if left.get(key, 0) < nanos}
     parts = []
-    # Counters may be shared with devices that this node cannot use, so these count as well.
-    for other in (*pool.devices, *pool.other_devices):
-        takes = {key for key, nanos in _amounts(other).items() if nanos > 0}
+    for other in allocator.counters.takers(view, device.id.pool_id):
+        takes = {key for key, nanos in other.takes.items() if nanos > 0}
         sharers = [claim for claim, _ in allocator.held.shares.get(other.id, ())]
         holders = tuple(dict.fromkeys((*allocator.held.exclusive.get(other.id, ()), *sharers)))
         if holders and short & takes:
             parts.append(_part(other, takes & short, holders))
     return "; ".join(dict.fromkeys(parts)) or None
-
-
-def _amounts(device: Device) -> Mapping[tuple[str, str], int]:
-    """What a device consumes, by counter set and counter, in billionths."""
-    found: dict[tuple[str, str], int] = {}
-    for name, counters in device.consumes:
-        for counter, nanos in counters:
-            found[name, counter] = found.get((name, counter), 0) + nanos
-    return found
 
 
 def _part(

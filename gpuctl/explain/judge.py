@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuctl.explain.devices import outcomes
+from gpuctl.explain.devices import Unselected, outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.pod.claims import ExtendedResources
 from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
@@ -60,8 +60,11 @@ class Judged:
     never: bool = False
 
 
-def judge(snapshot: Snapshot, asked: Asked) -> Judged:
-    """Try what is asked for on every node, as the scheduler does."""
+def judge(snapshot: Snapshot, asked: Asked, allocator: Allocator | None = None) -> Judged:
+    """Try what is asked for on every node, as the scheduler does.
+
+    ``allocator`` is one that has these classes, slices and claims already.
+    """
     nodes = snapshot.known_nodes()
     # Nodes differ only by extended resources, so that most want the same claims, which are read once.
     by_claims: dict[tuple[str, ...], tuple[tuple[Object, ...], list[Object]]] = {}
@@ -75,7 +78,7 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
     if missing:
         return Judged((), missing)
     try:
-        trials = _Trials(snapshot, asked)
+        trials = _Trials(snapshot, asked, allocator or _allocator_of(snapshot))
         groups = [trials.on(wanted, members) for wanted, members in by_claims.values()]
     except AllocationFailed as error:
         return Judged((), (Finding("error", error.what, error.way_out),))
@@ -113,15 +116,13 @@ def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Pr
 class _Trials:
     """Tries claims on nodes, with what other claims hold now."""
 
-    def __init__(self, snapshot: Snapshot, asked: Asked) -> None:
-        """Raises AllocationFailed if an object is malformed."""
-        allocated = [claim for claim in snapshot.claims if _allocation(claim)]
-        slices = tainted_slices(snapshot.slices, snapshot.taint_rules)
+    def __init__(self, snapshot: Snapshot, asked: Asked, allocator: Allocator) -> None:
         self._asked = asked
-        self._allocator = Allocator(slices, snapshot.classes, allocated)
+        self._allocator = allocator
+        self._unselected: Unselected = {}
         self._classes = {one["metadata"]["name"]: one for one in snapshot.classes}
         own = [claim for claim in asked.claims if _allocation(claim)]
-        self.prospects = Prospects(slices, snapshot.classes, own)
+        self.prospects = Prospects(allocator, own)
 
     def on(self, wanted: Sequence[Object], nodes: Sequence[Object]) -> TriedNodes:
         """Try the same claims on some nodes. Raises AllocationFailed for a malformed claim."""
@@ -173,11 +174,17 @@ class _Trials:
                 for pool in view.pools
                 if not pool.usable
             )
-            found = outcomes(self._allocator, view, request, claim.constraints)
+            found = outcomes(self._allocator, view, request, claim.constraints, self._unselected)
             never = tried.closed is None and tried.prospect == "never"
             return NodeReport(tried.name, found, pools, tried.closed, never)
         except RuleError as error:
             return NodeReport(tried.name, (), (), error.what)
+
+
+def _allocator_of(snapshot: Snapshot) -> Allocator:
+    """Raises AllocationFailed if an object is malformed."""
+    allocated = [claim for claim in snapshot.claims if _allocation(claim)]
+    return Allocator(tainted_slices(snapshot.slices, snapshot.taint_rules), snapshot.classes, allocated)
 
 
 def _allocation(claim: Object) -> Any:

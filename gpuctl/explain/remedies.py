@@ -220,21 +220,20 @@ def _frees(outcome: Outcome) -> str:
 class Prospects:
     """The cluster as it would be if only the claims in question used it."""
 
-    def __init__(self, slices: Sequence[Object], classes: Sequence[Object], own: Sequence[Object]) -> None:
+    def __init__(self, now: Allocator, own: Sequence[Object]) -> None:
         """``own`` are the claims in question that have their devices already; they keep them."""
-        self._slices = slices
-        self._classes = classes
+        self._now = now
         self._own = own
 
     @cached_property
     def _free(self) -> Allocator:
         """Allocates as if nobody else had a device."""
-        return Allocator(self._slices, self._classes, self._own)
+        return self._now.with_claims(self._own)
 
     @cached_property
     def untainted(self) -> Allocator:
         """Allocates as if nobody else had a device, and none were tainted."""
-        return Allocator([_untainted(one) for one in self._slices], self._classes, self._own)
+        return self._now.with_claims(self._own, taints=False)
 
     def of(self, node: Object, wanted: Sequence[Object]) -> Prospect:
         """When claims that have no devices yet can fit on a node."""
@@ -265,11 +264,3 @@ def fits_without_constraints(allocator: Allocator, node: Object, wanted: Sequenc
 
 def _without_constraints(claim: Object) -> Object:
     return {**claim, "spec": {**claim["spec"], "devices": {**claim["spec"]["devices"], "constraints": []}}}
-
-
-def _untainted(one: Object) -> Object:
-    devices = one["spec"].get("devices")
-    if not devices:
-        return one
-    bare = [{key: value for key, value in device.items() if key != "taints"} for device in devices]
-    return {**one, "spec": {**one["spec"], "devices": bare}}

@@ -274,7 +274,7 @@ def _holding(device: PublishedDevice, holder: Allocated, on_gpu: OnGpu) -> Holdi
         device=device.name,
         tier=device.tier,
         kind=device.kind,
-        part=0.0 if holder.admin_access else on_gpu.part * _shared_part(holder, device.spec),
+        part=0.0 if holder.admin_access else on_gpu.part * shared_part(holder, device.spec),
         request=holder.request,
         device_class=holder.device_class,
         start=place[0] if place else None,
@@ -287,7 +287,7 @@ def _holding(device: PublishedDevice, holder: Allocated, on_gpu: OnGpu) -> Holdi
     )
 
 
-def _shared_part(holder: Allocated, device: Object) -> float:
+def shared_part(holder: Allocated, device: Object) -> float:
     """The part of a device that a claim has, from 0 to 1: all of a device that is not shared."""
     if not device.get("allowMultipleAllocations"):
         return 1.0

@@ -30,7 +30,7 @@ from kubernetes_rules.allocator.capacity import consumption
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
 from kubernetes_rules.allocator.held import Held, bare_name
 from kubernetes_rules.allocator.pools import Pool, gather_pools
-from kubernetes_rules.allocator.published import Device, read_slice
+from kubernetes_rules.allocator.published import Device, read_slices
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import untolerated_taint
 
@@ -91,7 +91,7 @@ class PoolCounters:
 def _pools_of(node: str, slices: Sequence[Object]) -> tuple[Pool, ...]:
     """The pools of one node, read from its slices; raises AllocationFailed for a malformed one."""
     # The scheduler's own way: a pool counts when all of its slices are there and fit together.
-    read = [read_slice(one) for one in slices]
+    read = read_slices(slices)
     by_pool = {one.pool_id: [other for other in read if other.pool_id == one.pool_id] for one in read}
     return gather_pools(read, selectors.read_node({"metadata": {"name": node}}), by_pool)
 

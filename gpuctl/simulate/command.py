@@ -18,6 +18,7 @@ from gpuctl.node.options import config_options, machine_option, read_labels
 if TYPE_CHECKING:
     from gpuctl.simulate.cluster import SimulatedCluster
     from gpuctl.simulate.results import Cost, GroupResult, Result
+    from gpuctl.simulate.trace import Arrival
     from gpuctl.simulate.workload import PodGroup
 
 _MOST_NODES = 100_000
@@ -36,11 +37,21 @@ pods:
   every_seconds: 30        # time between one start and the next
   lasts_seconds: 3600      # how long each runs; absent: forever
   busy_gpus: 1.9           # how many GPUs each keeps busy; absent: not known
+  priority: 100            # those with more get devices first; absent: 0
   claims:                  # each is the spec of a ResourceClaim
   - devices:
       requests:
       - name: gpus
         exactly: {deviceClassName: gpu.nvidia.com, count: 2}
+
+A trace is CSV with the name of a group in each row; groups then need no count. An arrival is in
+seconds or a moment such as 2026-03-01T08:00:00Z, a duration in seconds. The last two columns
+may be left out or empty: pods last as long as their group says, and each row is one pod.
+
+\b
+arrival,pod,duration,count
+0,train,3600,4
+90.5,train,,
 """
 
 
@@ -54,6 +65,7 @@ pods:
 @click.option("--from-cluster", is_flag=True, help="Start from a live cluster, with its claims in use.")
 @cluster_options
 @click.option("--workload", required=True, type=_FILE, help="The pods: a file as described below.")
+@click.option("--trace", type=_FILE, help="When pods come and how long they run: CSV as described below.")
 @config_options("The node configuration of all nodes.")
 @click.option(
     "--classes",
@@ -68,7 +80,7 @@ pods:
     "--gpu-hour-cost", type=click.FloatRange(min=0), help="The cost of a GPU per hour, in any currency."
 )
 @click.option("--seed", default=1, help="The seed for the choice among the nodes that fit.")
-@output_option()
+@output_option("svg")
 def simulate(
     nodes: str | None,
     machine: str | None,
@@ -76,6 +88,7 @@ def simulate(
     kubeconfig: Path | None,
     context: str | None,
     workload: Path,
+    trace: Path | None,
     config: Path | None,
     node_labels: dict[str, str] | None,
     classes: tuple[Path, ...],
@@ -92,15 +105,21 @@ def simulate(
 
     GPU-hours are counted over --hours; without it, until all pods have come and all that fit are placed.
 
+    With --trace, or as -o svg, it also shows the queue, the GPUs that each class has, and fragmentation over
+    time. Fragmentation is the part of the free GPU capacity that lies on GPUs in partial use.
+
     Exit codes: 0 when every pod was placed, 3 when some still wait at the end, 1 for a file or a cluster that
     cannot be used, 2 for a wrong command line.
     """
     from rich.console import Console
     from rich.progress import Progress
 
+    from gpuctl.simulate.course_svg import course_svg
     from gpuctl.simulate.picture import picture
     from gpuctl.simulate.results import cost_of
     from gpuctl.simulate.simulation import Simulation
+    from gpuctl.simulate.timeline import Timeline
+    from gpuctl.simulate.trace import load_trace
     from gpuctl.simulate.workload import load_workload
 
     if from_cluster == (nodes is not None):
@@ -110,28 +129,39 @@ def simulate(
             "--machine and --config describe --nodes, and cannot be combined with --from-cluster"
         )
     machines = _read_machines(nodes, machine) if nodes is not None else ()
-    groups = load_workload(workload)
-    until = None if hours is None else _until(hours, groups)
+    groups = load_workload(workload, traced=trace is not None)
+    arrivals = load_trace(trace, groups) if trace is not None else []
+    until = None if hours is None else _until(hours, groups, arrivals)
     cluster = (
         _planned(machines, config, node_labels, classes) if machines else _live(kubeconfig, context, classes)
     )
-    simulation = Simulation(cluster, groups, seed, until)
+    timeline = Timeline(cluster) if trace is not None or output == "svg" else None
+    simulation = Simulation(cluster, groups, seed, until, arrivals, timeline)
     started = time.perf_counter()
     errors = Console(stderr=True)
     # Where nobody watches, rich would leave an empty line behind.
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("pods", total=sum(group.count for group in groups))
+        task = bar.add_task(
+            "pods", total=sum(one.count for one in groups) + sum(one.pods for one in arrivals)
+        )
         result = simulation.run(lambda come: bar.update(task, completed=come))
     seconds = time.perf_counter() - started
     cost = None if gpu_hour_cost is None else cost_of(result, gpu_hour_cost)
-    emit(output, document("Simulation", _data(result, cost)), lambda: picture(result, cost, seconds))
+    data, course = document("Simulation", _data(result, cost)), result.course
+    emit(
+        output,
+        data,
+        lambda: picture(result, cost, seconds),
+        svg=lambda: course_svg(course) if course is not None else "",
+    )
     if any(group.waiting for group in result.groups):
         click.get_current_context().exit(3)
 
 
-def _until(hours: float, groups: Sequence[PodGroup]) -> float:
+def _until(hours: float, groups: Sequence[PodGroup], arrivals: Sequence[Arrival]) -> float:
     """The end in simulated seconds; raises UsageError if a pod comes later."""
     late = [group.name for group in groups if group.last_seconds > hours * 3600]
+    late += [groups[one.group].name for one in arrivals[-1:] if one.seconds > hours * 3600]
     if late:
         raise click.UsageError(f"--hours {hours:g} ends before the last pods of {', '.join(late)} come")
     return hours * 3600
@@ -171,6 +201,8 @@ def _data(result: Result, cost: Cost | None) -> dict[str, Any]:
         **({} if result.busy_hours is None else {"busyHours": result.busy_hours}),
         **({} if cost is None else {"cost": cost}),
         "endedSeconds": result.ended_seconds,
+        "mostWaiting": result.most_waiting,
+        **({} if result.course is None else {"course": result.course}),
     }
 
 
@@ -183,6 +215,8 @@ def _group(group: GroupResult) -> dict[str, Any]:
         "placed": group.placed,
         "waiting": group.waiting,
         "meanWaitSeconds": mean_wait(group),
+        "medianWaitSeconds": group.median_wait,
+        "p95WaitSeconds": group.p95_wait,
         "longestWaitSeconds": max(group.waits_seconds, default=None),
         "error": group.error,
         "whySeconds": group.why_seconds,

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.simulate.results import Cost, GroupResult, Result
+from gpuctl.simulate.results import Cost, Course, GroupResult, Result
 
 
 def picture(result: Result, cost: Cost | None, seconds: float) -> RenderableType:
@@ -18,6 +18,9 @@ def picture(result: Result, cost: Cost | None, seconds: float) -> RenderableType
     placed = sum(group.placed for group in result.groups)
     speed = f"{placed:,} placements in {seconds:.1f} s ({placed / max(seconds, 1e-9):,.0f} a second)"
     tables: list[RenderableType] = [_pods(result), *_whys(result), _tiers(result), _gpus(result)]
+    if result.course is not None:
+        tables[1:1] = [_waits(result)]
+        tables.append(_use(result.course))
     if result.classes:
         tables.append(_classes(result))
     return Group(*tables, Text("\n".join([*_fragments(result), *_hours(result), *_costs(cost), speed])))
@@ -41,6 +44,27 @@ def _pods(result: Result) -> RenderableType:
         longest = max(group.waits_seconds, default=None)
         waits = ("-" if wait is None else f"{wait:,.0f} s" for wait in (mean_wait(group), longest))
         table.add_row(group.name, *(f"{n:,}" for n in (group.pods, group.placed, group.waiting)), *waits)
+    return table
+
+
+def _waits(result: Result) -> RenderableType:
+    title = f"Waits; at most {result.most_waiting:,} pods waited at one time"
+    table = _table(title, "group", "median", "95 % at most", "longest")
+    for group in result.groups:
+        waits = (group.median_wait, group.p95_wait, max(group.waits_seconds, default=None))
+        table.add_row(group.name, *("-" if wait is None else f"{wait:,.0f} s" for wait in waits))
+    return table
+
+
+def _use(course: Course) -> RenderableType:
+    """The GPUs that each class had, and the mean of fragmentation."""
+    fragmented = fmean(course.fragmentation) if course.fragmentation else 0.0
+    title = f"GPUs by class; on average {fragmented:.1%} of the free capacity was on GPUs in partial use"
+    table = _table(title, "class", "GPU-hours", "of all", "at most")
+    whole = course.all_gpus * course.ended_seconds / 3600
+    for name, hours in course.gpu_hours.items():
+        most = max(course.gpus[name], default=0.0)
+        table.add_row(name, f"{hours:,.1f}", _percent(hours, whole), f"{most:,.1f} GPUs")
     return table
 
 

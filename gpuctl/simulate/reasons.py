@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuctl.explain.findings import FITS, Outcome
@@ -11,6 +11,7 @@ from gpuctl.explain.judge import Asked, Judged, judge
 from gpuctl.explain.snapshot import Object, Snapshot
 from gpuctl.simulate.cluster import SimulatedCluster
 from gpuctl.simulate.results import Why
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.published import DeviceId, PoolId
 
@@ -48,57 +49,79 @@ class _Holding:
 class Reasons:
     """Explains why pods wait, for a cluster at one moment and what claims hold then."""
 
-    def __init__(self, cluster: SimulatedCluster, held: Held) -> None:
+    def __init__(self, cluster: SimulatedCluster, allocator: Allocator) -> None:
         self._cluster = cluster
-        self._held = held
-        self._known: tuple[Snapshot, Mapping[str, int]] | None = None
+        self._allocator = allocator
+        self._slices: dict[str, list[Object]] = {}
+        for one in cluster.slices:
+            # The empty name is that of slices for several nodes.
+            self._slices.setdefault(one["spec"].get("nodeName") or "", []).append(one)
+        self._holdings = _holdings(allocator.held)
 
     def of(self, claims: Sequence[Object]) -> tuple[Why, ...]:
         """Why no node has room for these claims of one pod, the most devices first."""
-        if self._known is None:
-            self._known = self._representatives()
-        snapshot, weights = self._known
+        snapshot, weights = self._representatives(claims)
         # The nodes that are alike need to be judged only once: a simulation may have very many nodes.
-        judged = judge(snapshot, Asked(None, tuple(claims)))
+        judged = judge(snapshot, Asked(None, tuple(claims)), self._allocator)
         general = [Why(one.message) for one in judged.findings if one.kind not in _OF_ONE_NODE]
         counted = [Why(reason, *numbers) for reason, numbers in _counted(judged, weights).items()]
         counted.sort(key=lambda why: (-why.devices, why.reason))
         return (*general[:MOST], *counted[:MOST])
 
-    def _representatives(self) -> tuple[Snapshot, Mapping[str, int]]:
+    def _representatives(self, claims: Sequence[Object]) -> tuple[Snapshot, Mapping[str, int]]:
         """A cluster with one node of each kind, and how many nodes each of these represents.
 
-        Nodes are alike if they publish the same and claims hold the same there.
+        Nodes are alike if they publish the same, and claims hold the same of what matters to these ones.
         """
-        cluster = self._cluster
-        pools: dict[str, set[PoolId]] = {}
-        for one in cluster.slices:
-            spec = one["spec"]
-            pools.setdefault(spec.get("nodeName") or "", set()).add(
-                PoolId(spec["driver"], spec["pool"]["name"])
-            )
-        by_pool = _holdings(self._held)
         first, weights = dict[Hashable, Object](), Counter[str]()
-        for node, pattern in zip(cluster.nodes, cluster.patterns, strict=True):
-            own = sorted(pools.get(node["metadata"]["name"], ()))
-            holdings = (one for pool in own for one in by_pool.get(pool, ()))
+        matter: dict[int, Collection[str] | None] = {}
+        for node, pattern in zip(self._cluster.nodes, self._cluster.patterns, strict=True):
+            if pattern not in matter:
+                matter[pattern] = self._matter(node, claims)
+            names = matter[pattern]
             # Without the pool, whose name differs from node to node.
-            held = Counter((one.device.device, one.claim, one.share) for one in holdings)
+            held = Counter(
+                (one.device.device, one.claim, one.share)
+                for one in self._held_on(node["metadata"]["name"])
+                if names is None or one.device.device in names
+            )
             known = first.setdefault((pattern, frozenset(held.items())), node)
             weights[known["metadata"]["name"]] += 1
-        kept = {"", *weights}
-        # The empty name is that of slices for several nodes.
-        shown = sorted({pool for name in kept for pool in pools.get(name, ())})
+        kept = ("", *weights)
         snapshot = Snapshot(
             nodes=tuple(first.values()),
-            slices=tuple(one for one in cluster.slices if (one["spec"].get("nodeName") or "") in kept),
-            classes=cluster.classes,
-            claims=tuple(one.as_claim() for pool in shown for one in by_pool.get(pool, ())),
+            slices=tuple(one for name in kept for one in self._slices.get(name, ())),
+            classes=self._cluster.classes,
+            claims=tuple(one.as_claim() for name in kept for one in self._held_on(name)),
             taint_rules=(),
             quotas=(),
             unread=(),
         )
         return snapshot, weights
+
+    def _held_on(self, node: str) -> Iterator[_Holding]:
+        """What claims hold of the devices that only this node can use; of those of several nodes for ""."""
+        specs = (one["spec"] for one in self._slices.get(node, ()))
+        for pool in sorted({PoolId(spec["driver"], spec["pool"]["name"]) for spec in specs}):
+            yield from self._holdings.get(pool, ())
+
+    def _matter(self, node: Object, claims: Sequence[Object]) -> Collection[str] | None:
+        """The names of the node's devices that decide about these claims; None if all of them may."""
+        try:
+            view = self._allocator.view(node)
+            found = {
+                device.id.device
+                for claim in self._allocator.requested(view, claims)
+                for alternatives in claim.requests
+                for request in alternatives
+                for device in view.devices
+                if self._allocator.selectors.first_false(device, request.selectors) is None
+            }
+        except AllocationFailed:
+            return None
+        # Another device may have taken the counters.
+        has_counters = any(one.consumes for one in view.devices if one.id.device in found)
+        return None if has_counters else found
 
 
 def _holdings(held: Held) -> dict[PoolId, list[_Holding]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,17 @@ class GroupResult:
     error: str | None = None
     why: tuple[Why, ...] = ()
     why_seconds: float | None = None
+
+    @property
+    def median_wait(self) -> float | None:
+        """The median wait of the pods that were placed."""
+        return median(self.waits_seconds) if self.waits_seconds else None
+
+    @property
+    def p95_wait(self) -> float | None:
+        """95 % of the pods that were placed waited so long or less."""
+        waits = sorted(self.waits_seconds)
+        return waits[-(-len(waits) * 95 // 100) - 1] if waits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +94,29 @@ class Fragments:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """What a timeline has noted; sequences have the mean in each step of ``step_seconds``.
+
+    ``gpus`` are the GPUs that the devices of each class amount to, of ``all_gpus``. ``fragmentation`` is from
+    0 to 1. The last step ends at ``ended_seconds``.
+    """
+
+    step_seconds: float
+    ended_seconds: float
+    all_gpus: int
+    waiting: tuple[float, ...]
+    gpus: Mapping[str, tuple[float, ...]]
+    gpu_hours: Mapping[str, float]
+    fragmentation: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """All results of a simulation; ``ended_seconds`` is the simulated time that it covers.
 
     ``busy_hours`` are the GPU-hours of work that pods did; None if the workload does not say it of all pods.
+    ``most_waiting`` is the most pods that waited at one time; those that found a place at once do not count.
+    ``course`` is what happened over time, if that was noted.
     """
 
     groups: tuple[GroupResult, ...]
@@ -95,6 +126,8 @@ class Result:
     fragments: tuple[Fragments, ...]
     busy_hours: float | None
     ended_seconds: float
+    most_waiting: int = 0
+    course: Course | None = None
 
     @property
     def gpu_hours(self) -> float:

@@ -1,7 +1,9 @@
 """Places pods on nodes in memory with the scheduler's own allocation, over simulated time.
 
 A node is chosen at random among those that fit, as the real scheduler does if nodes differ only by devices.
-The same seed gives the same choices. CPU and memory are not considered.
+The same seed gives the same choices. CPU and memory are not considered. Pods wait in the scheduler's order,
+by priority and arrival, and are tried again as soon as something ends on a node. The scheduler's backoff, of
+up to ten seconds, and preemption are left out.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ import heapq
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gpuctl.simulate.cluster import Object, SimulatedCluster
 from gpuctl.simulate.reasons import SIMULATION, Reasons
 from gpuctl.simulate.results import ClassResult, Fragments, GroupResult, Result
+from gpuctl.simulate.timeline import Timeline
+from gpuctl.simulate.trace import Arrival
 from gpuctl.simulate.usage import Device, Level, Usage
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.allocator.counters import exhausted
+from kubernetes_rules.allocator.counters import suffices
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.taints import untolerated_taint
 
@@ -51,6 +55,37 @@ class Candidates:
             self._nodes.append(node)
 
 
+class _Waiting(NamedTuple):
+    """A pod that waits since it came, and how long it will run; None means for ever."""
+
+    since: float
+    lasts: float | None
+
+
+class Uses:
+    """What simulated pods hold on each node, so that nodes that are alike can be told."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._patterns = cluster.patterns
+        self._held: list[Counter[Hashable]] = [Counter() for _ in cluster.nodes]
+        self._states: list[Hashable] = [None] * len(cluster.nodes)
+
+    def count(self, node: int, claim: Object, change: int) -> None:
+        """Count a claim that gets its devices on the node (1), or gives them back (-1)."""
+        held = self._held[node]
+        for one in claim["status"]["allocation"]["devices"].get("results") or ():
+            share = tuple(sorted((one.get("consumedCapacity") or {}).items()))
+            held[one["device"], one.get("adminAccess", False), share] += change
+        self._states[node] = None
+
+    def state(self, node: int) -> Hashable:
+        """Equal for nodes that publish the same, and of which the same is held."""
+        if self._states[node] is None:
+            # A counter that came back to 0 is as if it had never been.
+            self._states[node] = self._patterns[node], frozenset((+self._held[node]).items())
+        return self._states[node]
+
+
 class Simulation:
     """One run of pods over a cluster."""
 
@@ -60,10 +95,13 @@ class Simulation:
         groups: Sequence[PodGroup],
         seed: int,
         until_seconds: float | None = None,
+        trace: Sequence[Arrival] = (),
+        timeline: Timeline | None = None,
     ) -> None:
         """The run ends at ``until_seconds``; without it, when all pods have come and no more can be placed.
 
-        Raises AllocationFailed for a malformed slice or claim of the cluster.
+        The pods of ``trace``, which is sorted, come in addition to those that groups count. What happens is
+        noted in ``timeline``. Raises AllocationFailed for a malformed slice or claim of the cluster.
         """
         self._cluster = cluster
         self._groups = groups
@@ -75,24 +113,42 @@ class Simulation:
             self._usage.count(claim, 1, 0.0)
         self._chance = random.Random(seed)  # noqa: S311 - no secret
         self._candidates = [Candidates(len(cluster.nodes)) for _ in groups]
-        self._waiting: list[deque[float]] = [deque() for _ in groups]
+        self._trace = trace
+        self._timeline = timeline
+        self._waiting: list[deque[_Waiting]] = [deque() for _ in groups]
         self._waiting_pods = [Level() for _ in groups]
+        self._all_waiting = self._most_waiting = 0
         self._running_pods = [Level() for _ in groups]
-        self._results = [GroupResult(group.name, group.count) for group in groups]
+        traced = Counter[int]()
+        for one in trace:
+            traced[one.group] += one.pods
+        self._results = [GroupResult(one.name, one.count + traced[i]) for i, one in enumerate(groups)]
+        self._claims = [
+            [_claim(group, spec, number) for number, spec in enumerate(group.claims)] for group in groups
+        ]
+        self._uses = Uses(cluster)
+        self._changes = 0
+        self._explained: dict[int, int] = {}
+        # What did not fit on a node does not fit on one that is like it, unless devices are shared by nodes.
+        self._unfit: list[set[Hashable]] = [set() for _ in groups]
         self._ends: list[tuple[float, int, int, int, list[Object]]] = []
         self._sequence = itertools.count()
 
     def run(self, progress: Callable[[int], None]) -> Result:
         """Simulate all arrivals and ends; ``progress`` is called with the number of pods that have come."""
         # Each group's arrivals are in order; they are merged as they are needed, and not sorted all at once.
-        arrivals = heapq.merge(*(_arrivals(group, index) for index, group in enumerate(self._groups)))
-        now = 0.0
-        for come, (now, group) in enumerate(arrivals, 1):
+        counted = (_arrivals(group, index) for index, group in enumerate(self._groups))
+        arrivals = heapq.merge(*counted, self._trace, key=lambda one: one.seconds)
+        now, come = 0.0, 0
+        for now, group, count, lasts in arrivals:
             self._end_until(now)
-            self._waiting[group].append(now)
-            self._waiting_pods[group].change(1, now)
-            if len(self._waiting[group]) == 1:  # else earlier pods of the group wait for the same
-                self._place_waiting(group, now)
+            blocked = bool(self._waiting[group])  # earlier pods of the group wait for the same
+            self._waiting[group].extend([_Waiting(now, lasts)] * count)
+            self._queue(group, count, now)
+            if not blocked:
+                self._place_waiting([group], now)
+            self._most_waiting = max(self._most_waiting, self._all_waiting)
+            come += count
             progress(come)
         while self._ends and (any(self._waiting) if self._until is None else self._ends[0][0] <= self._until):
             now = self._ends[0][0]
@@ -100,7 +156,7 @@ class Simulation:
         return self._result(now if self._until is None else self._until)
 
     def _result(self, now: float) -> Result:
-        reasons = Reasons(self._cluster, self._allocator.held)
+        reasons = Reasons(self._cluster, self._allocator)
         for group, (waiting, result) in enumerate(zip(self._waiting, self._results, strict=True)):
             result.waiting = len(waiting)
             if waiting and result.error is None:
@@ -114,6 +170,8 @@ class Simulation:
             self._fragments(free),
             self._busy_hours(now),
             now,
+            self._most_waiting,
+            None if self._timeline is None else self._timeline.course(now),
         )
 
     def _end_until(self, now: float) -> None:
@@ -123,38 +181,67 @@ class Simulation:
             self._running_pods[group].change(-1, ended)
             for claim in claims:
                 self._allocator.release(claim)
-                self._usage.count(claim, -1, ended)
+                self._count(node, claim, -1, ended)
             # A device that several nodes can reach may have been held from any of them.
             for candidates in self._candidates:
                 for place in range(len(self._cluster.nodes)) if self._reach_across else (node,):
                     candidates.restore(place)
-            for waiting in sorted(range(len(self._groups)), key=self._longest_wait):
-                self._place_waiting(waiting, ended)
+            self._place_waiting(range(len(self._groups)), ended)
 
-    def _longest_wait(self, group: int) -> float:
-        return self._waiting[group][0] if self._waiting[group] else float("inf")
+    def _place_waiting(self, groups: Iterable[int], now: float) -> None:
+        """Place pods in the order of the scheduler's queue; a pod that does not fit stops its group alone."""
+        order = [self._first(group) for group in groups if self._waiting[group]]
+        heapq.heapify(order)
+        while order:
+            group = heapq.heappop(order)[-1]
+            waiting, result = self._waiting[group], self._results[group]
+            if result.error is not None:
+                continue
+            if self._place(group, now):
+                result.placed += 1
+                result.waits_seconds.append(now - waiting.popleft().since)
+                self._queue(group, -1, now)
+                self._running_pods[group].change(1, now)
+                if waiting:
+                    heapq.heappush(order, self._first(group))
+            elif self._results[group].error is None and result.why_seconds is None:
+                self._say_why(group, Reasons(self._cluster, self._allocator), now)
 
-    def _place_waiting(self, group: int, now: float) -> None:
-        waiting, result = self._waiting[group], self._results[group]
-        while waiting and result.error is None and self._place(group, now):
-            result.placed += 1
-            result.waits_seconds.append(now - waiting.popleft())
-            self._waiting_pods[group].change(-1, now)
-            self._running_pods[group].change(1, now)
-        if waiting and result.error is None and result.why_seconds is None:
-            self._say_why(group, Reasons(self._cluster, self._allocator.held), now)
+    def _first(self, group: int) -> tuple[int, float, int]:
+        """What sorts the first pod of a group in the queue."""
+        return -self._groups[group].priority, self._waiting[group][0].since, group
+
+    def _queue(self, group: int, change: int, now: float) -> None:
+        """Count pods that begin or cease to wait."""
+        self._waiting_pods[group].change(change, now)
+        self._all_waiting += change
+        if self._timeline is not None:
+            self._timeline.wait(self._all_waiting, now)
+
+    def _count(self, node: int, claim: Object, change: int, now: float) -> None:
+        """Count a claim that gets its devices (1), or gives them back (-1)."""
+        self._changes += 1
+        self._uses.count(node, claim, change)
+        self._usage.count(claim, change, now)
+        if self._timeline is not None:
+            self._timeline.count(claim, change, now)
 
     def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
         """Record why pods of a group wait now."""
-        wanted, result = self._groups[group], self._results[group]
-        result.why = reasons.of([_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)])
-        result.why_seconds = now
+        self._results[group].why_seconds = now
+        # The answer stays the same until a pod gets devices or gives them back.
+        if self._explained.get(group) != self._changes:
+            self._results[group].why = reasons.of(self._claims[group])
+            self._explained[group] = self._changes
 
     def _place(self, group: int, now: float) -> bool:
-        """Place one pod of a group on any node; whether that was possible."""
-        candidates, wanted = self._candidates[group], self._groups[group]
-        claims = [_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)]
+        """Place the first pod of a group that waits on any node; whether that was possible."""
+        candidates, claims, unfit = self._candidates[group], self._claims[group], self._unfit[group]
         while (node := candidates.pick(self._chance)) is not None:
+            state = None if self._reach_across else self._uses.state(node)
+            if state in unfit:
+                candidates.drop(node)
+                continue
             try:
                 allocations = self._allocator.allocate(self._cluster.nodes[node], claims)
             except PoolInvalid:
@@ -164,6 +251,8 @@ class Simulation:
                 self._results[group].error = f"{error.what}: {error.way_out}" if error.way_out else error.what
                 return False
             if allocations is None:
+                if state is not None:
+                    unfit.add(state)
                 candidates.drop(node)
                 continue
             held = [
@@ -172,9 +261,10 @@ class Simulation:
             ]
             for claim in held:
                 self._allocator.assume(claim)
-                self._usage.count(claim, 1, now)
-            if wanted.lasts_seconds is not None:
-                end = now + wanted.lasts_seconds
+                self._count(node, claim, 1, now)
+            lasts = self._waiting[group][0].lasts
+            if lasts is not None:
+                end = now + lasts
                 heapq.heappush(self._ends, (end, next(self._sequence), group, node, held))
             return True
         return False
@@ -212,7 +302,7 @@ class Simulation:
                 if self._usage.is_held(device.id) or untolerated_taint(device.taints, ()) is not None:
                     continue
                 left = self._allocator.counters.of(view, device.id.pool_id) if device.consumes else {}
-                if not exhausted(left, device):
+                if suffices(left, device):
                     found.add(device.id)
         return found
 
@@ -233,8 +323,9 @@ class Simulation:
         )
 
 
-def _arrivals(group: PodGroup, index: int) -> list[tuple[float, int]]:
-    return [(group.starts_seconds + number * group.every_seconds, index) for number in range(group.count)]
+def _arrivals(group: PodGroup, index: int) -> Iterator[Arrival]:
+    for number in range(group.count):
+        yield Arrival(group.starts_seconds + number * group.every_seconds, index, 1, group.lasts_seconds)
 
 
 def _claim(group: PodGroup, spec: Mapping[str, Any], number: int) -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
@@ -42,6 +42,24 @@ class Level:
         return (self._area + self.value * (now - self._since)) / 3600
 
 
+class _Read(NamedTuple):
+    """What counts of a device; ``counted``: it consumes counters."""
+
+    name: str
+    tier: str
+    counted: bool
+    gpus: tuple[str, ...]
+    product: str
+
+
+def _read(device: Object) -> _Read:
+    name = str(device["name"])
+    parsed = KINDS.parse(name)
+    gpus = tuple(parsed.gpus) if parsed else (name,)
+    product = str(attribute(device, "productName") or "")
+    return _Read(name, tier_of(device), bool(device.get("consumesCounters")), gpus, product)
+
+
 class Usage:
     """The use of this driver's devices in a cluster; those of other drivers do not count."""
 
@@ -53,28 +71,30 @@ class Usage:
         self._exclusive: set[str] = set()
         self._holders: Counter[Device] = Counter()
         self._gpu_holders: Counter[Gpu] = Counter()
+        # By the address of the device's object, which like nodes have in common, and which ``slices`` keep.
+        read: dict[int, _Read] = {}
         for one in slices:
             if one["spec"]["driver"] == DRIVER_NAME:
                 for device in one["spec"].get("devices") or ():
-                    self._add(one["spec"]["pool"]["name"], device)
+                    if id(device) not in read:
+                        read[id(device)] = _read(device)
+                    self._add(one["spec"]["pool"]["name"], read[id(device)])
         self._devices = Counter(self.tier.values())
         self._there = Counter(self._product.values())
         self._tiers = {tier: Level() for tier in self._devices}
         self._in_use = {product: Level() for product in self._there}
 
-    def _add(self, pool: str, device: Object) -> None:
-        name = str(device["name"])
-        parsed = KINDS.parse(name)
-        identity = (DRIVER_NAME, pool, name)
-        self.tier[identity] = tier_of(device)
+    def _add(self, pool: str, device: _Read) -> None:
+        identity = (DRIVER_NAME, pool, device.name)
+        self.tier[identity] = device.tier
         # Counters keep the forms of one GPU apart that exclude each other.
-        if device.get("consumesCounters"):
-            self._exclusive.add(self.tier[identity])
-        gpus = [(pool, gpu) for gpu in parsed.gpus] if parsed else [(pool, name)]
-        self._gpus[identity] = tuple(gpus)
+        if device.counted:
+            self._exclusive.add(device.tier)
+        gpus = tuple((pool, gpu) for gpu in device.gpus)
+        self._gpus[identity] = gpus
         for gpu in gpus:
-            known = self._product.get(gpu, "GPU of unknown product")
-            self._product[gpu] = str(attribute(device, "productName") or known)
+            if device.product or gpu not in self._product:
+                self._product[gpu] = device.product or "GPU of unknown product"
 
     def count(self, claim: Object, change: int, now: float) -> None:
         """Count a claim that gets its devices (1), or gives them back (-1); admin access does not count."""
@@ -87,6 +107,11 @@ class Usage:
             for gpu in self._gpus[device]:
                 if _crossed(self._gpu_holders, gpu, change):
                     self._in_use[self._product[gpu]].change(change, now)
+
+    @property
+    def gpu_count(self) -> int:
+        """The number of GPUs."""
+        return len(self._product)
 
     def is_held(self, device: Device) -> bool:
         """Whether a claim has the device or a share of it."""

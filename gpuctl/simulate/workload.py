@@ -14,7 +14,8 @@
                   exactly: {deviceClassName: gpu.nvidia.com, count: 2}
 
 Each claim is the ``spec`` of a ResourceClaim; every pod of the group gets claims of its own. ``busy_gpus`` is
-the work that a pod does on average, in GPUs, whatever it is given.
+the work that a pod does on average, in GPUs, whatever it is given. Pods of a higher ``priority`` come first
+where several wait. ``count`` may be left out if a trace says when pods come.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ import yaml
 
 from driver.errors import ConfigError
 
+MOST_PODS = 1_000_000
+"""The most pods of one group, and of a trace."""
+
 _SECONDS = {"type": "number", "minimum": 0}
 _GROUP = {
     "type": "object",
-    "required": ["name", "count", "claims"],
+    "required": ["name", "claims"],
     "additionalProperties": False,
     "properties": {
         "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$"},
-        "count": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+        "count": {"type": "integer", "minimum": 1, "maximum": MOST_PODS},
+        "priority": {"type": "integer"},
         "starts_seconds": _SECONDS,
         "every_seconds": _SECONDS,
         "lasts_seconds": {"type": "number", "exclusiveMinimum": 0},
@@ -77,6 +82,7 @@ class PodGroup:
     every_seconds: float = 0.0
     lasts_seconds: float | None = None
     busy_gpus: float | None = None
+    priority: int = 0
 
     @property
     def last_seconds(self) -> float:
@@ -94,8 +100,11 @@ class PodGroup:
         return found
 
 
-def load_workload(path: Path) -> tuple[PodGroup, ...]:
-    """Read a workload file. Raises ConfigError with every error in it, each with the path of its field."""
+def load_workload(path: Path, *, traced: bool = False) -> tuple[PodGroup, ...]:
+    """Read a workload file; only if it is ``traced`` may groups lack a count, which is then 0.
+
+    Raises ConfigError with every error in it, each with the path of its field.
+    """
     try:
         document = yaml.safe_load(path.read_bytes())
     except OSError as error:
@@ -115,8 +124,15 @@ def load_workload(path: Path) -> tuple[PodGroup, ...]:
             f"pods: the name {name} is used twice"
             for name in sorted({n for n in names if names.count(n) > 1})
         ]
+        wrong += [
+            f"pods[{index}]: count is missing, which only --trace can replace"
+            for index, group in enumerate(document["pods"])
+            if not traced and "count" not in group
+        ]
     if wrong:
         raise ConfigError(
             f"the workload {path} is wrong: " + "; ".join(wrong), "see `gpuctl simulate --help`"
         )
-    return tuple(PodGroup(**{**group, "claims": tuple(group["claims"])}) for group in document["pods"])
+    return tuple(
+        PodGroup(**{"count": 0, **group, "claims": tuple(group["claims"])}) for group in document["pods"]
+    )

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from kubeletplugin.claims.cdi.spec import (
     file_edits,
 )
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.record_folder import MALFORMED
 from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts
 from kubeletplugin.claims.ports import NO_TIMING, Timing
@@ -51,7 +51,9 @@ class Spec:
     sha256: str
 
 
-_Parts = tuple[tuple[CdiDevice, ...], tuple[DeviceNode, ...], FileEdits, HostPaths]
+_Devices = tuple[CdiDevice, ...]
+_Source = tuple[tuple[HeldDevice, ...], str, str, bool, tuple[Edits, ...], MemoryHook | None]
+_Parts = tuple[_Devices, tuple[DeviceNode, ...], FileEdits, HostPaths]
 
 
 class Specs:
@@ -79,7 +81,8 @@ class Specs:
         self._metadata = metadata
         # The last edits for the driver's files, by the programs that they leave out.
         self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
-        self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
+        # By claim: its devices in the spec, what they were made from, all parts of the spec, and the spec.
+        self._specs: OrderedDict[str, tuple[_Devices, _Source, _Parts, Spec]] = OrderedDict()
 
     def spec(self, entry: Entry, hardware: HardwareNow) -> Spec:
         """The spec of a claim, whose devices have to exist.
@@ -87,41 +90,52 @@ class Specs:
         Raises HardwareChanged if a GPU is not the one that the journal names, NodeIncomplete if a device
         node, the driver's libraries or a hook are missing, and ClaimBlocked for a device that is not made.
         """
-        # By CDI name: with admin access several requests may have the same device, and a spec must not have
-        # two devices of one name.
-        found: dict[str, CdiDevice] = {}
-        mounts = metadata_mounts(entry, self._metadata)
-        for held in entry.devices:
-            kind = self._kinds.of(held)
-            board = kind.board(held, hardware)
-            # A rebuilt entry does not have the UUIDs of its GPUs, so nothing can be compared.
-            if board not in (None, held.uuid) and not entry.rebuilt:
-                raise board_changed(held.device, held.uuid, board)
-            edits = kind.edits(held, hardware)
-            if held.share is not None:
-                edits += mps_edits(held, entry.devices, self._mps)
-            if held.memory is not None:
-                edits += memory_hook_edits(entry.uid, held.cdi_device, self.memory_hook())
-            if held.cdi_device in mounts:
-                edits += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
-            found.setdefault(held.cdi_device, CdiDevice(held.cdi_device, edits))
-        devices = tuple(found.values())
+        edits = tuple(self._edits(entry, held, hardware) for held in entry.devices)
+        is_limited = any(held.memory is not None for held in entry.devices)
+        hook = self.memory_hook() if is_limited else None
+        known = self._specs.get(entry.uid)
+        source = entry.devices, entry.name, entry.pod_claim_name, entry.rebuilt, edits, hook
+        devices = known[0] if known is not None and known[1] == source else self._devices(entry, edits, hook)
         parts: _Parts = devices, (), NO_FILES, self._host_paths(hardware.host)
         if any(device.edits.needs_driver for device in devices):
             without = frozenset().union(*(device.edits.without_programs for device in devices))
             files, nodes = hardware.host.driver().files(), self._nodes.control(hardware.host)
             parts = devices, nodes, self._file_edits(files, parts[3], without), parts[3]
         # Without a lock: if two threads come here at once, one of them builds a spec for nothing.
-        key = devices[0].name
-        known = self._specs.get(key)
-        if known is not None and known[0] == parts:
-            return known[1]
+        if known is not None and known[2] == parts:
+            return known[3]
         data = build_spec(*parts)
         spec = Spec(data, hashlib.sha256(data).hexdigest())
-        self._specs[key] = (parts, spec)
+        self._specs[entry.uid] = devices, source, parts, spec
         while len(self._specs) > _MOST_REMEMBERED:
             self._specs.popitem(last=False)
         return spec
+
+    def _edits(self, entry: Entry, held: HeldDevice, hardware: HardwareNow) -> Edits:
+        """The edits that the device's kind makes now."""
+        kind = self._kinds.of(held)
+        board = kind.board(held, hardware)
+        # A rebuilt entry does not have the UUIDs of its GPUs, so nothing can be compared.
+        if board not in (None, held.uuid) and not entry.rebuilt:
+            raise board_changed(held.device, held.uuid, board)
+        return kind.edits(held, hardware)
+
+    def _devices(self, entry: Entry, edits: Sequence[Edits], hook: MemoryHook | None) -> _Devices:
+        """The devices of a spec: the edits of their kinds, and what the claim adds to them."""
+        # By CDI name: with admin access several requests may have the same device, and a spec must not have
+        # two devices of one name.
+        found: dict[str, CdiDevice] = {}
+        mounts = metadata_mounts(entry, self._metadata)
+        for held, by_kind in zip(entry.devices, edits, strict=True):
+            made = by_kind
+            if held.share is not None:
+                made += mps_edits(held, entry.devices, self._mps)
+            if held.memory is not None and hook is not None:
+                made += memory_hook_edits(entry.uid, held.cdi_device, hook)
+            if held.cdi_device in mounts:
+                made += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
+            found.setdefault(held.cdi_device, CdiDevice(held.cdi_device, made))
+        return tuple(found.values())
 
     def driver_files(self) -> DriverFiles:
         """The driver's files as they are now. If they differ, so do specs. Raises NodeIncomplete."""

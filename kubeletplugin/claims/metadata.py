@@ -290,7 +290,7 @@ def metadata_mounts(entry: Entry, folder: Path) -> dict[str, CdiMount]:
     claim = f"resourceclaimtemplates/{template}" if template else f"resourceclaims/{entry.name}"
     return {
         devices[0].cdi_device: CdiMount(
-            str(folder / metadata_file_name(entry.uid, request)),
+            f"{folder}/{metadata_file_name(entry.uid, request)}",
             f"{CONTAINER_FOLDER}/{claim}/{request}/{DRIVER_NAME}-metadata.json",
             is_writable=False,
         )

@@ -389,7 +389,8 @@ class Preparer:
             with self._during("sharing"):
                 for text in self._shares.join(progress.entry) if shares else ():
                     self._ports.note(ref, text)
-            spec = self._specs.spec(progress.entry, hardware)
+            with self._during("spec"):
+                spec = self._specs.spec(progress.entry, hardware)
             return self._commit(progress.entry, spec, is_new=True).devices
         except Exception:  # not only DriverError: an unforeseen error must leave nothing behind, either
             self._undo(ref.uid, before)
@@ -437,10 +438,10 @@ class Preparer:
         """Check a prepared claim against the hardware, and write lost or outdated files again."""
         if entry.shares:
             self._shares.join(entry)
-        spec = self._specs.spec(entry, self._ports.hardware_now())
-        if self._files.are_there(entry, spec):
-            return entry
-        return self._commit(entry, spec)
+        with self._during("spec"):
+            spec = self._specs.spec(entry, self._ports.hardware_now())
+            are_there = self._files.are_there(entry, spec)
+        return entry if are_there else self._commit(entry, spec)
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim is prepared in this era, and its entry is complete."""

@@ -15,7 +15,7 @@ from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.counters import CounterCache
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.pools import NodeView, NodeViews
-from kubernetes_rules.allocator.published import Device, Json, read_slice
+from kubernetes_rules.allocator.published import Device, Json, read_slices
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, check_limit, read_claim
 from kubernetes_rules.allocator.search import Attempt, Choice, Search
 from kubernetes_rules.allocator.selector_results import SelectorResults
@@ -51,14 +51,30 @@ class Allocator:
         """The devices in use; read only."""
         self.selectors = SelectorResults()
         """Which devices selectors match; read only."""
-        self._views = NodeViews([read_slice(one) for one in slices])
+        self.views = NodeViews(read_slices(slices))
+        """The pools and devices by node; read only."""
         self.counters = CounterCache(self.held)
         """What is left of the pools' counters; read only."""
+        self._last_read: tuple[tuple[Json, ...], list[RequestedClaim]] = (), []
         self._classes: dict[str, Json] = {}
         for one in classes:
             self._classes.setdefault((one.get("metadata") or {}).get("name") or "", one)
         for claim in allocated:
             self.held.add(claim)
+
+    def with_claims(self, allocated: Iterable[Json], *, taints: bool = True) -> Allocator:
+        """An allocator for the same slices and classes, where these claims are in use and no others.
+
+        Without ``taints`` no device is tainted there. Raises AllocationFailed if a claim is malformed.
+        """
+        found = copy.copy(self)
+        if not taints:
+            found.views = self.views.without_taints()
+        found.held = Held()
+        found.counters = CounterCache(found.held)
+        for claim in allocated:
+            found.held.add(claim)
+        return found
 
     def assume(self, claim: Json) -> None:
         """Count an allocated claim as in use; raises AllocationFailed if its allocation is malformed."""
@@ -70,17 +86,26 @@ class Allocator:
 
     def view(self, node: Json) -> NodeView:
         """The pools and devices of a node; raises AllocationFailed for a malformed node selector."""
-        return self._views.view(read_node(node))
+        return self.views.view(read_node(node))
 
     def requested(self, view: NodeView, claims: Iterable[Json]) -> list[RequestedClaim]:
         """The claims, read and checked for a node; raises AllocationFailed as ``allocate`` does."""
-        read = []
-        for claim in claims:
-            one = read_claim(claim, self._classes, any_domain=self._any_domain)
-            if any(request.takes_all for alternatives in one.requests for request in alternatives):
-                one = self._with_all(view, one)
+        found = []
+        for read in self._read(tuple(claims)):
+            takes_all = any(request.takes_all for alternatives in read.requests for request in alternatives)
+            one = self._with_all(view, read) if takes_all else read
             check_limit(one)
-            read.append(one)
+            found.append(one)
+        return found
+
+    def _read(self, claims: tuple[Json, ...]) -> list[RequestedClaim]:
+        # The same claims are often tried on many nodes, one after the other.
+        known, read = self._last_read
+        if len(known) != len(claims) or any(
+            one is not other for one, other in zip(known, claims, strict=True)
+        ):
+            read = [read_claim(claim, self._classes, any_domain=self._any_domain) for claim in claims]
+            self._last_read = claims, read
         return read
 
     def allocate(self, node: Json, claims: Sequence[Json]) -> list[dict[str, Any]] | None:
@@ -92,7 +117,8 @@ class Allocator:
         """
         view = self.view(node)
         read = self.requested(view, claims)
-        attempt = Attempt(view, self.held, self.counters, [one.constraints for one in read])
+        constraints = [[constraint.unused() for constraint in one.constraints] for one in read]
+        attempt = Attempt(view, self.held, self.counters, constraints)
         search = Search(view, read, attempt, self.selectors)
         if search.run():
             return [

@@ -49,6 +49,38 @@ def _allowed(policy: RequestPolicy) -> str:
     return "".join(f"{word} {bound.quantity}" for word, bound in bounds if bound is not None).strip()
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a request takes of devices with certain capacities; ``possible`` if nobody else uses them.
+
+    ``amounts`` has, for each capacity, its name with and without the driver's domain, what is taken and what
+    there is, both in billionths.
+    """
+
+    taken: Mapping[str, Amount]
+    possible: bool
+    amounts: tuple[tuple[str, str, int, int], ...]
+
+    def fits_beside(self, held: Mapping[str, int], taking: Mapping[str, int]) -> bool:
+        """Whether as much is left; the arguments are those of ``shortage``."""
+        return self.possible and all(
+            held.get(bare, 0) + taking.get(name, 0) + nanos <= there
+            for name, bare, nanos, there in self.amounts
+        )
+
+
+def demand(device: Device, requested: Requested) -> Demand:
+    """What a request takes of a device. Raises AllocationFailed as ``shortage`` does."""
+    if shortage(device, requested, {}, {}) is not None:
+        return Demand({}, possible=False, amounts=())
+    taken = consumption(device, requested)
+    amounts = (
+        (name, bare_name(device.id.driver, name), amount.nanos, device.capacities[name].value.nanos)
+        for name, amount in taken.items()
+    )
+    return Demand(taken, possible=True, amounts=tuple(amounts))
+
+
 def shortage(
     device: Device, requested: Requested, held: Mapping[str, int], taking: Mapping[str, int]
 ) -> Shortage | None:

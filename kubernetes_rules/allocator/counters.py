@@ -32,13 +32,17 @@ class Exhausted(NamedTuple):
 def available_counters(pool: Pool, held: Held) -> Available:
     """What the devices in use leave of the pool's counters; it can be negative."""
     left = {(name, counter): nanos for name, counters in pool.counter_sets for counter, nanos in counters}
+    for device in _takers(pool, held):
+        take(left, device, 1)
+    return left
+
+
+def _takers(pool: Pool, held: Held) -> tuple[Device, ...]:
+    """The devices in use that consume counters of the pool."""
     # The scheduler learns what a device consumes from its slice. A device in use that is no longer published
     # consumes nothing, so a pool can be over-committed that way.
-    for devices in (pool.devices, pool.other_devices):
-        for device in devices:
-            if device.consumes and held.is_held(device.id):
-                take(left, device, 1)
-    return left
+    devices = (*pool.devices, *pool.other_devices)
+    return tuple(device for device in devices if device.consumes and held.is_held(device.id))
 
 
 class CounterCache:
@@ -47,6 +51,7 @@ class CounterCache:
     def __init__(self, held: Held) -> None:
         self._held = held
         self._left: dict[PoolId, Available] = {}
+        self._takers: dict[PoolId, tuple[Device, ...]] = {}
 
     def of(self, view: NodeView, pool: PoolId) -> Available:
         """The counters of a pool, which are the same for every node that sees it."""
@@ -55,29 +60,39 @@ class CounterCache:
             left = self._left[pool] = available_counters(view.pool_of[pool], self._held)
         return left
 
+    def takers(self, view: NodeView, pool: PoolId) -> tuple[Device, ...]:
+        """The devices in use that consume counters of a pool."""
+        found = self._takers.get(pool)
+        if found is None:
+            found = self._takers[pool] = _takers(view.pool_of[pool], self._held)
+        return found
+
     def forget(self, pools: set[PoolId]) -> None:
         """Compute these pools again: some of their devices were taken or given back."""
         for pool in pools:
             self._left.pop(pool, None)
+            self._takers.pop(pool, None)
 
 
 def take(left: Available, device: Device, times: int) -> None:
     """Take what the device consumes, or give it back with -1."""
-    for name, counters in device.consumes:
-        for counter, nanos in counters:
-            left[name, counter] -= times * nanos
+    for counter, nanos in device.takes.items():
+        left[counter] -= times * nanos
+
+
+def suffices(left: Available, device: Device) -> bool:
+    """Whether enough is left of all counters for the device."""
+    # The allocator checks every counter of the pool, not only those that this device consumes: one that is
+    # below zero blocks all devices with consumesCounters.
+    return min(left.values(), default=0) >= 0 and all(
+        left.get(counter, needed) >= needed for counter, needed in device.takes.items()
+    )
 
 
 def exhausted(left: Available, device: Device) -> Exhausted | None:
     """The counter of which too little is left for the device, None if all suffice."""
-    wanted: Available = {}
-    for name, counters in device.consumes:
-        for counter, nanos in counters:
-            wanted[name, counter] = wanted.get((name, counter), 0) + nanos
-    # The allocator checks every counter of the pool, not only those that this device consumes: one that is
-    # below zero blocks all devices with consumesCounters.
     for (name, counter), nanos in left.items():
-        needed = wanted.get((name, counter), 0)
+        needed = device.takes.get((name, counter), 0)
         if nanos < needed:
             return Exhausted(name, counter, needed, nanos)
     return None

@@ -6,7 +6,8 @@ Only the newest generation of a pool counts, even while it is incomplete or inva
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from kubernetes_rules.allocator.published import Counters, Device, PoolId, Selection, Slice
 from kubernetes_rules.errors import AllocationFailed
@@ -142,6 +143,16 @@ def _is_selected(selection: Selection, node: Node) -> bool:
         raise AllocationFailed(error.what, "correct the ResourceSlice") from error
 
 
+class Matching(NamedTuple):
+    """The positions in a view of the devices that selectors match; ``certain``: the selectors failed on none.
+
+    Devices on which they failed are among them.
+    """
+
+    positions: tuple[int, ...]
+    certain: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
     """The pools of a node in the order in which they are tried; ``devices`` are those of usable pools."""
@@ -150,6 +161,9 @@ class NodeView:
     pools: tuple[Pool, ...]
     devices: tuple[Device, ...]
     pool_of: Mapping[PoolId, Pool]
+    matching: dict[tuple[str, ...], Matching] = field(default_factory=dict)
+    """The devices that selectors match, as far as they were evaluated; views of like nodes have it in common.
+    """
     _selected: dict[Device, bool] = field(default_factory=dict)
 
     def selects(self, device: Device) -> bool:
@@ -181,6 +195,7 @@ class NodeViews:
     """Makes the views of nodes for one set of slices, and keeps them."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
+        self._slices = slices
         self._named: dict[str, list[Slice]] = {}
         self._unnamed: list[Slice] = []
         self._of_pool: dict[PoolId, list[Slice]] = {}
@@ -189,6 +204,11 @@ class NodeViews:
             (self._named.setdefault(name, []) if name else self._unnamed).append(one)
             self._of_pool.setdefault(one.pool_id, []).append(one)
         self._views: dict[str, NodeView] = {}
+        self._matching: dict[tuple[int, ...], dict[tuple[str, ...], Matching]] = {}
+
+    def without_taints(self) -> NodeViews:
+        """The views as if no device was tainted."""
+        return NodeViews([_without_taints(one) for one in self._slices])
 
     def view(self, node: Node) -> NodeView:
         """The view of a node, kept until its labels change; raises AllocationFailed as gather_pools does."""
@@ -197,6 +217,14 @@ class NodeViews:
             slices = (*self._named.get(node.name, ()), *self._unnamed)
             pools = gather_pools(slices, node, self._of_pool)
             devices = tuple(device for pool in pools if pool.usable for device in pool.devices)
-            known = NodeView(node, pools, devices, {pool.id: pool for pool in pools})
+            # Devices that are read from one and the same object differ only by their pool's name.
+            alike = self._matching.setdefault(tuple(id(device.spec) for device in devices), {})
+            known = NodeView(node, pools, devices, {pool.id: pool for pool in pools}, alike)
             self._views[node.name] = known
         return known
+
+
+def _without_taints(one: Slice) -> Slice:
+    if not any(device.taints for device in one.devices):
+        return one
+    return replace(one, devices=tuple(replace(device, taints=()) for device in one.devices))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +12,8 @@ from kubernetes_rules.errors import AllocationFailed
 Json = Mapping[str, Any]
 Counters = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """Counter sets by name, each with counters by name, in billionths."""
+Amounts = Mapping[tuple[str, str], int]
+"""Billionths by counter set and counter."""
 
 
 class PoolId(NamedTuple):
@@ -77,15 +78,18 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """A published device. ``content`` is equal for devices that no selector can tell apart."""
+    """A published device. Devices of nodes that are alike have everything but their names in common.
+
+    ``takes`` is what it consumes, added up by counter.
+    """
 
     id: DeviceId
     spec: Json
-    content: str
     attributes: Json
     capacities: Mapping[str, Capacity]
     allow_multiple: bool
     consumes: Counters
+    takes: Amounts
     taints: tuple[Json, ...]
     selection: Selection | None
     slice_selection: Selection
@@ -124,60 +128,101 @@ class Slice:
     hidden: bool = field(default=False)
 
 
-def read_slice(stored: Json) -> Slice:
-    """The slice of an API object; raises AllocationFailed when it is malformed."""
-    try:
-        return _slice(stored)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise AllocationFailed(
-            f"a ResourceSlice is malformed: {error!r}", "correct the driver that publishes it"
-        ) from error
+def read_slices(stored: Iterable[Json]) -> list[Slice]:
+    """The slices of API objects; raises AllocationFailed if one is malformed.
+
+    What devices have in common is kept once: objects that are in several slices, equal capacities, equal
+    counters.
+    """
+    reader = _Reader()
+    return [reader.slice(one) for one in stored]
 
 
-def _slice(stored: Json) -> Slice:
-    spec = stored["spec"]
-    pool = spec["pool"]
-    pool_id = PoolId(spec["driver"], pool["name"])
-    selection = _selection(spec)
-    per_device = spec.get("perDeviceNodeSelection") is True
-    listed = spec.get("devices") or ()
-    return Slice(
-        name=(stored.get("metadata") or {}).get("name") or "",
-        pool_id=pool_id,
-        generation=pool.get("generation") or 0,
-        slice_count=pool.get("resourceSliceCount") or 0,
-        selection=selection,
-        per_device=per_device,
-        devices=tuple(_device(pool_id, device, selection, per_device) for device in listed),
-        shared=_counters(spec.get("sharedCounters"), "name"),
-        hidden=any(_has_groups(device) for device in listed),
-    )
+class _Reader:
+    """Reads slices, and remembers what was read of devices, capacities and counters."""
+
+    def __init__(self) -> None:
+        # The keys are addresses of objects, which the devices keep alive.
+        self._devices: dict[tuple[int, str, bool], Device] = {}
+        self._capacities: dict[tuple[str, str], Mapping[str, Capacity]] = {}
+        self._counters: dict[str, tuple[Counters, Amounts]] = {}
+
+    def slice(self, stored: Json) -> Slice:
+        """The slice of an API object; raises AllocationFailed if it is malformed."""
+        try:
+            return self._slice(stored)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise AllocationFailed(
+                f"a ResourceSlice is malformed: {error!r}", "correct the driver that publishes it"
+            ) from error
+
+    def _slice(self, stored: Json) -> Slice:
+        spec = stored["spec"]
+        pool = spec["pool"]
+        pool_id = PoolId(spec["driver"], pool["name"])
+        selection = _selection(spec)
+        per_device = spec.get("perDeviceNodeSelection") is True
+        listed = spec.get("devices") or ()
+        return Slice(
+            name=(stored.get("metadata") or {}).get("name") or "",
+            pool_id=pool_id,
+            generation=pool.get("generation") or 0,
+            slice_count=pool.get("resourceSliceCount") or 0,
+            selection=selection,
+            per_device=per_device,
+            devices=tuple(self._device(pool_id, device, selection, per_device) for device in listed),
+            shared=_counters(spec.get("sharedCounters"), "name"),
+            hidden=any(_has_groups(device) for device in listed),
+        )
+
+    def _device(self, pool_id: PoolId, spec: Json, selection: Selection, per_device: bool) -> Device:
+        key = (id(spec), pool_id.driver, per_device)
+        known = self._devices.get(key)
+        if known is None:
+            known = self._devices[key] = self._read(pool_id, spec, selection, per_device)
+            return known
+        return Device(
+            DeviceId(*pool_id, known.id.device),
+            known.spec,
+            known.attributes,
+            known.capacities,
+            known.allow_multiple,
+            known.consumes,
+            known.takes,
+            known.taints,
+            known.selection,
+            selection,
+            per_device,
+        )
+
+    def _read(self, pool_id: PoolId, spec: Json, selection: Selection, per_device: bool) -> Device:
+        capacities, consumes = spec.get("capacity") or {}, spec.get("consumesCounters") or ()
+        text = pool_id.driver, repr(capacities)
+        if text not in self._capacities:
+            self._capacities[text] = {name: _capacity(capacity) for name, capacity in capacities.items()}
+        counted = repr(consumes)
+        if counted not in self._counters:
+            sets = _counters(consumes, "counterSet")
+            self._counters[counted] = sets, _added_up(sets)
+        return Device(
+            id=DeviceId(*pool_id, spec["name"]),
+            spec=spec,
+            attributes=spec.get("attributes") or {},
+            capacities=self._capacities[text],
+            # Only with this field do requests consume capacity (KEP-5075). Other devices have one holder and
+            # must have at least what is requested.
+            allow_multiple=spec.get("allowMultipleAllocations") is True,
+            consumes=self._counters[counted][0],
+            takes=self._counters[counted][1],
+            taints=tuple(spec.get("taints") or ()),
+            selection=_selection(spec) if per_device else None,
+            slice_selection=selection,
+            per_device=per_device,
+        )
 
 
 def _selection(spec: Json) -> Selection:
     return Selection(spec.get("nodeName"), spec.get("allNodes") is True, spec.get("nodeSelector"))
-
-
-def _device(pool_id: PoolId, spec: Json, selection: Selection, per_device: bool) -> Device:
-    attributes = spec.get("attributes") or {}
-    capacities = spec.get("capacity") or {}
-    # Only with this field do requests consume capacity (KEP-5075). Other devices have one holder and must
-    # have at least what is requested.
-    allow_multiple = spec.get("allowMultipleAllocations") is True
-    return Device(
-        id=DeviceId(*pool_id, spec["name"]),
-        spec=spec,
-        # Results of selectors are cached by this text: nodes publish many equal devices.
-        content=json.dumps((pool_id.driver, attributes, capacities, allow_multiple), sort_keys=True),
-        attributes=attributes,
-        capacities={name: _capacity(capacity) for name, capacity in capacities.items()},
-        allow_multiple=allow_multiple,
-        consumes=_counters(spec.get("consumesCounters"), "counterSet"),
-        taints=tuple(spec.get("taints") or ()),
-        selection=_selection(spec) if per_device else None,
-        slice_selection=selection,
-        per_device=per_device,
-    )
 
 
 def _counters(sets: Any, name: str) -> Counters:
@@ -191,6 +236,14 @@ def _counters(sets: Any, name: str) -> Counters:
         )
         for one in sets or ()
     )
+
+
+def _added_up(sets: Counters) -> Amounts:
+    found: dict[tuple[str, str], int] = {}
+    for name, counters in sets:
+        for counter, nanos in counters:
+            found[name, counter] = found.get((name, counter), 0) + nanos
+    return found
 
 
 def _has_groups(device: Json) -> bool:

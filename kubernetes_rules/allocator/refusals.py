@@ -117,7 +117,7 @@ def _by_counters(allocator: Allocator, view: NodeView, device: Device) -> Refusa
     pool = view.pool_of[device.id.pool_id]
     sets = {name for name, _ in device.consumes}
     claims: dict[str, None] = {}
-    for other in (*pool.devices, *pool.other_devices):
+    for other in allocator.counters.takers(view, pool.id):
         if sets.isdisjoint(name for name, _ in other.consumes):
             continue
         claims |= dict.fromkeys(allocator.held.exclusive.get(other.id, ()))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kubernetes_rules.allocator.amounts import Amount, read_amount
+from kubernetes_rules.allocator.capacity import Demand, demand
 from kubernetes_rules.allocator.held import bare_name, claim_name
-from kubernetes_rules.allocator.published import Device, Json
+from kubernetes_rules.allocator.published import Capacity, Device, Json
 from kubernetes_rules.errors import AllocationFailed
 
 MOST_DEVICES = 32
@@ -39,6 +40,9 @@ class Request:
     capacity: Mapping[str, Amount]
     every: tuple[Device, ...] = ()
     any_domain: bool = False
+    _demands: dict[int, tuple[Mapping[str, Capacity], Demand]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def full_name(self) -> str:
@@ -69,6 +73,15 @@ class Request:
                 )
             found[known] = amount
         return found
+
+    def demand_on(self, device: Device) -> Demand:
+        """What it takes of the device's capacities. Raises AllocationFailed as ``shortage`` does."""
+        # By the address of the capacities, which many devices have in common, and which is kept for that.
+        known = self._demands.get(id(device.capacities))
+        if known is None:
+            found = device.capacities, demand(device, self.capacity_of(device))
+            known = self._demands[id(device.capacities)] = found
+        return known[1]
 
     def with_devices(self, every: tuple[Device, ...]) -> Request:
         """A copy of a request for all devices, with the devices of a node."""
@@ -185,6 +198,10 @@ class Constraint:
     distinct: bool
     requests: frozenset[str]
     values: list[frozenset[tuple[str, Any]]] = field(default_factory=list)
+
+    def unused(self) -> Constraint:
+        """The same constraint before any device was chosen."""
+        return Constraint(self.attribute, self.distinct, self.requests)
 
     def applies_to(self, names: tuple[str, str]) -> bool:
         """Whether it is for a request; ``names`` are ``Request.names``."""

@@ -8,14 +8,14 @@ it also skips requests that failed before while the same devices were taken.
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kubernetes_rules.allocator.amounts import Amount
-from kubernetes_rules.allocator.capacity import Shortage, consumption, shortage
-from kubernetes_rules.allocator.counters import Available, CounterCache, exhausted, take
+from kubernetes_rules.allocator.counters import Available, CounterCache, suffices, take
 from kubernetes_rules.allocator.held import Held, sum_of
-from kubernetes_rules.allocator.pools import NodeView
+from kubernetes_rules.allocator.pools import Matching, NodeView
 from kubernetes_rules.allocator.published import Device, DeviceId, PoolId
 from kubernetes_rules.allocator.requests import MOST_DEVICES, Constraint, Request, RequestedClaim
 from kubernetes_rules.allocator.selector_results import SelectorResults
@@ -63,13 +63,14 @@ class Attempt:
             return claim in self._marked.get(device, ())
         return device in self._held.exclusive or bool(self._marked.get(device))
 
-    def capacity_shortage(self, request: Request, device: Device) -> Shortage | None:
-        """See ``capacity.shortage``."""
+    def has_capacity(self, request: Request, device: Device) -> bool:
+        """Whether the device can give the capacity that is requested; see ``capacity.shortage``."""
         if not device.capacities and not request.capacity:
-            return None
-        taking = self._shares.get(device.id)
-        held = self._held.capacity_taken(device.id)
-        return shortage(device, request.capacity_of(device), held, sum_of(taking) if taking else {})
+            return True
+        wanted, taking = request.demand_on(device), self._shares.get(device.id)
+        if taking is None and device.id not in self._held.shares:
+            return wanted.possible
+        return wanted.fits_beside(self._held.capacity_taken(device.id), sum_of(taking) if taking else {})
 
     def choose(self, claim: int, request: Request, device: Device, *, must: bool) -> bool:
         """Choose the device if every check allows it, else change nothing.
@@ -81,7 +82,7 @@ class Attempt:
         # The first share consumes the counters of the device, the others come with it.
         shared = device.allow_multiple and (device.id in self._held.shares or device.id in self._shares)
         charged = bool(device.consumes) and not shared
-        if charged and exhausted(self._counters_of(device), device):
+        if charged and not suffices(self._counters_of(device), device):
             return False
         # Admin access needs tolerations and free counters like everybody else.
         if device.taints and untolerated_taint(device.taints, request.tolerations) is not None:
@@ -95,7 +96,7 @@ class Attempt:
                     "narrow the request's selectors, or drop the constraint",
                 )
             return False
-        if self.capacity_shortage(request, device) is not None:
+        if not self.has_capacity(request, device):
             return False
         for one in constraints:
             one.add(device)
@@ -103,12 +104,13 @@ class Attempt:
         return True
 
     def _record(self, claim: int, request: Request, device: Device, charged: bool) -> None:
-        share_id, consumed = None, {}
+        share_id: str | None = None
+        consumed: Mapping[str, Amount] = {}
         if charged:
             take(self._counters_of(device), device, 1)
         if device.allow_multiple:
             # Results of the same device are told apart by shareID, a fresh UUID for each.
-            share_id, consumed = str(uuid.uuid4()), consumption(device, request.capacity_of(device))
+            share_id, consumed = str(uuid.uuid4()), request.demand_on(device).taken
             share = {name: amount.nanos for name, amount in consumed.items()}
             self._shares.setdefault(device.id, []).append(share)
         else:
@@ -253,11 +255,15 @@ class Search:
         attempt, devices = self._attempt, self._view.devices
         failed: set[Hashable] = set()
         # Within a request only later devices are tried: combinations, not permutations.
-        for position in range(start, len(devices)):
+        matching = self._matching(request)
+        positions = matching.positions
+        for position in positions[bisect_left(positions, start) :]:
             device = devices[position]
-            if attempt.in_use(claim, request, device.id) or not self.selectable(request, device):
+            if attempt.in_use(claim, request, device.id):
                 continue
-            if attempt.capacity_shortage(request, device) is not None:
+            if not (self._view.selects(device) if matching.certain else self.selectable(request, device)):
+                continue
+            if not attempt.has_capacity(request, device):
                 continue
             if failed and self._fingerprint(device) in failed:
                 continue
@@ -270,6 +276,22 @@ class Search:
             if self._too_few(request, request.count - chosen, position + 1):
                 return False
         return False
+
+    def _matching(self, request: Request) -> Matching:
+        """The devices of the node that the selectors match, or on which they fail."""
+        known = self._view.matching.get(request.selectors)
+        if known is None:
+            positions, certain = [], True
+            for position, device in enumerate(self._view.devices):
+                try:
+                    matches = self._selectors.first_false(device, request.selectors) is None
+                except AllocationFailed:
+                    # The scheduler fails the pod at this device, if the search comes that far.
+                    matches, certain = True, False
+                if matches:
+                    positions.append(position)
+            known = self._view.matching[request.selectors] = Matching(tuple(positions), certain)
+        return known
 
     def _go_on(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
         """After a device was chosen, allocate all that comes after it; if that fails, give the device up."""
@@ -335,10 +357,11 @@ class Search:
 
     def _candidates_of(self, request: Request) -> list[int] | None:
         found = []
-        for position, device in enumerate(self._view.devices):
+        for position in self._matching(request).positions:
+            device = self._view.devices[position]
             try:
                 if self.selectable(request, device):
-                    self._attempt.capacity_shortage(request, device)
+                    self._attempt.has_capacity(request, device)
                     found.append(position)
             # The scheduler would meet this error and fail the pod, so such devices have to be tried.
             except AllocationFailed:

@@ -6,6 +6,7 @@ Go: k8s.io/dynamic-resource-allocation/cel/compile.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from kubernetes_rules.cel import library_quantity, library_semver
@@ -77,3 +78,29 @@ def _attribute(value: Mapping[str, Any]) -> Any:
 
 def _quantity(value: Mapping[str, Any]) -> Any:
     return library_quantity.parse(str(value.get("value", "0")))
+
+
+def is_ordinary(
+    attributes: Mapping[str, Mapping[str, Any]], capacity: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Whether ``device_value`` surely makes a value of these; lists of versions are not looked into."""
+    kinds = (next(iter(one.items())) if len(one) == 1 else ("", None) for one in attributes.values())
+    amounts = (("quantity", one.get("value")) for one in capacity.values())
+    return all(_is_readable(kind, value) for kind, value in (*kinds, *amounts))
+
+
+def _is_readable(kind: str, value: Any) -> bool:
+    if kind in ("version", "quantity"):
+        return type(value) is str and _converts(kind, value)
+    if kind in ("ints", "bools", "strings"):
+        return type(value) is list
+    return kind in ("int", "bool", "string") and value is not None
+
+
+@lru_cache(maxsize=4096)
+def _converts(kind: str, text: str) -> bool:
+    try:
+        library_semver.parse(text) if kind == "version" else library_quantity.parse(text)
+    except CelError:
+        return False
+    return True

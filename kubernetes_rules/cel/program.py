@@ -60,11 +60,15 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. ``parts`` are the terms joined by ``&&``, with their text. Thread-safe."""
+    """A compiled expression. ``parts`` are the terms joined by ``&&``, with their text. Thread-safe.
+
+    ``reads`` is what it reads of a device, see ``names_read``.
+    """
 
     evaluate: Evaluate = field(repr=False)
     slots: int
     parts: tuple[tuple[str, Evaluate], ...] = field(default=(), repr=False)
+    reads: frozenset[tuple[str, str, str]] | None = None
 
     def run(self, value: Any, part: Evaluate | None = None) -> Evaluation:
         """Evaluates the program, or a part of it, for a value of its only variable. Raises NoValue."""
@@ -161,7 +165,7 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
         parts = tuple((expression[term.start : term.end], planner.planned(term)) for term in terms)
     except RecursionError as error:
         raise SyntaxInvalid("it is nested too deeply") from error
-    return Program(evaluate, planner.slots, parts)
+    return Program(evaluate, planner.slots, parts, syntax.names_read(tree, variable))
 
 
 _LITERAL_ARGUMENTS: dict[str, Callable[[str], object]] = {

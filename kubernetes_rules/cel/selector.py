@@ -112,6 +112,11 @@ class Selector:
     _program: Program = field(repr=False)
     _no_value: type[Exception] = field(repr=False)
 
+    @property
+    def reads(self) -> frozenset[tuple[str, str, str]] | None:
+        """The attributes and capacities by which it decides; see ``syntax.names_read``."""
+        return self._program.reads
+
     def matches(self, device: SelectorDevice) -> bool:
         """Whether the selector selects the device.
 

@@ -146,3 +146,44 @@ def descendants(node: Node) -> Iterator[Node]:
         found = waiting.pop()
         yield found
         waiting.extend(children(found))
+
+
+def names_read(tree: Node, variable: str) -> frozenset[tuple[str, str, str]] | None:
+    """What an expression reads of a device, if nothing else can decide its value; None if that is not known.
+
+    Each is a field (``attributes`` or ``capacity``), a domain and a name. ``driver`` and
+    ``allowMultipleAllocations`` may be read as well.
+    """
+    found: set[tuple[str, str, str]] = set()
+    waiting = [tree]
+    while waiting:
+        match waiting.pop():
+            case Select(operand=Ident(name=name), field="driver" | "allowMultipleAllocations") if (
+                name == variable
+            ):
+                pass
+            case Select(operand=Call() as domain, field=name) if place := _domain_read(domain, variable):
+                found.add((*place, name))
+            case Call(function="@in", arguments=[Literal(value=str() as name), Call() as domain]) if (
+                place := _domain_read(domain, variable)
+            ):
+                found.add((*place, name))
+            case Ident(name=name) if name == variable:
+                return None
+            case node:
+                waiting.extend(children(node))
+    return frozenset(found)
+
+
+def _domain_read(call: Call, variable: str) -> tuple[str, str] | None:
+    """The field and the domain of ``device.attributes["DOMAIN"]``, or of a capacity."""
+    match call:
+        case Call(
+            function="_[_]",
+            arguments=[
+                Select(operand=Ident(name=name), field="attributes" | "capacity" as field, test_only=False),
+                Literal(value=str() as domain),
+            ],
+        ) if name == variable:
+            return field, domain
+    return None

@@ -1,4 +1,4 @@
-"""Measures what enforced memory limits cost: when a share is prepared, and when a container starts.
+"""Measures what enforced memory limits cost: when shares are prepared, and when a container starts.
 
 A container's start is delayed by the run of gpu-memory-hook, which is timed with the arguments of the claim's
 CDI spec and a new control group. It is compared with NVIDIA's nvidia-cdi-hook, which sets the limits in a
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
@@ -25,24 +27,24 @@ from envtest.real.build import DEFAULT_KUBERNETES, go_programs
 from envtest.real.cgroups import CGROUP_ROOT, hierarchies, remove
 from envtest.real.startup import start_cluster
 from fakegpu.machine.cgroups import FakeCgroups
+from fakegpu.machine.spec import MACHINES
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.table import Row, Spread, finish
 from tools.testbed.memory_hook import memory_hook
 
-MACHINE = "l4-quad"
+MACHINE, DRIVER_VERSION = "hgx-h200", "615.71.09"
 RULES = """version: v1
 rules:
-  - when: gpu.index == 0
-    shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
   - when: gpu.index == 1
     memoryLimits: false
     shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
-  - offer: whole
+  - shared: {strategy: TimeSlicing, memory: {step: 1Gi}}
 """
 FORM = SharedForm("TimeSlicing", memory=True)
 ROUNDS = 60
+MANY, CROWDS = 400, 2
 GROUP = "gpu-dra-bench-"
 """How the names of the control groups begin."""
 
@@ -60,6 +62,31 @@ def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
     return Row(
         "prepare of a share that is held, more than of one that is counted", Spread.of(more), MORE_MS, "ms"
     )
+
+
+def many(plugin: Plugin, claims: Sequence[pb.Claim]) -> list[Row]:
+    """How long many shares with limits of their own take, in a row and at once."""
+    tenth = len(claims) // 10
+    slower, at_once = [], []
+    for _ in range(CROWDS):
+        in_row = [plugin.prepare(claim) for claim in claims]
+        slower.append(statistics.median(in_row[-tenth:]) / statistics.median(in_row[:tenth]))
+        plugin.at_once(plugin.unprepare, claims)
+        at_once.append(plugin.at_once(plugin.prepare, claims) / sum(in_row))
+        plugin.at_once(plugin.unprepare, claims)
+    what = f"{len(claims)} shares with limits of their own"
+    return [
+        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), 4.0),
+        Row(f"{what} at once, beside the same in a row", Spread.of(at_once), 1.0),
+    ]
+
+
+def machine_file(folder: Path) -> str:
+    """The path of a machine with room for many shares, and a driver that enforces their limits."""
+    description = yaml.safe_load((MACHINES / f"{MACHINE}.yaml").read_text())
+    path = folder / "machine.yaml"
+    path.write_text(yaml.safe_dump({**description, "driver_version": DRIVER_VERSION}, sort_keys=False))
+    return str(path)
 
 
 @contextmanager
@@ -97,7 +124,7 @@ def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:
 
 def call_of(driver: DriverNode, claim: pb.Claim) -> dict[str, Any] | None:
     """The hook that the runtime runs for containers of a prepared claim; None if its CDI spec has none."""
-    (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}*")
+    (spec,) = cdi_folder(driver).glob(f"*{claim.uid}*")
     (device,) = json.loads(spec.read_text())["devices"]
     hooks = device["containerEdits"].get("hooks", ())
     return next((one for one in hooks if one["hookName"] == "createRuntime"), None)
@@ -118,11 +145,17 @@ def starts(groups: FakeCgroups, call: dict[str, Any], folder: Path) -> list[Row]
     ]
 
 
+def cdi_folder(driver: DriverNode) -> Path:
+    """A folder for CDI specs that containerd does not read: it would read all of them at each change."""
+    return driver.folder / "specs"
+
+
 def serve(driver: DriverNode) -> None:
     """Start the driver, which offers shares of one GPU with memory limits, and of one without."""
     config = driver.folder / "node-config.yaml"
     config.write_text(RULES)
-    driver.start_plugin()
+    cdi_folder(driver).mkdir()
+    driver.start_plugin("--cdi-dir", str(cdi_folder(driver)))
     driver.start_controller("--config", str(config))
     driver.wait_serving()
 
@@ -132,7 +165,8 @@ def serve(driver: DriverNode) -> None:
 def main(kubernetes: str) -> None:
     """Measure shares whose memory is held, on a real cluster; exits 1 when a limit is not met."""
     with start_cluster(kubernetes=kubernetes) as cluster:
-        driver = DriverNode.install(cluster, machine=MACHINE, memory_hook=memory_hook())
+        machine = machine_file(cluster.nodes[0].folder)
+        driver = DriverNode.install(cluster, machine=machine, memory_hook=memory_hook())
         groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
         serve(driver)
         make_namespace(cluster)
@@ -160,6 +194,17 @@ def main(kubernetes: str) -> None:
             plugin.prepare(one)
         plugin.unprepare(held)
         table.append(beside_counted(plugin, held, counted))
+        crowd = [
+            make_claim(
+                cluster,
+                f"many-{number}",
+                driver.node.name,
+                shared_device_name(gpus[2 + number % 6], FORM),
+                consumed={"memory": "1Gi"},
+            )
+            for number in range(MANY)
+        ]
+        table += many(plugin, crowd)
         plugin.close()
     finish(table, kubernetes, "median")
 

@@ -18,3 +18,14 @@ def resident_mib(pid: int) -> float:
     """The resident memory in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) / 1024
+
+
+def private_mib(pid: int) -> float:
+    """The resident memory that no other process shares, in MiB; libraries in files are shared."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+def threads_and_descriptors(pid: int) -> int:
+    """How many threads and open file descriptors a process has, together."""
+    return sum(1 for kind in ("task", "fd") for _ in Path(f"/proc/{pid}/{kind}").iterdir())

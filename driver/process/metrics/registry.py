@@ -27,7 +27,7 @@ M = TypeVar("M", Gauge, Counter, Histogram)
 _Family = GaugeMetricFamily | CounterMetricFamily
 
 Operation = Literal["prepare", "unprepare", "publish"]
-Phase = Literal["claim", "locks", "locate", "hardware", "sharing", "journal", "files"]
+Phase = Literal["claim", "locks", "locate", "hardware", "sharing", "spec", "journal", "files"]
 _SliceVerb = Literal["create", "update", "delete"]
 NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
 

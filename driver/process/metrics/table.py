@@ -124,7 +124,7 @@ _OF_WORK = (
         "Duration of the phases of prepare and unprepare.",
         PLUGIN,
         ("operation", "phase"),
-        "2 operations x 7 phases",
+        "2 operations x 8 phases",
         _OPERATION_SECONDS,
     ),
     Series(

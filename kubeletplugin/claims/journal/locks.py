@@ -13,7 +13,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from driver.errors import ClaimBlocked, StorageError
@@ -29,12 +30,18 @@ _FLOCK = struct.Struct("hhqqi4x")
 _LIVES, _STARTS = 0, 1
 
 _AGAIN_SECONDS = 0.02
+_MOST_IDLE = 2
+"""A call holds two descriptors at most: one for its claim, and one for the GPUs."""
 
 
 def _one_byte(kind: int, offset: int) -> bytes:
     """A struct flock: a lock of this kind (F_RDLCK, F_WRLCK, F_UNLCK) over the byte at ``offset``."""
     # The kernel wants pid 0 for locks of open file descriptions. Locks may lie beyond the end of the file.
     return _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0)
+
+
+_NO_LOCKS = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+"""A struct flock that unlocks the whole file."""
 
 
 def claim_key(uid: str) -> str:
@@ -58,6 +65,8 @@ class KeyedLocks:
         self._file = file
         self._waited = waited
         self._guard = threading.Lock()
+        # Descriptors without locks.
+        self._idle: list[int] = []
         # The lock of each key in use, and how many threads have or want it. Without users it is dropped:
         # there are keys for every claim of the node's life.
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
@@ -77,7 +86,7 @@ class KeyedLocks:
                 self._take(key, deadline, timeout_seconds)
                 taken.append(key)
             # A descriptor of its own for each call: the locks belong to the open file description, so the
-            # kernel releases all of them when it is closed, also when the process dies.
+            # kernel releases all of them when the process dies.
             descriptor = self._open()
             try:
                 for key in keys:
@@ -85,12 +94,14 @@ class KeyedLocks:
                 self._waited(time.monotonic() - started)
                 yield
             finally:
-                os.close(descriptor)
+                self._give_up(descriptor)
         finally:
             for key in reversed(taken):
                 self._drop(key).release()
 
     def _open(self) -> int:
+        with suppress(IndexError):
+            return self._idle.pop()
         try:
             return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -98,6 +109,17 @@ class KeyedLocks:
                 f"cannot use the lock file {self._file}: {error.strerror}",
                 f"make {self._file.parent} writable",
             ) from error
+
+    def _give_up(self, descriptor: int) -> None:
+        """Release all locks of a descriptor. Some are kept open, since that is faster than opening them."""
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _NO_LOCKS)
+        except OSError:
+            os.close(descriptor)  # which releases them as well
+            return
+        self._idle.append(descriptor)
+        if len(self._idle) > _MOST_IDLE:
+            os.close(self._idle.pop())
 
     def _take(self, key: str, deadline: float, timeout_seconds: float) -> None:
         """Take a key from the other threads of this process. Raises ClaimBlocked."""
@@ -147,6 +169,7 @@ class KeyedLocks:
         return lock
 
 
+@lru_cache(maxsize=1024)
 def _offset(key: str) -> int:
     """The byte of the common file that is locked for a key."""
     # 62 bits of a hash: l_start is a signed 64-bit number, and the end of the locked range must not overflow
@@ -188,8 +211,11 @@ class Peers:
 
         def may_have_written() -> bool:
             nonlocal seen
-            before = seen
-            seen = os.fstat(self._descriptor).st_mtime_ns, not self.alone()
+            before, changed_ns = seen, os.fstat(self._descriptor).st_mtime_ns
+            # Whoever has come since then has not set the time yet, and so has not written anything either.
+            if before == (changed_ns, False):
+                return False
+            seen = changed_ns, not self.alone()
             # An instance that lived at the last call may have written after it, and ended since.
             return seen != before or seen[1]
 

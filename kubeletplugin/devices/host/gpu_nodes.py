@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from driver.errors import NodeIncomplete
@@ -130,6 +131,7 @@ class GpuNodes:
         return found
 
 
+@lru_cache(maxsize=64)
 def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
     """The links to a GPU's DRM nodes by its address, as udev makes them (60-drm.rules)."""
     names = (node.path.removeprefix(_DRM) for node in nodes if node.path.startswith(_DRM))
@@ -139,6 +141,7 @@ def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
     )
 
 
+@lru_cache(maxsize=16)
 def _folders(roots: tuple[Path, ...], name: str) -> tuple[str, ...]:
     """The folders of that name below the roots, and below this process's own root."""
     return tuple(dict.fromkeys((*(f"{str(root).rstrip('/')}/{name}" for root in roots), f"/{name}")))

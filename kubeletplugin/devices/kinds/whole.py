@@ -49,7 +49,9 @@ class HeldWhole(FoundKind):
         # While MIG mode is on, CUDA can use GPU instances only, never the GPU itself.
         held = entry.devices[index]
         pci = _pci(held)
-        if not held.admin_access and self._discovery.mig_enabled(pci):
+        if held.admin_access or not hardware.identity(pci).can_do_mig:
+            return held.record
+        if self._discovery.mig_enabled(pci):
             self._leave_mig_mode(pci)
         return held.record
 

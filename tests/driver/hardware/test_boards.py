@@ -75,3 +75,10 @@ def test_an_answer_that_failed_is_not_remembered(scene: Scene) -> None:
         scene.boards.identity(scene.pci)
     scene.machine.driver_back()
     assert scene.boards.identity(scene.pci).minor == 0
+
+
+def test_a_board_without_mig_is_known_as_such(scene: Scene, tmp_path: Path) -> None:
+    assert scene.boards.identity(scene.pci).can_do_mig
+    machine = FakeMachine.open("l4-quad")
+    boards = Boards(Discovery(machine.nvml(), tmp_path, Guard(5.0)), tmp_path)
+    assert not boards.identity(machine.pci(0)).can_do_mig

@@ -103,7 +103,7 @@ class RawServer:
 
 
 def client_of(
-    server: RawServer, folder: Path, clock: Callable[[], float] = time.monotonic, **cluster: Any
+    server: RawServer, folder: Path, /, clock: Callable[[], float] = time.monotonic, **cluster: Any
 ) -> KubeClient:
     """A client of the server, by a kubeconfig in ``folder`` whose cluster may say more."""
     scheme = "http" if server.context is None else "https"

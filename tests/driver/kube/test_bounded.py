@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from driver.kube.bounded import Arriving
+from driver.errors import ApiError
+from driver.kube.bounded import AT_ONCE, Arriving
 from driver.kube.errors import Silent, Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
 
@@ -83,6 +87,76 @@ def test_a_watch_has_no_deadline_but_is_not_silent_for_long(tmp_path: Path) -> N
         assert [next(events)[0] for _ in range(3)] == ["BOOKMARK"] * 3
         with pytest.raises(Silent):
             next(events)
+
+
+def test_no_more_than_some_requests_are_sent_at_once(tmp_path: Path) -> None:
+    together = threading.Barrier(AT_ONCE)
+    running: list[str] = []
+    most = [0]
+
+    def answer(asked: Conversation) -> None:
+        running.append(asked.line)
+        most[0] = max(most[0], len(running))
+        together.wait(10)
+        running.pop()
+        asked.send_json({})
+
+    with RawServer(answer) as server, ThreadPoolExecutor(2 * AT_ONCE) as pool:
+        client = client_of(server, tmp_path)
+        assert list(pool.map(lambda _: client.get("/version"), range(2 * AT_ONCE))) == [{}] * 2 * AT_ONCE
+    assert most == [AT_ONCE]
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    said = b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n"
+    with RawServer(lambda asked: asked.send(said)) as server, pytest.raises(ApiError):
+        client_of(server, tmp_path).get("/version")
+    assert server.lines == ["GET /version HTTP/1.1"]
+
+
+def test_behind_a_proxy_the_proxy_is_asked(tmp_path: Path) -> None:
+    with RawServer(lambda asked: asked.send_json({"major": "1"})) as proxy:
+        cluster: dict[str, Any] = {"server": "http://api.example", "proxy-url": f"http://{proxy.address}"}
+        client = client_of(proxy, tmp_path, **cluster)
+        assert client.get("/version") == {"major": "1"}
+    assert proxy.lines == ["GET http://api.example/version HTTP/1.1"]
+
+
+def test_a_token_cannot_add_a_header(tmp_path: Path) -> None:
+    with RawServer(Conversation.say_nothing) as server:
+        client = client_of(server, tmp_path)
+        with pytest.raises(Unreachable, match="Invalid header value"):
+            client.get("/version", accept="application/json\r\nImpersonate-User: admin")
+    assert server.lines == []
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (HEAD + b"Content-Length: 2\r\n\r\n{}", {}),
+        (HEAD + b"\r\n" + b'{"until": "the end"}', {"until": "the end"}),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: 2\r\n\r\n{}", {}),
+        (CHUNKED + b"2;a=b\r\n{}\r\n0\r\nTrailer: x\r\n\r\n", {}),
+    ],
+)
+def test_a_whole_answer_is_read(tmp_path: Path, said: bytes, found: dict[str, str]) -> None:
+    with RawServer(lambda asked: asked.send(said)) as server:
+        assert client_of(server, tmp_path).get("/version") == found
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        HEAD + b"Content-Length: 9\r\n\r\n{}",
+        CHUNKED + b"2\r\n{",
+        b"SSH-2.0 OpenSSH\r\n\r\n",
+    ],
+)
+def test_an_answer_that_breaks_off_or_is_none_is_asked_for_once_more(tmp_path: Path, said: bytes) -> None:
+    with RawServer(lambda asked: asked.send(said)) as server, pytest.raises(Unreachable):
+        client_of(server, tmp_path).get("/version")
+    assert len(server.lines) == 2
 
 
 @pytest.fixture

@@ -15,9 +15,11 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 from gpuctl.simulate.command import WORKLOAD_HELP
+from gpuctl.simulate.trace import load_trace
 from gpuctl.simulate.workload import load_workload
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
+from tests.gpuctl.svg.pictures import read_picture, words_of
 
 DRA = "/apis/resource.k8s.io/v1"
 DEVICES = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")
@@ -61,9 +63,14 @@ def test_nothing_is_said_of_progress_where_nobody_watches(workload: Path) -> Non
 
 def test_the_workload_that_the_help_shows_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "workload.yaml"
-    file.write_text(WORKLOAD_HELP.partition("\b\n")[2])
+    day = tmp_path / "day.csv"
+    workload, trace = (one.partition("\n\n")[0] for one in WORKLOAD_HELP.split("\b\n")[1:])
+    file.write_text(workload)
+    day.write_text(trace)
 
     (train,) = load_workload(file)
+
+    assert [one.pods for one in load_trace(day, [train])] == [4, 1]
 
     assert (train.count, train.every_seconds, train.lasts_seconds, train.busy_gpus) == (200, 30, 3600, 1.9)
     assert train.devices_by_class() == {"gpu.nvidia.com": 2}
@@ -143,6 +150,44 @@ def test_scripts_get_hours_shortage_and_cost(tmp_path: Path) -> None:
     assert "over 10.0 hours 30.0% of the GPU-hours were in use" in picture
     assert "22.5% of the GPU-hours were work, according to the workload" in picture
     assert "cost: 100.00, of it 70.00 for unused GPUs, 77.50 for GPU-hours without work" in picture
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Three pods of which each wants all GPUs of a node, and runs for an hour."""
+    path = tmp_path / "day.csv"
+    path.write_text("arrival,pod,duration\n0,train,3600\n60,train,3600\n120,train,3600\n")
+    return path
+
+
+def test_a_trace_is_told_as_a_summary_a_document_and_a_picture(tmp_path: Path, trace: Path) -> None:
+    workload = write(tmp_path / "w.yaml", {"name": "train", "claims": [wants(4)]})
+    flags = ("--nodes", "1", "--machine", "a30-quad", "--trace", str(trace))
+
+    found, table, drawn = (
+        told(workload, *flags),
+        simulate(workload, *flags),
+        simulate(workload, *flags, "-o", "svg"),
+    )
+
+    (train,) = found["groups"]
+    assert (train["medianWaitSeconds"], train["p95WaitSeconds"]) == (3540, 7080)
+    assert found["mostWaiting"] == 2
+    assert found["course"]["gpuHours"] == {"gpu.nvidia.com": pytest.approx(8)}
+    assert found["course"]["allGpus"] == 4
+    assert "Waits; at most 2 pods waited at one time" in table.stdout
+    assert "on average 0.0% of the free capacity was on GPUs in partial use" in table.stdout
+    assert "pods that wait" in words_of(read_picture(drawn.stdout))
+
+
+def test_a_workload_without_a_trace_says_how_many_pods_come(tmp_path: Path, trace: Path) -> None:
+    workload = write(tmp_path / "w.yaml", {"name": "train", "claims": [wants(4)]})
+    flags = ("--nodes", "1", "--machine", "a30-quad")
+
+    with pytest.raises(ConfigError, match=r"pods\[0\]: count is missing, which only --trace can replace"):
+        simulate(workload, *flags)
+    late = simulate(workload, *flags, "--trace", str(trace), "--hours", "0.01")
+    assert "--hours 0.01 ends before the last pods of train come" in " ".join(late.output.split())
 
 
 def test_what_is_not_known_is_left_out(workload: Path) -> None:

@@ -38,17 +38,17 @@ def test_a_prepare_is_told_in_its_phases(node: FakeNode, heard: Heard) -> None:
     node.prepare(node.claim("train", 0))
 
     assert counted(heard) == {
-        **dict.fromkeys(("claim", "locks", "locate", "hardware", "sharing", "journal", "files"), 1)
+        **dict.fromkeys(("claim", "locks", "locate", "hardware", "sharing", "spec", "journal", "files"), 1)
     }
 
 
-def test_a_repeated_prepare_waits_for_its_lock_and_does_nothing_else(node: FakeNode, heard: Heard) -> None:
+def test_a_repeated_prepare_waits_for_its_lock_and_checks_the_spec(node: FakeNode, heard: Heard) -> None:
     ref = node.claim("train", 0)
     node.prepare(ref)
     heard.clear()
     node.prepare(ref)
 
-    assert counted(heard) == {"locks": 1}
+    assert counted(heard) == {"locks": 1, "spec": 1}
 
 
 def test_an_unprepare_takes_back_and_writes_a_tombstone(node: FakeNode, heard: Heard) -> None:

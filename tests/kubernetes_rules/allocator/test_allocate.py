@@ -220,3 +220,39 @@ def test_the_alternative_that_was_taken_is_named() -> None:
     results = allocator.allocate(node(), [claim(first_available("r0", wanted(count=2), wanted()))])
     assert results is not None
     assert results[0]["devices"]["results"][0]["request"] == "r0/s1"
+
+
+def test_nodes_that_publish_the_same_objects_have_devices_of_their_own() -> None:
+    listed = devices(2)
+    slices = [published(listed, nodeName=name, pool=name) for name in ("node-1", "node-2")]
+    allocator = Allocator(slices, [device_class()], [])
+    asked = claim(exactly(count=2))
+    pools = set()
+    for name in ("node-1", "node-2"):
+        results = allocator.allocate({"metadata": {"name": name}}, [asked])
+        assert results is not None
+        pools.add(results[0]["devices"]["results"][0]["pool"])
+        allocator.assume(_allocated(asked, results[0]))
+        assert allocator.allocate({"metadata": {"name": name}}, [asked]) is None
+    assert pools == {"node-1", "node-2"}
+
+
+def test_shares_of_one_attempt_add_up_whatever_the_name_of_the_capacity() -> None:
+    for name in ("slots", "gpu.example.com/slots"):
+        listed = [device("gpu-0", capacity={name: {"value": "10"}}, allowMultipleAllocations=True)]
+        allocator = Allocator([published(listed)], [device_class()], [])
+        six, four = (exactly(f"r{much}", capacity={"requests": {name: much}}) for much in ("6", "4"))
+        assert allocator.allocate(node(), [claim(six, four)]) is not None
+        assert allocator.allocate(node(), [claim(six), claim(six)]) is None
+
+
+def test_the_same_slices_can_be_tried_with_other_claims_and_without_taints() -> None:
+    listed = [device("gpu-0"), device("gpu-1", taints=[{"key": "sick", "effect": "NoSchedule"}])]
+    holder = held("gpu-0")
+    allocator = Allocator([published(listed)], [device_class()], [holder])
+    assert _one(allocator, claim(exactly())) is None
+    alone = allocator.with_claims([])
+    assert _one(alone, claim(exactly())) is not None
+    assert _one(alone, claim(exactly(count=2))) is None
+    assert _one(allocator.with_claims([], taints=False), claim(exactly(count=2))) is not None
+    assert _one(allocator, claim(exactly())) is None

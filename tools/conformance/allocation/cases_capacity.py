@@ -40,6 +40,26 @@ CAPACITY = (
     _shared("what is not asked for is all", None),
     _shared("two shares", "4", "6"),
     _shared("two shares that are too much", "4", "7"),
+    case(
+        "two shares that are too much of a capacity with the driver's domain",
+        slices=[
+            published(
+                [
+                    device(
+                        "gpu-0",
+                        capacity={f"{api.DRIVER}/memory": {"value": "10"}},
+                        allowMultipleAllocations=True,
+                    )
+                ]
+            )
+        ],
+        claims=[
+            claim(
+                exactly(capacity={"requests": {f"{api.DRIVER}/memory": "4"}}),
+                exactly("r1", capacity={"requests": {f"{api.DRIVER}/memory": "7"}}),
+            )
+        ],
+    ),
     _shared(
         "one request takes a device once",
         claims=[claim(exactly(count=2, capacity={"requests": {"memory": "1"}}))],

@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.docs.pictures.before_and_after import before_and_after
 from tools.docs.pictures.claim_picture import claim
 from tools.docs.pictures.health_picture import health
-from tools.docs.pictures.node_pictures import ROOT, forms, occupancy, topology
+from tools.docs.pictures.node_pictures import ROOT, day, forms, occupancy, topology
 from tools.docs.pictures.sharing_picture import sharing
 
 FOLDER = ROOT / "docs" / "pictures"
@@ -22,6 +22,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "claim.svg": claim,
     "sharing.svg": sharing,
     "health.svg": health,
+    "day.svg": day,
 }
 
 

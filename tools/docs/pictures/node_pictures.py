@@ -1,11 +1,12 @@
-"""The documentation's pictures that ``gpuctl -o svg`` draws of a node.
+"""The documentation's pictures that ``gpuctl -o svg`` draws of nodes.
 
 They are drawn from what a node publishes and the scheduler allocates: the forms of a GPU, the links between
-GPUs, and which pod holds which device.
+GPUs, which pod holds which device, and a simulated day.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,12 @@ from gpuctl.node.picture import published_gpus
 from gpuctl.node.planned import plan_inventory, plan_node
 from gpuctl.node.topology_matrix import matrix_of
 from gpuctl.node.topology_svg import topology_svg
-from gpuctl.simulate.cluster import load_classes
+from gpuctl.simulate.cluster import load_classes, planned_cluster
+from gpuctl.simulate.course_svg import course_svg
+from gpuctl.simulate.simulation import Simulation
+from gpuctl.simulate.timeline import Timeline
+from gpuctl.simulate.trace import Arrival
+from gpuctl.simulate.workload import PodGroup
 from gpuctl.status.forms_svg import forms_svg
 from gpuctl.status.occupancy_svg import occupancy_svg
 from kubernetes_rules.allocator.allocate import Allocator
@@ -68,6 +74,15 @@ PODS = (
 )
 """The pods on the node of the picture ``occupancy``."""
 
+_NODES, _DAY_SECONDS = 4, 86_400
+# Name, class, devices of it, pods a day, hours that they run.
+_PODS_OF_A_DAY = (
+    ("train", "large", 4, 20, 4.0),
+    ("tune", "mig-large", 1, 90, 1.5),
+    ("notebook", "mig-small", 1, 200, 2.0),
+    ("serve", "shared-mps", 1, 120, 1.0),
+)
+
 
 def forms() -> str:
     """The forms of one GPU, with a pod that has a partition of it."""
@@ -84,6 +99,24 @@ def topology() -> str:
 def occupancy() -> str:
     """A node on which all tiers are in use, and one GPU is sick."""
     return occupancy_svg([claimed(with_xid(published(MACHINE, ALL_TIERS), SICK_GPU, XID), PODS)])
+
+
+def day() -> str:
+    """Notebooks, services and training on four nodes: most pods come in the middle of the day."""
+    groups, trace = [], []
+    chance = random.Random(7)  # noqa: S311 - no secret
+    for index, (name, device_class, count, pods, hours) in enumerate(_PODS_OF_A_DAY):
+        request = {"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}
+        groups.append(PodGroup(name, 0, ({"devices": {"requests": [request]}},)))
+        for _ in range(pods):
+            arrival = chance.betavariate(2.5, 2.5) * _DAY_SECONDS
+            trace.append(Arrival(arrival, index, 1, 3600 * hours * chance.lognormvariate(0, 0.5)))
+    trace.sort(key=lambda one: one.seconds)
+    published = plan_node(MACHINE, "node", ALL_TIERS).slices
+    cluster = planned_cluster([(_NODES, published)], load_classes(()))
+    timeline = Timeline(cluster)
+    Simulation(cluster, groups, 1, _DAY_SECONDS, trace, timeline).run(lambda _: None)
+    return course_svg(timeline.course(_DAY_SECONDS))
 
 
 def published(machine: str, config: Path | None = None, *, gpus: int | None = None) -> tuple[Object, ...]:
