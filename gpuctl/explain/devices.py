@@ -184,7 +184,7 @@ def _part(
         return f"its GPU is held as a whole by {claims} ({holder.id.device})"
     # A partition takes memory slices and shares of engines; the places of slices say most to people.
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
-    size = sum(nanos for (_, counter), nanos in _amounts(holder).items() if counter.startswith(_MEMORY_SLICE))
+    size = sum(nanos for (_, counter), nanos in holder.takes.items() if counter.startswith(_MEMORY_SLICE))
     span = name.regions[0].span if name is not None and name.regions else None
     slices = range(span.start, span.start + size // 10**9) if span is not None else ()
     what = f"memory slice{'s' * (len(slices) > 1)} {ranges(slices)}"
