@@ -86,8 +86,8 @@ bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes
 	$(BIN)/python -m tools.bench.at_rest --kubernetes $(KUBERNETES)
 	$(BIN)/python -m tools.bench --kubernetes $(KUBERNETES)
 
-bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)
-	$(BIN)/python -m tools.bench.scheduler --kubernetes $(KUBERNETES)
+bench-scheduler: $(STAMP) ## What a pod costs the real scheduler, for each way to offer GPUs (root)
+	$(BIN)/python -m tools.bench.scheduler
 
 bench-fleet: $(STAMP) ## What 1,000 nodes cost the API server, and how soon all slices are right after an event (root)
 	$(BIN)/python -m tools.bench.fleet --kubernetes $(KUBERNETES)

@@ -1,4 +1,4 @@
-"""The bench of the scheduler publishes what it says it does, and knows when a layout is too slow."""
+"""The bench of the scheduler publishes what it says it does, and knows when a form costs too much."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.simulate.cluster import load_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
-from tools.bench.scheduler import MODES, Best, Mode, Numbers, Pace, broken, pods_with_claims, slices
+from tools.bench.scheduler import (
+    MODES,
+    Medians,
+    Mode,
+    Numbers,
+    Pace,
+    broken,
+    medians,
+    pods_with_claims,
+    slices,
+)
 
 FORMS = {
     "whole": {"gpu": 8},
     "layout": {"mig": 56},
     "layout-by-need": {"mig": 56},
     "dynamic-1g": {"gpu": 8, "mig": 56},
+    "dynamic-1g-2g-3g": {"gpu": 8, "mig": 8 * (7 + 3 + 2)},
     "dynamic": {"gpu": 8, "mig": 8 * (7 + 3 + 2 + 1)},
 }
 
@@ -60,14 +71,19 @@ def test_numbers_are_read_from_a_list_and_nothing_else_is() -> None:
             Numbers().convert(text, None, None)
 
 
-def test_a_layout_that_is_slower_than_it_may_be_is_named_with_the_size_of_the_cluster() -> None:
-    whole = Best(100.0, 1.0)
-    rates = {
-        10: {"whole": whole, "layout": Best(80.0, 1.0)},
-        100: {"whole": whole, "layout": Best(79.0, 1.0)},
-    }
+def test_a_form_that_takes_more_than_it_may_is_named_with_the_size_of_the_cluster() -> None:
+    whole, cheap, dear = (Medians(ms, ms, ms, 1.0) for ms in (1.0, 1.2, 1.7))
+    found = {10: {"whole": whole, "layout": cheap}, 100: {"whole": whole, "layout": dear}}
 
-    assert broken(rates) == ["a layout reaches 0.79 of whole GPUs on 100 nodes, less than 0.8"]
+    assert broken(found) == [
+        "layout takes 1.70 of the processor time of whole GPUs on 100 nodes, more than 1.4"
+    ]
+
+
+def test_several_rounds_give_their_median_and_their_spread() -> None:
+    rounds = [Pace(bound=10, seconds=seconds, processor_seconds=seconds / 10) for seconds in (1.0, 4.0, 2.0)]
+
+    assert medians(rounds) == Medians(20.0, 10.0, 40.0, 5.0)
 
 
 def test_a_pace_is_told_by_the_second_and_by_the_pod() -> None:
