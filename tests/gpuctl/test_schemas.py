@@ -52,7 +52,7 @@ def test_a_schema_is_one_and_its_names_are_in_camel_case(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["properties"]["apiVersion"] == {"const": API_VERSION}
     assert schema["properties"]["kind"] == {"const": kind}
-    assert [name for name in keys_of(schema) if not re.fullmatch(r"[a-z][A-Za-z]*", name)] == []
+    assert [name for name in keys_of(schema) if not re.fullmatch(r"[a-z][A-Za-z0-9]*", name)] == []
 
 
 def test_the_page_lists_the_kinds() -> None:
