@@ -19,7 +19,7 @@ REVIEWED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 _MOST_ITEMS = 128
 """The API allows 32 requests and as many configurations; far more would take minutes to compare."""
 
-_IS = re.compile(r"\.\??(type|sharing)(?:\.orValue\(''\))?\s*==\s*['\"]([a-z-]+)['\"]")
+_IS = re.compile(r"\.(type|sharing)\s*==\s*['\"]([a-z-]+)['\"]")
 _OF_PARTITIONS = re.compile(r"(?<!!\()['\"]profile['\"]\s+in\s+device\.attributes")
 _SELECTED = {
     ("gpu", ""): "gpu.nvidia.com",
@@ -113,8 +113,7 @@ def _selected(spec: Mapping[str, Any]) -> str:
     wanted = dict(_IS.findall(text))
     # All selectors must be true. With an alternative, or two values for one attribute, the text does not say
     # which devices are selected.
-    # A question mark behind a dot reads an attribute that may be missing; any other one is a choice.
-    if "||" in text or "?" in text.replace(".?", "") or len(_IS.findall(text)) != len(wanted):
+    if "||" in text or "?" in text or len(_IS.findall(text)) != len(wanted):
         return ""
     if wanted.get("type") == "shared" and _OF_PARTITIONS.search(text):
         return "shared-mig"

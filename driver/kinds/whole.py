@@ -19,7 +19,7 @@ from driver.kinds.gpu_attributes import attribute_text, known, physical_attribut
 from driver.kinds.kind import OfferedKind, Policies, PolicyField
 from driver.kinds.memory_limits import MemoryLimitsField, memory_limits
 
-_MOST_CAPACITIES = 4
+_MOST_CAPACITIES = 7
 """The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""
 
 # The API allows 32 attributes and capacities together. Fabric partitions add attributes, and they describe

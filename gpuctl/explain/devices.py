@@ -25,7 +25,7 @@ from kubernetes_rules.errors import AllocationFailed
 
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
-_ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.\??(\w+)""")
+_ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.(\w+)""")
 _SHOWN = 3
 
 _MEMORY_SLICE = "memory-slice-"
@@ -166,13 +166,14 @@ def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str 
         sharers = [claim for claim, _ in allocator.held.shares.get(other.id, ())]
         holders = tuple(dict.fromkeys((*allocator.held.exclusive.get(other.id, ()), *sharers)))
         if holders and short & takes:
-            parts.append(_part(other, takes & short, holders))
+            parts.append(_part(other, takes & short, takes, holders))
     return "; ".join(dict.fromkeys(parts)) or None
 
 
 def _part(
     holder: Device,
     missing: Iterable[tuple[str, str]],
+    takes: Iterable[tuple[str, str]],
     holders: Sequence[str],
 ) -> str:
     name = KINDS.parse(holder.id.device)
@@ -184,9 +185,10 @@ def _part(
         return f"its GPU is held as a whole by {claims} ({holder.id.device})"
     # A partition takes memory slices and shares of engines; the places of slices say most to people.
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
-    size = sum(nanos for (_, counter), nanos in holder.takes.items() if counter.startswith(_MEMORY_SLICE))
-    span = name.regions[0].span if name is not None and name.regions else None
-    slices = range(span.start, span.start + size // 10**9) if span is not None else ()
+    places = (
+        counter.removeprefix(_MEMORY_SLICE) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
+    )
+    slices = sorted(int(place) for place in places if place.isdecimal())
     what = f"memory slice{'s' * (len(slices) > 1)} {ranges(slices)}"
     overlaps = any(counter.startswith(_MEMORY_SLICE) for _, counter in missing)
     if not overlaps:

@@ -149,18 +149,12 @@ def place_of(device: Object, gpu: PciAddress | str) -> Place | None:
         return None
     # The consumed counters say how many memory slices it has; else its capacities memorySlice0 and so on;
     # else what the profiles of the MIG User Guide have at least.
-    taken = sum(map(counted_slices, device.get("consumesCounters") or ()))
+    consumed = (name for one in device.get("consumesCounters") or () for name in one.get("counters") or ())
+    taken = sum(name.startswith(MEMORY_SLICE) for name in consumed)
     published = sum(name.startswith("memorySlice") for name in device.get("capacity") or ())
     compute = _COMPUTE.match(str(attribute(device, "profile") or ""))
     by_profile = _LEAST_MEMORY_SLICES.get(int(compute[1]), 1) if compute else 1
     return span.start, max(taken or published or by_profile, span.size)
-
-
-def counted_slices(holder: Object) -> int:
-    """How many memory slices the counters of a set have, or those that a device consumes."""
-    counters = holder.get("counters") or {}
-    sizes = (one["value"] for name, one in counters.items() if name.startswith(MEMORY_SLICE))
-    return int(sum(map(parse_quantity, sizes)))
 
 
 @lru_cache(maxsize=1 << 16)

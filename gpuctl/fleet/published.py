@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from driver.devices.device import MEMORY_SLICE
 from driver.devices.names import gpu_device_name
 from driver.nvml.pci_address import PciAddress
 from gpuctl.fleet.devices import (
@@ -15,7 +16,6 @@ from gpuctl.fleet.devices import (
     Taint,
     address_of,
     attribute,
-    counted_slices,
     gpus_of,
     kind_of,
     memory_per_gpu,
@@ -223,7 +223,8 @@ class _Measure:
 
 def _measure(sets: Mapping[str, Object], gpu: _Gpu, devices: Sequence[Object]) -> _Measure:
     """Measure a GPU by its counter set and its devices."""
-    counted = counted_slices(sets.get(_gpu_name(gpu)) or {})
+    counters = sets.get(_gpu_name(gpu)) or {}
+    counted = sum(name.startswith(MEMORY_SLICE) for name in counters.get("counters") or ())
     places = (place_of(one, gpu) for one in devices)
     # Without counters, a GPU has at least the memory slices up to the end of its last partition.
     slices = counted or max((place[0] + place[1] for place in places if place is not None), default=0)

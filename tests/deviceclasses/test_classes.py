@@ -110,10 +110,11 @@ def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_res
     assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
 
 
-def test_any_partition_is_asked_for_by_driver_and_type() -> None:
+def test_any_partition_is_asked_for_as_in_the_class_of_nvidias_driver() -> None:
     (expression,) = expressions(ALL[ANY_PARTITION])
     assert expression == (
-        "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].?type.orValue('') == 'mig'"
+        "device.driver == 'gpu.nvidia.com' && 'type' in device.attributes['gpu.nvidia.com'] && "
+        "device.attributes['gpu.nvidia.com'].type == 'mig'"
     )
 
 

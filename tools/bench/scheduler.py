@@ -40,7 +40,7 @@ CLIENTS = 4
 # A scheduler that binds no pod for so long has given up on the remaining ones.
 _STALLED_SECONDS = 15.0
 # Name of the mode -> at most how much processor time of whole GPUs a pod may take, with _LIMITED_KUBERNETES.
-_LIMITS = {"layout": 1.4, "dynamic-1g-2g-3g": 3.5}
+_LIMITS = {"layout": 1.6, "dynamic-1g-2g-3g": 4.2}
 _LIMITED_KUBERNETES = "1.37"
 # The size of a cluster at which all modes are measured.
 _NODES_OF_ALL = 100

@@ -6,10 +6,9 @@ Counters keep allocations from over-committing a GPU: all its forms consume from
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import combinations
 
 from driver.devices.device import MEMORY_SLICE, AttributeValue, CounterSet, Device
+from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name
 from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition
 from driver.health.problems import taints
@@ -20,21 +19,14 @@ from driver.nvml.mig import Engines, GpuInstanceProfile, Placement
 
 ENGINE_COUNTERS = ("copy-engines", "decoders", "encoders", "jpeg-engines", "ofa-engines")
 
-# The scheduler converts all attributes and capacities of a device for each selector, so a partition has only
-# those that people select partitions by.
-_NOT_OF_PARTITIONS = frozenset({"addressingMode", "brand"})
 
-
-def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed], ways: int = 1) -> CounterSet:
+def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed]) -> CounterSet:
     """The counters that keep the ``offered`` partitions and the whole GPU apart.
 
-    Neighbouring memory slices that no partition needs apart are one counter, named after the first of them.
-    Each kind of engine that can run short is a counter too. ``ways`` is how often each partition is offered,
-    as devices that exclude each other.
+    Each memory slice is a counter, and so is each kind of engine that can run short.
     """
     slices = memory_slices(mig)
-    blocks = _blocks(slices, tuple(placement for _, placement in offered) * ways)
-    counters = {f"{MEMORY_SLICE}{block.start}": block.size for block in blocks}
+    counters = {f"{MEMORY_SLICE}{index}": 1 for index in range(slices)}
     whole = largest_profile(mig)
     available = _engines(whole.engines) if whole else {}
     # Engines are counted only if partitions without a common memory slice can together need more of them than
@@ -47,39 +39,11 @@ def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed], ways: int = 1)
 
 def consumed(counters: CounterSet, profile: GpuInstanceProfile, placement: Placement) -> dict[str, int]:
     """What a partition consumes: its memory slices, and its engines of the kinds that are counted."""
-    slices = {
-        name: _common(Placement(int(name.removeprefix(MEMORY_SLICE)), size), placement)
-        for name, size in counters.counters.items()
-        if name.startswith(MEMORY_SLICE)
-    }
+    slices = range(placement.start, placement.start + placement.size)
     engines = {name: count for name, count in _engines(profile.engines).items() if name in counters.counters}
-    return {name: count for name, count in (slices | engines).items() if count}
-
-
-@lru_cache(maxsize=64)  # the same for all GPUs of a model
-def _blocks(slices: int, offered: tuple[Placement, ...]) -> tuple[Placement, ...]:
-    """The memory slices in as few blocks as keep the offered placements apart, each to be one counter."""
-    # The scheduler pays for each counter of a node, for each pod. Disjoint placements always fit into the
-    # blocks together. Those that overlap must exceed a block, or the scheduler would allocate both.
-    overlapping = [(one, other) for one, other in combinations(offered, 2) if one.overlaps(other)]
-    blocks = [Placement(start, 1) for start in range(slices)]
-    for index in reversed(range(1, slices)):
-        merged = [
-            *blocks[: index - 1],
-            Placement(index - 1, 1 + blocks[index].size),
-            *blocks[index + 1 :],
-        ]
-        if all(
-            any(_common(one, block) + _common(other, block) > block.size for block in merged)
-            for one, other in overlapping
-        ):
-            blocks = merged
-    return tuple(blocks)
-
-
-def _common(one: Placement, other: Placement) -> int:
-    """How many memory slices two placements have in common."""
-    return max(0, min(one.start + one.size, other.start + other.size) - max(one.start, other.start))
+    return {f"{MEMORY_SLICE}{index}": 1 for index in slices} | {
+        name: count for name, count in engines.items() if count
+    }
 
 
 def _most_needed(name: str, offered: Sequence[Placed], slices: int) -> int:
@@ -149,11 +113,13 @@ def _static_partition(gpu: Gpu, partition: Partition, inventory: Inventory) -> D
         "memory": partition.memory_bytes,
         **compute_capacity(partition.multiprocessors, partition.engines),
     }
+    slices = _memory_slices(placement)
+    fits = len(attributes) + len(capacity) + len(slices) <= MAX_ATTRIBUTES_AND_CAPACITIES
     return Device(
         static_device_name(gpu.pci, partition.profile, placement.start, compute_start),
         gpu.pci,
         attributes,
-        capacity | _memory_slices(placement),
+        capacity | slices if fits else capacity,
         taints(gpu.problems),
         span=placement,
     )
@@ -168,30 +134,29 @@ def _memory_slices(placement: Placement) -> dict[str, int]:
 
 
 def compute_capacity(multiprocessors: int, engines: Engines) -> dict[str, int]:
-    """The capacities besides memory, with the names of NVIDIA's own driver; 0 is published as 0.
-
-    The other engines (copyEngines, jpegEngines, ofaEngines) follow from the profile, and nobody selects by
-    them.
-    """
+    """The capacities besides memory, with the names of NVIDIA's own driver; 0 is published as 0."""
     return {
         "multiprocessors": multiprocessors,
+        "copyEngines": engines.copy,
         "decoders": engines.decoders,
         "encoders": engines.encoders,
+        "jpegEngines": engines.jpeg,
+        "ofaEngines": engines.ofa,
     }
 
 
 def _attributes(
     gpu: Gpu, inventory: Inventory, profile: str, uuid: str | None = None
 ) -> dict[str, AttributeValue]:
-    physical = physical_attributes(gpu, inventory)
     return known(
         {
-            **{name: value for name, value in physical.items() if name not in _NOT_OF_PARTITIONS},
+            **physical_attributes(gpu, inventory),
             "type": "mig",
             "uuid": uuid,
             "parentUUID": gpu.uuid,
             "profile": attribute_text(profile),
             # MIG gives every GPU instance memory and compute of its own.
+            "sharing": "none",
             "memoryIsolation": "hardware",
         }
     )

@@ -59,9 +59,7 @@ def _with_made(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventor
         return forms
     if policy.mig.mode == "layout":
         return _layout(gpu, policy.mig.layout, inventory, forms)
-    # Each way to share partitions offers all of them once more.
-    ways = max(1, len(policy.shared)) if policy.form == "partitions" else 1
-    return _without_whole(policy, _dynamic(gpu, policy.mig.profiles, inventory, forms, ways))
+    return _without_whole(policy, _dynamic(gpu, policy.mig.profiles, inventory, forms))
 
 
 def _without_whole(policy: GpuPolicy, forms: GpuForms) -> GpuForms:
@@ -90,7 +88,7 @@ def _static(gpu: Gpu, inventory: Inventory, forms: GpuForms) -> GpuForms:
     return replace(forms, whole=False, partitions=partitions, withheld=(("whole", _OFFERED_INSTEAD),))
 
 
-def _dynamic(gpu: Gpu, names: Sequence[str], inventory: Inventory, forms: GpuForms, ways: int) -> GpuForms:
+def _dynamic(gpu: Gpu, names: Sequence[str], inventory: Inventory, forms: GpuForms) -> GpuForms:
     mig = gpu.mig
     if _is_doubtful(gpu):
         return forms.unknown(MIG_UNKNOWN)
@@ -106,7 +104,7 @@ def _dynamic(gpu: Gpu, names: Sequence[str], inventory: Inventory, forms: GpuFor
     if not (switchable or mig.enabled):
         return _unpartitioned(forms, _NEEDS_RESET_TO_START)
     offered = packing_order([(one.profile, placement) for one in profiles for placement in one.placements])
-    counters = counter_set(gpu, mig, offered, ways)
+    counters = counter_set(gpu, mig, offered)
     return replace(
         forms,
         physical=_measured(forms.physical, mig),
@@ -206,7 +204,7 @@ class _PartitionKind(OfferedKind):
         name = self._name(unshared)
         if name is None:
             return ()
-        size = sum(count for counter, count in consumes.items() if counter.startswith(MEMORY_SLICE))
+        size = sum(counter.startswith(MEMORY_SLICE) for counter in consumes)
         return (Region(name.pci, Placement(name.start, max(1, size))),)
 
     def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:

@@ -76,7 +76,7 @@ def test_a_form_that_takes_more_than_it_may_is_named_with_the_size_of_the_cluste
     found = {10: {"whole": whole, "layout": cheap}, 100: {"whole": whole, "layout": dear}}
 
     assert broken(found) == [
-        "layout takes 1.70 of the processor time of whole GPUs on 100 nodes, more than 1.4"
+        "layout takes 1.70 of the processor time of whole GPUs on 100 nodes, more than 1.6"
     ]
 
 

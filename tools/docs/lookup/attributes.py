@@ -178,8 +178,11 @@ CAPACITIES = {
     ),
     "shares": _Words("the number of shares of a shared device", "the node configuration"),
     "multiprocessors": _Words("streaming multiprocessors", _MIG_PROFILE),
+    "copyEngines": _Words("copy engines", _MIG_PROFILE),
     "decoders": _Words("video decoders", _MIG_PROFILE),
     "encoders": _Words("video encoders", _MIG_PROFILE),
+    "jpegEngines": _Words("JPEG engines", _MIG_PROFILE),
+    "ofaEngines": _Words("optical flow accelerators", _MIG_PROFILE),
     "memorySlice0": _Words(
         "1 for each slice of the GPU's memory that the partition uses; one capacity for each slice",
         "the place of the partition",

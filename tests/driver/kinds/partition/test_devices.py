@@ -1,4 +1,4 @@
-"""Static partitions say which memory slices they lie on."""
+"""Static partitions say which memory slices they lie on, where that fits into a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.driver.mig_machines import device, look, mig_of, with_mode_on
 ONE_G, TWO_G, SEVEN_G = 19, 14, 0
 
 
-def offered(*instances: tuple[int, int, tuple[int, ...]]) -> tuple[Device, ...]:
+def offered(
+    *instances: tuple[int, int, tuple[int, ...]], addressing_mode: str | None = None
+) -> tuple[Device, ...]:
     """The partitions of an H100 after an admin made GPU instances: profile, start, compute profiles inside.
 
     Of its place on the board all is known.
@@ -27,7 +29,7 @@ def offered(*instances: tuple[int, int, tuple[int, ...]]) -> tuple[Device, ...]:
         for compute in inside:
             gpu.create_compute_instance(made.id, compute)
     inventory = look(machine)
-    seen = replace(inventory.gpus[0], numa_node=0, pcie_root="pci0000:00")
+    seen = replace(inventory.gpus[0], addressing_mode=addressing_mode, numa_node=0, pcie_root="pci0000:00")
     return static_partitions(seen, mig_of(seen), inventory)
 
 
@@ -48,8 +50,17 @@ def test_a_static_partition_has_the_memory_slices_of_its_gpu_instance() -> None:
     }
 
 
-def test_all_eight_memory_slices_fit_beside_all_that_can_be_known() -> None:
+def test_all_eight_memory_slices_fit_beside_what_is_usually_known() -> None:
     [partition] = offered((SEVEN_G, 0, (4,)))
 
     assert len(memory_slices(partition)) == 8
+    assert device_faults(partition, DRIVER_NAME) == ()
+
+
+def test_memory_slices_that_do_not_all_fit_are_left_out() -> None:
+    """A partition of all eight, and all that can be known of a GPU: one more than the API takes."""
+    [partition] = offered((SEVEN_G, 0, (4,)), addressing_mode="HMM")
+
+    assert memory_slices(partition) == set()
+    assert partition.capacity["memory"]
     assert device_faults(partition, DRIVER_NAME) == ()

@@ -110,8 +110,11 @@ def test_a_static_partition_says_what_it_is() -> None:
     assert partition.capacity == {
         "memory": 40448 * 2**20,
         "multiprocessors": 60,
+        "copyEngines": 3,
         "decoders": 3,
         "encoders": 0,
+        "jpegEngines": 3,
+        "ofaEngines": 0,
         **{f"memorySlice{index}": 1 for index in (4, 5, 6, 7)},
     }
 
@@ -158,7 +161,7 @@ def test_dynamic_offers_meaningful_partitions_beside_the_whole_gpu_and_counters_
     [counters] = offers.counter_sets
     assert all(one.counter_set == counters.name for one in offers.devices)
     assert offers.devices[-1].consumes == counters.counters
-    assert offers.devices[8].consumes == {"memory-slice-2": 2}
+    assert offers.devices[8].consumes == {"memory-slice-2": 1, "memory-slice-3": 1}
 
 
 def test_the_whole_gpu_of_dynamic_mode_has_the_capacities_of_its_largest_profile() -> None:
@@ -169,8 +172,11 @@ def test_the_whole_gpu_of_dynamic_mode_has_the_capacities_of_its_largest_profile
     assert whole.capacity == {
         "memory": only(inventory).memory_bytes,
         "multiprocessors": 132,
+        "copyEngines": 8,
         "decoders": 7,
         "encoders": 0,
+        "jpegEngines": 7,
+        "ofaEngines": 1,
     }
     assert len(whole.attributes) + len(whole.capacity) <= 32
     assert "migWithheld" not in whole.attributes
@@ -355,8 +361,8 @@ def test_a_partition_carries_what_selectors_ask_for() -> None:
     assert own.items() <= partition.attributes.items()
     same = partition.attributes.keys() - own.keys()
     assert same == {
-        "productName", "architecture", "cudaComputeCapability", "driverVersion",
-        "cudaDriverVersion", "index", "numaNode", "memoryIsolation",
+        "productName", "brand", "architecture", "cudaComputeCapability", "driverVersion",
+        "cudaDriverVersion", "addressingMode", "index", "numaNode", "sharing", "memoryIsolation",
         "resource.kubernetes.io/numaNode", "resource.kubernetes.io/pciBusID",
         "resource.kubernetes.io/pcieRoot",
     }  # fmt: skip
