@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,18 +30,12 @@ _FLOCK = struct.Struct("hhqqi4x")
 _LIVES, _STARTS = 0, 1
 
 _AGAIN_SECONDS = 0.02
-_MOST_IDLE = 2
-"""A call holds two descriptors at most: one for its claim, and one for the GPUs."""
 
 
 def _one_byte(kind: int, offset: int) -> bytes:
     """A struct flock: a lock of this kind (F_RDLCK, F_WRLCK, F_UNLCK) over the byte at ``offset``."""
     # The kernel wants pid 0 for locks of open file descriptions. Locks may lie beyond the end of the file.
     return _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0)
-
-
-_NO_LOCKS = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
-"""A struct flock that unlocks the whole file."""
 
 
 def claim_key(uid: str) -> str:
@@ -65,8 +59,6 @@ class KeyedLocks:
         self._file = file
         self._waited = waited
         self._guard = threading.Lock()
-        # Descriptors without locks.
-        self._idle: list[int] = []
         # The lock of each key in use, and how many threads have or want it. Without users it is dropped:
         # there are keys for every claim of the node's life.
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
@@ -86,7 +78,7 @@ class KeyedLocks:
                 self._take(key, deadline, timeout_seconds)
                 taken.append(key)
             # A descriptor of its own for each call: the locks belong to the open file description, so the
-            # kernel releases all of them when the process dies.
+            # kernel releases all of them when it is closed, also when the process dies.
             descriptor = self._open()
             try:
                 for key in keys:
@@ -94,14 +86,12 @@ class KeyedLocks:
                 self._waited(time.monotonic() - started)
                 yield
             finally:
-                self._give_up(descriptor)
+                os.close(descriptor)
         finally:
             for key in reversed(taken):
                 self._drop(key).release()
 
     def _open(self) -> int:
-        with suppress(IndexError):
-            return self._idle.pop()
         try:
             return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -109,17 +99,6 @@ class KeyedLocks:
                 f"cannot use the lock file {self._file}: {error.strerror}",
                 f"make {self._file.parent} writable",
             ) from error
-
-    def _give_up(self, descriptor: int) -> None:
-        """Release all locks of a descriptor. Some are kept open, since that is faster than opening them."""
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _NO_LOCKS)
-        except OSError:
-            os.close(descriptor)  # which releases them as well
-            return
-        self._idle.append(descriptor)
-        if len(self._idle) > _MOST_IDLE:
-            os.close(self._idle.pop())
 
     def _take(self, key: str, deadline: float, timeout_seconds: float) -> None:
         """Take a key from the other threads of this process. Raises ClaimBlocked."""
