@@ -31,7 +31,7 @@ from tools.conformance.oracle import read_vectors
 
 NODES, PODS = 5_000, 40_000
 MOST_CASES_A_POD = 2.0
-"""How long a pod of a mixed cluster may take, in cases of the oracle: about 10 s for all pods."""
+"""How long a pod of a mixed cluster may take, in cases of the oracle; 1.5 is about 10 s for all pods."""
 MOST_MIB = 1024
 CASES, ROUNDS = 400, 5
 
