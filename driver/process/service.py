@@ -70,9 +70,8 @@ class Service:
     ) -> None:
         """Call ``fn`` now, every ``every_seconds``, and when ``now`` is set, in a thread of that name.
 
-        After a DriverError, which is logged, it is called again with a delay that doubles, less up to half at
-        random. Any other
-        exception is a fault of this driver and ends the service.
+        After a DriverError, which is logged, it is called again. The delay doubles with each failure, and is
+        shortened by up to half at random. Any other exception is a fault of this driver and ends the service.
         """
         wake = now or threading.Event()
         self.spawn(name, lambda: self._repeat(name, every_seconds, fn, wake), wake.set)

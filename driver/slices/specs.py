@@ -174,8 +174,8 @@ def read_devices(
     """The devices and counter sets of a pool from the specs of its slices, in their order.
 
     Devices with names that this driver does not give are left out. Lists of values become single ones. A
-    partition without counters gets a span
-    of one memory slice at its start, since its slice does not say how many it has.
+    partition without counters gets a span of one memory slice at its start, since its slice does not say how
+    many it has.
     """
     listed = list(specs)
     devices = [_read_device(one, kinds) for spec in listed for one in spec.get("devices") or []]

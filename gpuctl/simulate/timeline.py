@@ -1,8 +1,7 @@
 """Notes over simulated time how many pods wait, what GPUs each class has, and how fragmented GPUs are.
 
 Shares and partitions count by their part of a GPU, so that classes can be added up. **Fragmentation** is the
-part of the free GPU capacity that lies on GPUs of which somebody has a part: it is free, and yet no pod that
-wants a whole GPU can have it.
+part of the free GPU capacity that lies on GPUs in partial use. A pod that wants a whole GPU cannot have it.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class Timeline:
 
 
 def _rest(used: float) -> float:
-    """What is free of a GPU of which somebody has a part."""
+    """The free part of a GPU in partial use, 0 for a GPU that is not used."""
     return max(0.0, 1.0 - used) if used else 0.0
 
 
