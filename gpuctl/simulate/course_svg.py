@@ -68,18 +68,17 @@ def _classes(course: Course) -> list[tuple[str, str, Sequence[float]]]:
 
 def _draw(drawing: Drawing, chart: _Chart, course: Course) -> None:
     bottom = chart.top + chart.height
-    most = chart.most
     drawing.words(_LEFT, chart.top - 10, chart.title, "words head")
     drawing.box(_LEFT, chart.top, _PLOT, chart.height, "card", round_=0)
     for part in (0.0, 0.5, 1.0):
         at = bottom - part * chart.height
-        number = f"{most * part:,.4g}{chart.unit}"
+        number = f"{chart.most * part:,.4g}{chart.unit}"
         drawing.words(_LEFT - 8, at + 4, number, "faint small", anchor="end")
         drawing.curve(f"M{_LEFT} {at:g}h{_PLOT}", "excluded")
     below = [0.0] * len(course.waiting)
     for row, (name, kind, values) in enumerate(chart.layers):
         above = [low + value for low, value in zip(below, values, strict=True)]
-        drawing.curve(_area(below, above, chart, most, course), kind, width=0, hint=name)
+        drawing.curve(_area(below, above, chart, course), kind, width=0, hint=name)
         below = above
         if name:
             y = chart.top + 18 * row
@@ -90,11 +89,11 @@ def _draw(drawing: Drawing, chart: _Chart, course: Course) -> None:
         drawing.words(x, bottom + 16, label, "faint small", anchor="middle")
 
 
-def _area(below: Sequence[float], above: Sequence[float], chart: _Chart, most: float, course: Course) -> str:
+def _area(below: Sequence[float], above: Sequence[float], chart: _Chart, course: Course) -> str:
     """The steps of the upper edge from the left, then those of the lower one back."""
 
     def y(value: float) -> str:
-        return f"{chart.top + chart.height * (1 - min(1.0, value / most)):.1f}"
+        return f"{chart.top + chart.height * (1 - min(1.0, value / chart.most)):.1f}"
 
     there = [f"V{y(value)}H{_x(step + 1, course):.1f}" for step, value in enumerate(above)]
     back = [f"V{y(value)}H{_x(step, course):.1f}" for step, value in enumerate(below)]
