@@ -275,9 +275,12 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry]
     # are two schedulers.
     if device.admin_access:
         return
+    is_share = unshared_name(device.device) != device.device
     for entry in holders:
         for held in entry.devices:
-            if entry.uid != claim_uid and not held.admin_access and _collide(device, held, kinds):
+            if entry.uid == claim_uid or held.admin_access or (is_share and held.device == device.device):
+                continue
+            if _collide(device, held, kinds):
                 same = held.device == device.device
                 how = "is" if same else f"takes a part of {device.device} and is"
                 # The pod's events show the message, and must not name claims of other namespaces. The log
@@ -293,6 +296,5 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry]
 def _collide(device: HeldDevice, held: HeldDevice, kinds: HeldKinds) -> bool:
     """Whether the two devices cannot exist at the same time."""
     if device.device == held.device:
-        is_shared = unshared_name(device.device) != device.device
-        return not is_shared
+        return True
     return overlap(kinds.of(device).occupies(device), kinds.of(held).occupies(held))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -262,3 +264,21 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
     assert_holds_nothing(node, refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
+
+
+def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(node: FakeNode) -> None:
+    """Steps are calls of functions, so a loaded machine changes nothing."""
+    refs = [
+        node.claim_shares(str(number), shared(node, "ts-mem"), consumed={"memory": "512Mi"})
+        for number in range(44)
+    ]
+    steps = []
+    for ref in refs:
+        calls = Counter[str]()
+        sys.setprofile(lambda _frame, event, _argument, calls=calls: calls.update([event]))
+        try:
+            node.prepare(ref)
+        finally:
+            sys.setprofile(None)
+        steps.append(calls["call"] + calls["c_call"])
+    assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30
