@@ -92,8 +92,8 @@ def many(plugin: Plugin, claims: Sequence[pb.Claim], metrics_addr: str) -> list[
         wait_until_quiet(metrics_addr)
     what = f"{len(claims)} shares with limits of their own"
     return [
-        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), 1.5),
-        Row(f"{what} at once, beside the same in a row", Spread.of(at_once), 1.0),
+        Row(f"{what}, the last {tenth} beside the first", Spread.of(slower), 1.3),
+        Row(f"{what} at once, beside the same in a row", Spread.of(at_once), 0.8),
     ]
 
 
