@@ -1,0 +1,183 @@
+"""Keeps the room that was made for a pod until the pod has it, and notices when it does not get it.
+
+Until then the devices count as taken, so no other pod waits for the same ones, and nobody else is evicted for
+the pod. A pod that did not get its room waits before room is made for it again, each time twice as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from controller.preemptor.pending import Waiting
+
+Json = Mapping[str, Any]
+Object = dict[str, Any]
+Outcome = Literal["used", "gone", "taken", "stuck", "unused"]
+"""``used`` by its pod, or the pod is ``gone``; ``taken`` by another pod; a victim is ``stuck``; ``unused``: the
+pod would fit, but the scheduler does not place it."""
+
+END_SECONDS = 60.0
+"""How much longer than its grace period a victim may take to end."""
+
+UNUSED_SECONDS = 60.0
+"""How long a pod may leave its room unused. The scheduler tries a pod again after ten seconds at the latest."""
+
+FIRST_BACKOFF_SECONDS = 10.0
+MOST_BACKOFF_SECONDS = 600.0
+
+_DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The room for a pod on a node. ``until`` is when its victims must have ended, by a monotonic clock.
+
+    ``freed_at`` is when the last of them had ended, None before that.
+    """
+
+    waiting: Waiting
+    node: str
+    victims: tuple[Json, ...]
+    allocations: tuple[Json, ...]
+    until: float
+    freed_at: float | None = None
+
+    def claims(self) -> list[Object]:
+        """The pod's claims as if they had the devices already."""
+        return [
+            {**claim, "status": {"allocation": allocation}}
+            for claim, allocation in zip(self.waiting.claims, self.allocations, strict=True)
+        ]
+
+
+class Rooms:
+    """The rooms that are kept, pods that wait for the next try, and victims that do not end.
+
+    ``version`` changes with what ``overlaid`` does. In a dry run the victims of a room only count as ending as
+    long as it is kept. Not thread-safe.
+    """
+
+    def __init__(self, *, dry_run: bool = False) -> None:
+        self.version = 0
+        self._dry_run = dry_run
+        self._kept: dict[str, Kept] = {}
+        self._ending: set[str] = set()
+        self._stuck: set[str] = set()
+        self._failures: dict[str, tuple[int, float]] = {}
+
+    def keep(
+        self, waiting: Waiting, node: str, victims: Iterable[Json], allocations: Iterable[Json], until: float
+    ) -> None:
+        """Keep the room that the victims' end makes."""
+        gone = tuple(victims)
+        self._kept[waiting.uid] = Kept(waiting, node, gone, tuple(allocations), until)
+        self.end(gone)
+
+    def end(self, victims: Iterable[Json]) -> None:
+        """Count these pods as ending from now on, though the watch does not show it yet."""
+        self._ending.update(str(one["metadata"]["uid"]) for one in victims)
+        self.version += 1
+
+    def all(self) -> list[Kept]:
+        """The rooms that are kept."""
+        return list(self._kept.values())
+
+    def is_kept_for(self, uid: str) -> bool:
+        """Whether there is a room for the pod of this UID."""
+        return uid in self._kept
+
+    def wait_until(self, uid: str) -> float:
+        """When room may be made for the pod again."""
+        return self._failures.get(uid, (0, 0.0))[1]
+
+    def lose(self, uid: str, now: float) -> float:
+        """Note that the pod did not get its room; returns how many seconds the next try has to wait."""
+        failures = self._failures.get(uid, (0, 0.0))[0]
+        seconds = min(FIRST_BACKOFF_SECONDS * 2 ** min(failures, 30), MOST_BACKOFF_SECONDS)
+        self._failures[uid] = failures + 1, now + seconds
+        self.drop(uid)
+        return seconds
+
+    def drop(self, uid: str) -> None:
+        """Keep the room no longer."""
+        kept = self._kept.pop(uid, None)
+        if kept is not None:
+            self.version += 1
+            if self._dry_run:
+                self._ending.difference_update(str(one["metadata"]["uid"]) for one in kept.victims)
+
+    def free(self, kept: Kept, now: float) -> Kept:
+        """Note that the victims have ended; returns the room with the time of that."""
+        if kept.freed_at is None:
+            kept = replace(kept, freed_at=now)
+            self._kept[kept.waiting.uid] = kept
+        return kept
+
+    def give_up_on(self, victims: Iterable[Json]) -> None:
+        """Expect no longer that these pods end: their devices count as taken from now on."""
+        self._stuck.update(str(one["metadata"]["uid"]) for one in victims)
+        self.version += 1
+
+    def is_stuck(self, pod: Json) -> bool:
+        """Whether this pod was evicted and does not end."""
+        return str(pod["metadata"]["uid"]) in self._stuck
+
+    def forget(self, uids: Collection[str]) -> None:
+        """Forget about pods that no longer exist; ``uids`` are those that do."""
+        self._ending.intersection_update(uids)
+        self._stuck.intersection_update(uids)
+        self._failures = {uid: one for uid, one in self._failures.items() if uid in uids}
+
+    def overlaid(self, pods: Iterable[Object]) -> list[Object]:
+        """The pods as decisions have to see them: who is ending soon, and who seems to end and does not."""
+        return [self._seen_as(pod) for pod in pods]
+
+    def _seen_as(self, pod: Object) -> Object:
+        uid, metadata = str(pod["metadata"]["uid"]), pod["metadata"]
+        if uid in self._stuck:
+            return {**pod, "metadata": {key: one for key, one in metadata.items() if key != "deletionTimestamp"}}
+        if uid in self._ending and "deletionTimestamp" not in metadata:
+            return {**pod, "metadata": {**metadata, "deletionTimestamp": metadata.get("creationTimestamp")}}
+        return pod
+
+    def next_due(self, now: float) -> float:
+        """The seconds until something has to be looked at again although nothing has changed."""
+        times = [kept.until if kept.freed_at is None else kept.freed_at + UNUSED_SECONDS for kept in self.all()]
+        times += [until for _, until in self._failures.values()]
+        return min((at - now for at in times if at > now), default=float("inf"))
+
+
+def judge(
+    kept: Kept, pods: Mapping[str, Json], now: float, fits: Callable[[], Literal["now", "soon", "no"]]
+) -> Outcome | None:
+    """What became of a room; None while that is open.
+
+    ``pods`` are those that exist, by UID. ``fits`` says whether the pod would fit on a node; it is asked only
+    after all victims have ended.
+    """
+    pod = pods.get(kept.waiting.uid)
+    if pod is None or "deletionTimestamp" in pod["metadata"]:
+        return "gone"
+    if pod["spec"].get("nodeName"):
+        return "used"
+    if left(kept, pods):
+        return "stuck" if now >= kept.until else None
+    found = fits()
+    if found == "no":
+        return "taken"
+    freed_at = now if kept.freed_at is None else kept.freed_at
+    return "unused" if found == "now" and now >= freed_at + UNUSED_SECONDS else None
+
+
+def left(kept: Kept, pods: Mapping[str, Json]) -> list[Json]:
+    """The victims that have not ended."""
+    found = [pods[uid] for one in kept.victims if (uid := str(one["metadata"]["uid"])) in pods]
+    return [pod for pod in found if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+
+
+def grace_seconds(victims: Iterable[Json]) -> float:
+    """The longest grace period of these pods."""
+    asked = [one["spec"].get("terminationGracePeriodSeconds") for one in victims]
+    return float(max((_DEFAULT_GRACE_SECONDS if one is None else one for one in asked), default=0))
