@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.preemptor.kept import Kept, Rooms
-from controller.preemptor.pending import Exempt, Waiting, name_of
+from controller.preemptor.pending import Exempt, Surroundings, Waiting, name_of
 from controller.preemptor.watch import Object, Stored
-from kubernetes_rules.preemption.choose import Choice, Cluster, best_room
+from kubernetes_rules.errors import RuleError
+from kubernetes_rules.preemption.asked import is_allocated
+from kubernetes_rules.preemption.choose import Cluster, best_room
 from kubernetes_rules.preemption.units import Unit
 
 Json = Mapping[str, Any]
@@ -26,14 +28,37 @@ class Verdict:
     """What is to be done for a pod: ``room`` to make, or in ``text`` why none is made.
 
     ``refused`` by a budget; ``unjudged`` if the rules cannot judge the pod; ``none`` if nobody's end helps, or
-    nobody has to go.
+    nobody has to go. ``claims`` are those without devices, as if they had those of the room.
     """
 
     kind: Literal["room", "refused", "unjudged", "none"]
     text: str = ""
     node: str = ""
     victims: tuple[Object, ...] = ()
-    allocations: tuple[Json, ...] = ()
+    claims: tuple[Object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MayGo:
+    """Whether a unit may go for a pod of this priority. ``stuck`` are the UIDs of pods that do not end."""
+
+    priority: int
+    exempt: Exempt
+    stuck: frozenset[str]
+
+    def __call__(self, unit: Unit) -> bool:
+        """Whether the unit may go."""
+        return unit.priority < self.priority and not any(
+            self.exempt.covers(pod)
+            or pod["metadata"]["uid"] in self.stuck
+            or _MIRROR in (pod["metadata"].get("annotations") or {})
+            for pod in unit.pods
+        )
+
+
+def nobody(_unit: Unit) -> bool:
+    """Nobody may go."""
+    return False
 
 
 class Decisions:
@@ -43,51 +68,74 @@ class Decisions:
         self._exempt = exempt
         self._moment: tuple[int, int] = -1, -1
         self._cluster: Cluster | None = None
+        self._last: Cluster | None = None
         self._known: dict[str, tuple[tuple[int, int], Verdict]] = {}
 
-    def update(self, stored: Stored, rooms: Rooms) -> None:
+    def update(self, stored: Stored, around: Surroundings, rooms: Rooms) -> None:
         """Answer about this moment from now on."""
-        self._stored, self._rooms = stored, rooms
+        self._stored, self._around, self._rooms = stored, around, rooms
         moment = stored.version, rooms.version
         if moment != self._moment:
             self._moment, self._cluster = moment, None
 
-    def is_due(self, waiting: Waiting) -> bool:
-        """Whether the answer may be another one by now."""
-        known = self._known.get(waiting.alike)
-        return known is None or known[0] != self._moment
-
-    def was_asked(self, waiting: Waiting) -> bool:
-        """Whether there was an answer before, for this pod or one that asks for the same."""
-        return waiting.alike in self._known
-
     def known(self, waiting: Waiting) -> Verdict | None:
-        """The last answer."""
+        """The last answer for this pod, or for one that asks for the same."""
         found = self._known.get(waiting.alike)
         return found[1] if found else None
 
+    def is_due(self, waiting: Waiting) -> bool:
+        """Whether there is no answer, or something has changed since then."""
+        found = self._known.get(waiting.alike)
+        return found is None or found[0] != self._moment
+
     def decide(self, waiting: Waiting) -> Verdict:
         """The answer for this moment. A room is not remembered: only one of several such pods gets it."""
-        if self._cluster is None:
-            self._cluster = self._seen(self._rooms.all())
-        choice = best_room(
-            self._cluster, waiting.pod, waiting.claims, lambda unit: self._may_go(unit, waiting.priority)
-        )
-        verdict = self._verdict(choice, waiting)
+        try:
+            verdict = self._decided(waiting)
+        except RuleError as error:
+            verdict = Verdict("unjudged", error.what)
         if verdict.kind != "room":
             self._known[waiting.alike] = self._moment, verdict
         return verdict
 
+    def _decided(self, waiting: Waiting) -> Verdict:
+        if self._cluster is None:
+            self._cluster = self._seen(self._rooms.all())
+        asked = self._around.asked(waiting.pod)
+        if isinstance(asked, str):
+            return Verdict("none", asked)
+        may_go = MayGo(waiting.priority, self._exempt, self._rooms.stuck())
+        choice = best_room(self._cluster, asked, may_go)
+        if choice.kind == "unjudged":
+            # Without somebody who could go there is nothing to be judged, and nothing to be said.
+            matters = any(may_go(unit) for units in self._cluster.units.on_node.values() for unit in units)
+            return Verdict("unjudged" if matters else "none", choice.text)
+        if choice.kind != "room" or choice.room is None:
+            return Verdict("none", choice.text)
+        room = choice.room
+        victims = tuple(dict(pod) for unit in room.units for pod in unit.pods)
+        if room.cost.violations:
+            names = ", ".join(sorted(map(name_of, victims)))
+            return Verdict("refused", f"a budget protects a pod among {names} on node {room.node}")
+        [node] = [one for one in self._stored["nodes"] if one["metadata"]["name"] == room.node]
+        claims = tuple(
+            {**claim, "status": {"allocation": allocation}}
+            for claim, allocation in zip(asked.on(node), room.allocations, strict=True)
+        )
+        return Verdict("room", choice.text, room.node, victims, claims)
+
     def fits(self, kept: Kept) -> Literal["now", "soon", "no"]:
-        """Whether the pod of a room fits now without anybody's end, or once those who are ending have ended."""
-        cluster = self._seen(one for one in self._rooms.all() if one is not kept)
-        choice = best_room(cluster, kept.waiting.pod, kept.waiting.claims, lambda _unit: False)
-        match choice.why:
-            case "fits now":
-                return "now"
-            case "waits":
-                return "soon"
-        return "no"
+        """Whether the pod of a room fits without anybody's end now, or once others have ended anyway."""
+        try:
+            cluster = self._seen(one for one in self._rooms.all() if one is not kept)
+            self._cluster = None
+            asked = self._around.asked(kept.waiting.pod)
+            choice = None if isinstance(asked, str) else best_room(cluster, asked, nobody)
+        except RuleError:
+            return "no"
+        if choice is None:
+            return "no"
+        return "now" if choice.kind == "fits now" else "soon" if choice.kind == "waits" else "no"
 
     def forget(self, waiting: Iterable[Waiting]) -> None:
         """Forget the answers about pods that are not among these."""
@@ -96,35 +144,22 @@ class Decisions:
 
     def _seen(self, rooms: Iterable[Kept]) -> Cluster:
         """The cluster, in which these rooms are taken already."""
-        taken = {}
+        claims: dict[str, Json] = {one["metadata"]["uid"]: one for one in self._stored["claims"]}
         for kept in rooms:
-            for claim in kept.claims():
-                taken[claim["metadata"]["uid"]] = claim
-        claims = [one for one in self._stored["claims"] if one["metadata"]["uid"] not in taken]
-        return Cluster(
+            for claim in kept.claims:
+                # The scheduler may have just given it other devices.
+                if not is_allocated(claims.get(claim["metadata"]["uid"], {})):
+                    claims[claim["metadata"]["uid"]] = claim
+        # What has not changed since the last snapshot is taken from it, so that one cannot be used any more.
+        self._last = Cluster(
             nodes=self._stored["nodes"],
             slices=self._stored["slices"],
             classes=self._stored["classes"],
-            claims=[*claims, *taken.values()],
+            claims=list(claims.values()),
             pods=self._rooms.overlaid(self._stored["pods"]),
             budgets=self._stored["budgets"],
             taint_rules=self._stored["taint_rules"],
             groups=self._stored["groups"],
+            before=self._last,
         )
-
-    def _may_go(self, unit: Unit, priority: int) -> bool:
-        return unit.priority < priority and not any(
-            self._exempt.covers(pod)
-            or self._rooms.is_stuck(pod)
-            or _MIRROR in (pod["metadata"].get("annotations") or {})
-            for pod in unit.pods
-        )
-
-    def _verdict(self, choice: Choice, waiting: Waiting) -> Verdict:
-        if choice.room is None:
-            return Verdict("unjudged" if choice.why == "unjudged" else "none", choice.text)
-        victims = tuple(dict(pod) for unit in choice.room.units for pod in unit.pods)
-        if choice.room.cost.violations:
-            names = ", ".join(sorted(map(name_of, victims)))
-            return Verdict("refused", f"on node {choice.node} a budget protects one of {names}")
-        return Verdict("room", choice.text, choice.node, victims, tuple(choice.room.allocations))
+        return self._last

@@ -32,24 +32,18 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The room for a pod on a node. ``until`` is when its victims must have ended, by a monotonic clock.
+    """The room for a pod on a node: the pods that had to go, and the pod's claims as if they had it already.
 
-    ``freed_at`` is when the last of them had ended, None before that.
+    ``until`` is when the victims must have ended, by a monotonic clock. ``freed_at`` is when the last of them
+    had ended, None before that.
     """
 
     waiting: Waiting
     node: str
     victims: tuple[Json, ...]
-    allocations: tuple[Json, ...]
+    claims: tuple[Object, ...]
     until: float
     freed_at: float | None = None
-
-    def claims(self) -> list[Object]:
-        """The pod's claims as if they had the devices already."""
-        return [
-            {**claim, "status": {"allocation": allocation}}
-            for claim, allocation in zip(self.waiting.claims, self.allocations, strict=True)
-        ]
 
 
 class Rooms:
@@ -65,15 +59,13 @@ class Rooms:
         self._kept: dict[str, Kept] = {}
         self._ending: set[str] = set()
         self._stuck: set[str] = set()
+        self._seen: dict[str, tuple[Object, Object]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
 
-    def keep(
-        self, waiting: Waiting, node: str, victims: Iterable[Json], allocations: Iterable[Json], until: float
-    ) -> None:
+    def keep(self, kept: Kept) -> None:
         """Keep the room that the victims' end makes."""
-        gone = tuple(victims)
-        self._kept[waiting.uid] = Kept(waiting, node, gone, tuple(allocations), until)
-        self.end(gone)
+        self._kept[kept.waiting.uid] = kept
+        self.end(kept.victims)
 
     def end(self, victims: Iterable[Json]) -> None:
         """Count these pods as ending from now on, though the watch does not show it yet."""
@@ -120,9 +112,9 @@ class Rooms:
         self._stuck.update(str(one["metadata"]["uid"]) for one in victims)
         self.version += 1
 
-    def is_stuck(self, pod: Json) -> bool:
-        """Whether this pod was evicted and does not end."""
-        return str(pod["metadata"]["uid"]) in self._stuck
+    def stuck(self) -> frozenset[str]:
+        """The UIDs of the pods that were evicted and do not end."""
+        return frozenset(self._stuck)
 
     def forget(self, uids: Collection[str]) -> None:
         """Forget about pods that no longer exist; ``uids`` are those that do."""
@@ -132,15 +124,23 @@ class Rooms:
 
     def overlaid(self, pods: Iterable[Object]) -> list[Object]:
         """The pods as decisions have to see them: who is ending soon, and who seems to end and does not."""
-        return [self._seen_as(pod) for pod in pods]
+        before, self._seen = self._seen, {}
+        return [self._seen_as(pod, before) for pod in pods]
 
-    def _seen_as(self, pod: Object) -> Object:
+    def _seen_as(self, pod: Object, before: Mapping[str, tuple[Object, Object]]) -> Object:
         uid, metadata = str(pod["metadata"]["uid"]), pod["metadata"]
         if uid in self._stuck:
-            return {**pod, "metadata": {key: one for key, one in metadata.items() if key != "deletionTimestamp"}}
-        if uid in self._ending and "deletionTimestamp" not in metadata:
-            return {**pod, "metadata": {**metadata, "deletionTimestamp": metadata.get("creationTimestamp")}}
-        return pod
+            changed = {key: one for key, one in metadata.items() if key != "deletionTimestamp"}
+        elif uid in self._ending and "deletionTimestamp" not in metadata:
+            changed = {**metadata, "deletionTimestamp": metadata.get("creationTimestamp")}
+        else:
+            return pod
+        original, seen = before.get(uid, ({}, {}))
+        # The same object again, by which others see that nothing changed.
+        if original is not pod or ("deletionTimestamp" in seen["metadata"]) != ("deletionTimestamp" in changed):
+            seen = {**pod, "metadata": changed}
+        self._seen[uid] = pod, seen
+        return seen
 
     def next_due(self, now: float) -> float:
         """The seconds until something has to be looked at again although nothing has changed."""

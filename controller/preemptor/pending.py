@@ -1,4 +1,4 @@
-"""Finds the pods that wait for devices, in the order in which room is made for them, and their claims."""
+"""Finds the pods that wait for devices, in the order in which room is made for them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests, pod_amounts
-from kubernetes_rules.pod_claims import claim_entries, extended_claim, is_made_for
+from kubernetes_rules.extended_resources import asked_resources
+from kubernetes_rules.preemption.asked import Asked, asked_of
+from kubernetes_rules.preemption.pod_fit import anti_affinity
 
 Json = Mapping[str, Any]
 Object = dict[str, Any]
@@ -37,11 +38,25 @@ class Exempt:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The objects that say what a pod asks for; ``claims`` by namespace and name."""
+
+    pods: Sequence[Object]
+    claims: Mapping[Key, Json]
+    classes: Sequence[Json]
+    nodes: Sequence[Json]
+
+    def asked(self, pod: Json) -> Asked | str:
+        """What the pod asks for, or why that cannot be said."""
+        return asked_of(pod, self.claims, self.classes, self.nodes, self.pods)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A pod that waits, with its claims. ``alike`` is the same for pods to which every answer applies.
+    """A pod that waits, with the claims that are made for it.
 
-    The claim for extended resources is the one that the scheduler would make: it has no resourceVersion.
+    ``alike`` is the same for pods to which every answer applies.
     """
 
     pod: Object
@@ -55,8 +70,8 @@ class Waiting:
 
     @property
     def priority(self) -> int:
-        """The priority of the pod."""
-        return priority_of(self.pod)
+        """The priority of the pod, which admission has put into its spec."""
+        return int(self.pod["spec"].get("priority") or 0)
 
     def __str__(self) -> str:
         return name_of(self.pod)
@@ -68,36 +83,36 @@ class WaitingPods:
     def __init__(self, exempt: Exempt) -> None:
         self._exempt = exempt
         self._known: dict[str, Waiting] = {}
+        self._labels: frozenset[str] = frozenset()
 
-    def among(
-        self, pods: Iterable[Object], claims: Mapping[Key, Json], classes: Sequence[Json]
-    ) -> list[Waiting]:
-        """The pods that the scheduler has refused, with claims: the most important first, then the oldest.
+    def among(self, around: Surroundings) -> list[Waiting]:
+        """The pods that the scheduler has refused: the most important first, then the oldest.
 
         All their claims are made: a quota may keep a claim from being made, and then no room helps.
         """
+        labels = _repelled_labels(around.pods)
+        if labels != self._labels:
+            self._labels, self._known = labels, {}
         found = {}
-        for pod in pods:
-            if not asks(pod) or self._exempt.covers(pod):
-                continue
-            its_claims = claims_of(pod, claims, classes)
-            if not its_claims:
-                continue
-            uid = str(pod["metadata"]["uid"])
-            known = self._known.get(uid)
-            # The watches keep an object until it changes.
-            if known is None or known.pod is not pod or not _same(known.claims, its_claims):
-                known = Waiting(pod, its_claims, _alike(pod, its_claims))
-            found[uid] = known
+        for pod in around.pods:
+            if asks(pod) and not self._exempt.covers(pod):
+                one = self._waiting(pod, around)
+                if one is not None:
+                    found[one.uid] = one
         self._known = found
-        return sorted(found.values(), key=lambda one: (-one.priority, created(one.pod), one.uid))
+        return sorted(found.values(), key=lambda one: (-one.priority, _created(one.pod), one.uid))
 
-
-def _same(some: Sequence[Json], others: Sequence[Json]) -> bool:
-    return len(some) == len(others) and all(
-        one is other or ("resourceVersion" not in one["metadata"] and one == other)
-        for one, other in zip(some, others, strict=True)
-    )
+    def _waiting(self, pod: Object, around: Surroundings) -> Waiting | None:
+        known = self._known.get(str(pod["metadata"]["uid"]))
+        # The watches keep an object until it changes.
+        if known is not None and known.pod is pod:
+            keys = ((one["metadata"]["namespace"], one["metadata"]["name"]) for one in known.claims)
+            if all(around.claims.get(key) is one for key, one in zip(keys, known.claims, strict=True)):
+                return known
+        asked = around.asked(pod)
+        if isinstance(asked, str):
+            return None
+        return Waiting(pod, asked.claims, _alike(pod, asked.claims, self._labels))
 
 
 def asks(pod: Json) -> bool:
@@ -105,80 +120,46 @@ def asks(pod: Json) -> bool:
     spec = pod["spec"]
     if spec.get("nodeName") or "deletionTimestamp" in pod["metadata"]:
         return False
-    if spec.get("preemptionPolicy") == "Never" or spec.get("schedulingGates"):
-        return False
-    if not (spec.get("resourceClaims") or asked_resources(pod)):
+    if spec.get("preemptionPolicy") == "Never":
         return False
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(
+    is_refused = any(
         (one["type"], one["status"], one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
         for one in conditions
     )
+    return is_refused and bool(spec.get("resourceClaims") or asked_resources(pod))
 
 
-def claims_of(pod: Json, claims: Mapping[Key, Json], classes: Sequence[Json]) -> tuple[Json, ...]:
-    """The claims of a pod; none if one of them is not made yet, is not its own, or is being deleted."""
-    namespace = pod["metadata"]["namespace"]
-    found = []
-    for entry in claim_entries(pod):
-        claim = claims.get((namespace, entry.claim or ""))
-        if claim is None or "deletionTimestamp" in claim["metadata"]:
-            return ()
-        if entry.template is not None and not is_made_for(claim, pod):
-            return ()
-        found.append(claim)
-    extended = _extended(pod, claims, classes)
-    return () if extended is None else (*found, *extended)
-
-
-def _extended(pod: Json, claims: Mapping[Key, Json], classes: Sequence[Json]) -> tuple[Json, ...] | None:
-    """The claim for the pod's extended resources, made or to be made; None if it cannot be made."""
-    namespace, made = pod["metadata"]["namespace"], extended_claim(pod)
-    if made is not None:
-        claim = claims.get((namespace, made))
-        return None if claim is None else (claim,)
-    asked = [name for name, amount in pod_amounts(pod).items() if amount]
-    backed = {name: class_of(name, classes) for name in asked}
-    known = {name: device_class for name, device_class in backed.items() if device_class is not None}
-    requests = list(extended_requests(pod, known).requests)
-    if not requests:
-        return ()
-    name = f"{pod['metadata']['name']}-extended-resources"
-    return (
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"},
-            "spec": {"devices": {"requests": requests}},
-        },
+def _repelled_labels(pods: Iterable[Json]) -> frozenset[str]:
+    """The keys of the labels by which pods keep other pods away."""
+    selectors = [term.get("labelSelector") or {} for pod in pods for term in anti_affinity(pod)]
+    keys = {key for selector in selectors for key in selector.get("matchLabels") or ()}
+    return frozenset(
+        keys.union(one["key"] for selector in selectors for one in selector.get("matchExpressions") or ())
     )
 
 
-def _alike(pod: Json, claims: Iterable[Json]) -> str:
+def _alike(pod: Json, claims: Iterable[Json], labels: frozenset[str]) -> str:
     """A text that is the same for pods that ask for the same in every respect that matters."""
     spec = {key: value for key, value in pod["spec"].items() if key not in ("resourceClaims", "volumes")}
     for field in ("containers", "initContainers"):
         spec[field] = [{key: one.get(key) for key in _CONTAINER_FIELDS} for one in spec.get(field) or ()]
-    volumes = [one for one in pod["spec"].get("volumes") or () if not any(key in one for key in _LOCAL_VOLUMES)]
+    volumes = pod["spec"].get("volumes") or ()
+    placed = [one for one in volumes if not any(key in one for key in _LOCAL_VOLUMES)]
     asked = [
         # A claim that several pods share, or that has devices, is not like any other.
-        one["metadata"]["uid"] if (one.get("status") or {}) else one["spec"]
+        one["metadata"]["uid"] if one.get("status") else one["spec"]
         for one in claims
     ]
-    labels, namespace = pod["metadata"].get("labels"), pod["metadata"]["namespace"]
-    return json.dumps([namespace, labels, spec, volumes, asked], sort_keys=True, default=str)
-
-
-def priority_of(pod: Json) -> int:
-    """The priority of a pod, which admission has put into its spec."""
-    return int(pod["spec"].get("priority") or 0)
-
-
-def created(pod: Json) -> str:
-    """When a pod was created, as RFC 3339 in UTC."""
-    return str(pod["metadata"].get("creationTimestamp") or "")
+    metadata = pod["metadata"]
+    own = {key: value for key, value in (metadata.get("labels") or {}).items() if key in labels}
+    return json.dumps([metadata["namespace"], own, spec, placed, asked], sort_keys=True)
 
 
 def name_of(pod: Json) -> str:
     """``namespace/name``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _created(pod: Json) -> str:
+    return str(pod["metadata"].get("creationTimestamp") or "")

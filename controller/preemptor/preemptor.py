@@ -17,7 +17,7 @@ from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
 from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds, judge, left
 from controller.preemptor.lease import Lease
-from controller.preemptor.pending import Exempt, Waiting, WaitingPods, name_of
+from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
 from controller.preemptor.watch import Stored, Watch
 from driver.errors import ApiError
@@ -126,23 +126,26 @@ class Preemptor:
         pods = {str(pod["metadata"]["uid"]): pod for pod in stored["pods"]}
         self._rooms.forget(pods.keys())
         self._told = {uid: text for uid, text in self._told.items() if uid in pods}
-        self._decisions.update(stored, self._rooms)
-        for kept in self._rooms.all():
-            self._follow(kept, pods, stored)
         claims = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in stored["claims"]}
-        waiting = self._waiting.among(stored["pods"], claims, stored["classes"])
+        around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"])
+        for kept in self._rooms.all():
+            self._decisions.update(stored, around, self._rooms)
+            self._follow(kept, pods)
+        waiting = self._waiting.among(around)
         self.waiting_count = len(waiting)
         self._decisions.forget(waiting)
         rests = self._clock() < self._rest_until
         if not self._scheduler.reason:
-            self._make_room(stored, waiting, rests=rests)
+            self._make_room(stored, around, waiting, rests=rests)
         now = self._clock()
         due = [self._rooms.next_due(now), *(at - now for at in (self._not_before,) if at > now)]
         if rests and any(map(self._decisions.is_due, waiting)):
             due.append(self._rest_until - now)
         return min(due)
 
-    def _make_room(self, stored: Stored, waiting: Iterable[Waiting], *, rests: bool) -> None:
+    def _make_room(
+        self, stored: Stored, around: Surroundings, waiting: Iterable[Waiting], *, rests: bool
+    ) -> None:
         on_node: dict[str, list[Object]] = {}
         for pod in stored["pods"]:
             on_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
@@ -153,7 +156,7 @@ class Preemptor:
             nominated = (one.pod.get("status") or {}).get("nominatedNodeName")
             if nominated and is_making_room(one.pod, on_node.get(nominated, ())):
                 continue
-            self._decisions.update(stored, self._rooms)
+            self._decisions.update(stored, around, self._rooms)
             verdict = self._decisions.known(one)
             # While it rests, only pods that are new are decided about.
             if self._decisions.is_due(one) and not (rests and verdict is not None):
@@ -184,7 +187,7 @@ class Preemptor:
             for _ in verdict.victims:
                 self._evictor.allowance.take()
         else:
-            done = self._evictor.carry_out(one.pod, one.claims, verdict.victims)
+            done = self._evictor.carry_out(one.pod, verdict.claims, verdict.victims)
         self._report_victims(one, verdict, done)
         if done.stopped:
             self._stopped(one, done)
@@ -192,7 +195,7 @@ class Preemptor:
         self._backoff.reset()
         patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
         until = self._clock() + patience
-        self._rooms.keep(one, verdict.node, verdict.victims, verdict.allocations, until)
+        self._rooms.keep(Kept(one, verdict.node, verdict.victims, verdict.claims, until))
         names = ", ".join(map(name_of, verdict.victims))
         dry = self._behaviour.dry_run
         word = "would evict" if dry else "evicted"
@@ -230,7 +233,7 @@ class Preemptor:
             # Something else has changed; the watches show it within a moment.
             self._not_before = now + SETTLE_SECONDS
 
-    def _follow(self, kept: Kept, pods: dict[str, Object], stored: Stored) -> None:
+    def _follow(self, kept: Kept, pods: dict[str, Object]) -> None:
         """See what became of a room."""
         now = self._clock()
         if not left(kept, pods):
@@ -255,7 +258,6 @@ class Preemptor:
             self._post(kept.waiting.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
             if self._behaviour.nominate and not self._behaviour.dry_run:
                 self._nominate(kept.waiting, "")
-        self._decisions.update(stored, self._rooms)
 
     def _nominate(self, one: Waiting, node: str) -> None:
         """Tell the scheduler for which node the pod waits; it keeps CPU and memory there for it."""

@@ -43,7 +43,10 @@ class Scene:
         """A pod on a node that has these GPUs."""
         self.claim(name, count=max(1, len(devices)))
         pod = self._pod(name, priority, nodeName=node, **spec)
-        self.status(pod, {"phase": "Running", "startTime": "2026-11-01T00:00:00Z"})
+        ready = {"type": "Ready", "status": "True"}
+        self.status(
+            pod, {"phase": "Running", "startTime": "2026-11-01T00:00:00Z", "conditions": [ready]}
+        )
         self.allocate(name, node, *devices, user=pod)
         return self.pod(name)
 

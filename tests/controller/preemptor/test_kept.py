@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.preemptor.kept import END_SECONDS, UNUSED_SECONDS, Rooms, grace_seconds, judge, left
+from controller.preemptor.kept import END_SECONDS, UNUSED_SECONDS, Kept, Rooms, grace_seconds, judge, left
 from controller.preemptor.pending import Waiting
 
 Object = dict[str, Any]
@@ -19,24 +19,18 @@ def pod(name: str, **metadata: Any) -> Object:
 
 
 CLAIM = {"metadata": {"namespace": "team", "name": "urgent", "uid": "claim"}, "spec": {}}
-ALLOCATION = {"devices": {"results": [{"device": "gpu-0"}]}}
 
 
 def kept(*, dry_run: bool = False) -> Rooms:
     rooms = Rooms(dry_run=dry_run)
     waiting = Waiting(pod("urgent"), (CLAIM,), "")
-    rooms.keep(waiting, "node-a", (pod("victim"),), (ALLOCATION,), until=100.0)
+    rooms.keep(Kept(waiting, "node-a", (pod("victim"),), (CLAIM,), until=100.0))
     return rooms
 
 
 def judged(rooms: Rooms, *pods: Object, now: float = 0.0, fits: Fits = "now") -> str | None:
     [room] = rooms.all()
     return judge(room, {one["metadata"]["uid"]: one for one in pods}, now, lambda: fits)
-
-
-def test_its_devices_count_as_taken() -> None:
-    [room] = kept().all()
-    assert room.claims() == [{**CLAIM, "status": {"allocation": ALLOCATION}}]
 
 
 def test_its_victims_count_as_ending_before_the_watch_shows_it() -> None:
@@ -63,9 +57,9 @@ def test_a_victim_that_does_not_end_counts_as_staying() -> None:
     rooms.give_up_on([ending])
 
     assert rooms.overlaid([ending]) == [pod("victim")]
-    assert rooms.is_stuck(ending)
+    assert rooms.stuck() == {"victim"}
     rooms.forget({"urgent"})
-    assert not rooms.is_stuck(ending)
+    assert not rooms.stuck()
 
 
 @pytest.mark.parametrize(("fits", "outcome"), [("now", None), ("soon", None), ("no", "taken")])
