@@ -1,8 +1,9 @@
 """Makes room for pods that wait for devices: looks when something changed, decides, evicts, and says so.
 
 One thread does all of this. It acts only while this replica has the Lease and everything it watches is up to
-date. If thousands of pods wait while devices come and go, it rests after each round, so that it never uses
-more than a thirtieth of a core. A pod that nobody has decided about yet does not have to wait for that.
+date. If thousands of pods wait while devices come and go, it rests after each round, so that it uses no more
+than a thirtieth of a core. A pod about which nothing was decided yet does not have to wait for that, unless
+there are very many.
 """
 
 from __future__ import annotations
@@ -35,8 +36,14 @@ Object = dict[str, Any]
 SETTLE_SECONDS = 0.2
 """How long a round waits for changes that belong together: claims and pods come by different watches."""
 
+_SETTLE, _MOST_SETTLE_SECONDS = 9.0, 1.0
+"""If rounds take long, it waits so many times as long as the last one took, up to a second."""
+
 REST = 29.0
 """After a round it rests so many times as long as the round took, unless a pod waits that is new."""
+
+ROUND_SECONDS, NEW_SECONDS = 0.5, 0.05
+"""How long a round may decide, and how long while it rests. The rest of the pods waits for the next round."""
 
 _BEHIND_SECONDS = 0.1
 _MOST_TOLD = 50
@@ -70,6 +77,7 @@ class Preemptor:
         stop: threading.Event,
         at_work: AtWork,
         clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._client = client
         self._wake = threading.Event()
@@ -83,6 +91,7 @@ class Preemptor:
         self._stop = stop
         self._at_work = at_work
         self._clock = clock
+        self._cpu = cpu
         self._rooms = Rooms(dry_run=behaviour.dry_run)
         self._decisions = Decisions(behaviour.exempt)
         self._waiting = WaitingPods(behaviour.exempt)
@@ -90,6 +99,7 @@ class Preemptor:
         self._not_before = 0.0
         """No decision before this time: the API server failed, or too many were evicted."""
         self._rest_until = 0.0
+        self._took = 0.0
         self._told: dict[str, str] = {}
         self.waiting_count = 0
 
@@ -104,7 +114,7 @@ class Preemptor:
             self._wake.wait(due)
             self._wake.clear()
             # Not a poll: what belongs together arrives within moments, and each round costs time.
-            self._stop.wait(SETTLE_SECONDS)
+            self._stop.wait(max(SETTLE_SECONDS, min(_SETTLE * self._took, _MOST_SETTLE_SECONDS)))
             due = self._look()
 
     def _look(self) -> float | None:
@@ -113,16 +123,13 @@ class Preemptor:
             return None
         if self.watch.why_not():
             return _BEHIND_SECONDS
-        started = time.thread_time()
         with self._at_work():
             due = self.round(self.watch.stored())
-        took = time.thread_time() - started
-        if self._clock() >= self._rest_until:
-            self._rest_until = self._clock() + REST * took
         return None if due == float("inf") else max(0.0, due)
 
     def round(self, stored: Stored) -> float:
         """Look at everything once, and act; returns the seconds until there is something to do again."""
+        started = self._cpu()
         pods = {str(pod["metadata"]["uid"]): pod for pod in stored["pods"]}
         self._rooms.forget(pods.keys())
         self._told = {uid: text for uid, text in self._told.items() if uid in pods}
@@ -135,17 +142,20 @@ class Preemptor:
         self.waiting_count = len(waiting)
         self._decisions.forget(waiting)
         rests = self._clock() < self._rest_until
-        if not self._scheduler.reason:
-            self._make_room(stored, around, waiting, rests=rests)
+        is_done = bool(self._scheduler.reason) or self._make_room(stored, around, waiting, rests=rests)
+        self._took = self._cpu() - started
         now = self._clock()
+        if not rests:
+            self._rest_until = now + REST * self._took
         due = [self._rooms.next_due(now), *(at - now for at in (self._not_before,) if at > now)]
-        if rests and any(map(self._decisions.is_due, waiting)):
-            due.append(self._rest_until - now)
-        return min(due)
+        return min(due if is_done else [*due, self._rest_until - now])
 
     def _make_room(
         self, stored: Stored, around: Surroundings, waiting: Iterable[Waiting], *, rests: bool
-    ) -> None:
+    ) -> bool:
+        """Decide and evict in order; returns False if the time was over before every pod was looked at."""
+        until = self._cpu() + (NEW_SECONDS if rests else ROUND_SECONDS)
+        is_done = True
         on_node: dict[str, list[Object]] = {}
         for pod in stored["pods"]:
             on_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
@@ -159,20 +169,23 @@ class Preemptor:
             self._decisions.update(stored, around, self._rooms)
             verdict = self._decisions.known(one)
             # While it rests, only pods that are new are decided about.
-            if self._decisions.is_due(one) and not (rests and verdict is not None):
+            if self._decisions.is_due(one) and (self._cpu() >= until or (rests and verdict is not None)):
+                is_done = False
+            elif self._decisions.is_due(one):
                 if self._clock() < self._not_before:
-                    return
+                    return True
                 verdict = self._decisions.decide(one)
                 if verdict.kind == "room":
                     # A less important pod must not take what this one waits for.
                     if not self._may_evict(len(verdict.victims)):
-                        return
+                        return True
                     self._carry_out(one, verdict)
                     continue
             if verdict is not None and verdict.kind != "none":
                 told[one.alike] = told.get(one.alike, 0) + 1
                 if told[one.alike] <= _MOST_TOLD:
                     self._say_why_not(one, verdict)
+        return is_done
 
     def _may_evict(self, pods: int) -> bool:
         seconds = self._evictor.allowance.wait_seconds(pods)

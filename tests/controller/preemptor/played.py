@@ -52,7 +52,7 @@ class Played:
         scheduler: Setting = "no",
     ) -> None:
         self.scene = scene
-        self.clock = Clock()
+        self.clock, self.cpu = Clock(), Clock()
         self.heard = Heard()
         stop = threading.Event()
         self.lease = Lease(scene.client, "gpu-dra", "preemptor", identity, stop, clock=self.clock)
@@ -69,6 +69,7 @@ class Played:
             stop,
             nullcontext,
             self.clock,
+            self.cpu,
         )
         self._version = 0
 

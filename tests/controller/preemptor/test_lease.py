@@ -11,10 +11,14 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor"
 
 
 class Clock:
+    """A clock that the test sets; each look at it takes ``step`` seconds."""
+
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
+        self.step = 0.0
 
     def __call__(self) -> float:
+        self.now += self.step
         return self.now
 
 

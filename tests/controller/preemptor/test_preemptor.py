@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS, UNUSED_SECONDS
 from controller.preemptor.pending import Exempt
-from controller.preemptor.preemptor import Behaviour
+from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
 from driver.event_reasons import EventReason
 from tests.controller.preemptor.played import Played
 from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
@@ -413,25 +414,23 @@ def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> No
     assert "nominatedNodeName" not in full.pod("urgent")["status"]
 
 
-def many(scene: Scene, pods: int) -> list[dict[str, Any]]:
-    """Stored pods that wait for more than there will ever be, each with a claim of its own."""
-    return [scene.waits(f"waits-{number:04}", 10, gpus=3) for number in range(pods)]
-
-
-def test_pods_that_ask_for_the_same_are_decided_about_once(
-    full: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from controller.preemptor import decisions
-
-    asked = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pods about which something was really decided, in order."""
+    names: list[str] = []
     best_room = decisions.best_room
 
-    def counted(*arguments: Any) -> Any:
-        asked.append(1)
-        return best_room(*arguments)
+    def noted(cluster: Any, wanted: Any, may_go: Any) -> Any:
+        names.append(wanted.pod["metadata"]["name"])
+        return best_room(cluster, wanted, may_go)
 
-    monkeypatch.setattr(decisions, "best_room", counted)
-    many(full, 40)
+    monkeypatch.setattr(decisions, "best_room", noted)
+    return names
+
+
+def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: list[str]) -> None:
+    for number in range(40):
+        full.waits(f"waits-{number}", 10, gpus=3)
     played = Played(full)
     played.round()
     assert len(asked) == 1
@@ -440,3 +439,31 @@ def test_pods_that_ask_for_the_same_are_decided_about_once(
     assert len(asked) == 1, "nothing has changed"
     played.round()
     assert len(asked) == 2
+
+
+def test_it_rests_after_a_round_but_not_for_a_pod_that_is_new(full: Scene, asked: list[str]) -> None:
+    full.waits("first", 10, gpus=3)
+    played = Played(full)
+    played.cpu.step = 0.01
+    played.round()
+    full.waits("second", 10, gpus=4)
+    due = played.round()
+    assert asked == ["first", "second"]
+
+    played.clock.now += due
+    played.round()
+    assert asked == ["first", "second", "first", "second"]
+
+
+def test_a_round_that_takes_too_long_is_continued_after_a_rest(full: Scene, asked: list[str]) -> None:
+    for number in range(4):
+        full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
+    played = Played(full)
+    played.cpu.step = 0.4 * ROUND_SECONDS
+    due = played.round()
+    assert asked == ["waits-3", "waits-2"]
+    assert due > REST * ROUND_SECONDS / 2
+
+    played.clock.now += due
+    played.round(changed=False)
+    assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]
