@@ -19,6 +19,7 @@ from driver.process.log import Level, configure
 
 if TYPE_CHECKING:
     from controller.preemptor.steps_aside import Setting
+    from driver.process.metrics import Metrics
     from driver.process.service import Service
 
 NAME = "gpu-dra-preemptor"
@@ -146,15 +147,15 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, why_not: C
     "--nominate",
     is_flag=True,
     show_envvar=True,
-    help="Write the node of the room into the pod's status, so that the scheduler keeps CPU and memory there.",
+    help="Write the node of the room into the pod's status: the scheduler then keeps CPU and memory there.",
 )
 @click.option(
     "--scheduler-preempts",
     type=click.Choice(("auto", "yes", "no")),
     default="auto",
     show_envvar=True,
-    help="Whether the scheduler itself preempts for claims, so that this process makes no room; auto asks the "
-    "API server for its feature gates.",
+    help="Whether the scheduler itself preempts for claims, so that this process makes no room; auto asks "
+    "the API server for its feature gates.",
 )
 @click.option(
     "--metrics-addr",

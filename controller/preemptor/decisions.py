@@ -6,19 +6,19 @@ same. So thousands of waiting pods cost little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from controller.preemptor.kept import Kept, Rooms
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, name_of
 from controller.preemptor.watch import Object, Stored
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import is_allocated
-from kubernetes_rules.preemption.choose import Cluster, best_room
+from kubernetes_rules.preemption.choose import best_room
+from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.units import Unit
 
-Json = Mapping[str, Any]
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of pods that a kubelet runs from a file; the API server refuses to evict them."""
 
@@ -27,8 +27,8 @@ _MIRROR = "kubernetes.io/config.mirror"
 class Verdict:
     """What is to be done for a pod: ``room`` to make, or in ``text`` why none is made.
 
-    ``refused`` by a budget; ``unjudged`` if the rules cannot judge the pod; ``none`` if nobody's end helps, or
-    nobody has to go. ``claims`` are those without devices, as if they had those of the room.
+    ``refused`` by a budget; ``unjudged`` if the rules cannot judge the pod; ``none`` if nobody's end helps,
+    or nobody has to go. ``claims`` are those without devices, as if they had those of the room.
     """
 
     kind: Literal["room", "refused", "unjudged", "none"]
@@ -144,7 +144,7 @@ class Decisions:
 
     def _seen(self, rooms: Iterable[Kept]) -> Cluster:
         """The cluster, in which these rooms are taken already."""
-        claims: dict[str, Json] = {one["metadata"]["uid"]: one for one in self._stored["claims"]}
+        claims: dict[str, Object] = {one["metadata"]["uid"]: one for one in self._stored["claims"]}
         for kept in rooms:
             for claim in kept.claims:
                 # The scheduler may have just given it other devices.

@@ -15,14 +15,14 @@ from controller.preemptor.pending import Waiting
 Json = Mapping[str, Any]
 Object = dict[str, Any]
 Outcome = Literal["used", "gone", "taken", "stuck", "unused"]
-"""``used`` by its pod, or the pod is ``gone``; ``taken`` by another pod; a victim is ``stuck``; ``unused``: the
-pod would fit, but the scheduler does not place it."""
+"""``used`` by its pod, or the pod is ``gone``; ``taken`` by another pod; a victim is ``stuck``; ``unused``:
+the pod would fit, but the scheduler does not place it."""
 
 END_SECONDS = 60.0
 """How much longer than its grace period a victim may take to end."""
 
 UNUSED_SECONDS = 60.0
-"""How long a pod may leave its room unused. The scheduler tries a pod again after ten seconds at the latest."""
+"""How long a pod may leave its room unused. The scheduler waits up to ten seconds before it tries again."""
 
 FIRST_BACKOFF_SECONDS = 10.0
 MOST_BACKOFF_SECONDS = 600.0
@@ -32,7 +32,7 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The room for a pod on a node: the pods that had to go, and the pod's claims as if they had it already.
+    """The room for a pod on a node: who had to go, and the pod's claims as if they had the devices.
 
     ``until`` is when the victims must have ended, by a monotonic clock. ``freed_at`` is when the last of them
     had ended, None before that.
@@ -82,12 +82,13 @@ class Rooms:
 
     def wait_until(self, uid: str) -> float:
         """When room may be made for the pod again."""
-        return self._failures.get(uid, (0, 0.0))[1]
+        _, until = self._failures.get(uid, (0, 0.0))
+        return until
 
     def lose(self, uid: str, now: float) -> float:
         """Note that the pod did not get its room; returns how many seconds the next try has to wait."""
         failures = self._failures.get(uid, (0, 0.0))[0]
-        seconds = min(FIRST_BACKOFF_SECONDS * 2 ** min(failures, 30), MOST_BACKOFF_SECONDS)
+        seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 30), MOST_BACKOFF_SECONDS)
         self._failures[uid] = failures + 1, now + seconds
         self.drop(uid)
         return seconds
@@ -137,14 +138,18 @@ class Rooms:
             return pod
         original, seen = before.get(uid, ({}, {}))
         # The same object again, by which others see that nothing changed.
-        if original is not pod or ("deletionTimestamp" in seen["metadata"]) != ("deletionTimestamp" in changed):
+        if original is not pod or ("deletionTimestamp" in seen["metadata"]) != (
+            "deletionTimestamp" in changed
+        ):
             seen = {**pod, "metadata": changed}
         self._seen[uid] = pod, seen
         return seen
 
     def next_due(self, now: float) -> float:
         """The seconds until something has to be looked at again although nothing has changed."""
-        times = [kept.until if kept.freed_at is None else kept.freed_at + UNUSED_SECONDS for kept in self.all()]
+        times = [
+            kept.until if kept.freed_at is None else kept.freed_at + UNUSED_SECONDS for kept in self.all()
+        ]
         times += [until for _, until in self._failures.values()]
         return min((at - now for at in times if at > now), default=float("inf"))
 

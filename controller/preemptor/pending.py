@@ -11,7 +11,6 @@ from kubernetes_rules.extended_resources import asked_resources
 from kubernetes_rules.preemption.asked import Asked, asked_of
 from kubernetes_rules.preemption.pod_fit import anti_affinity
 
-Json = Mapping[str, Any]
 Object = dict[str, Any]
 Key = tuple[str, str]
 """Namespace and name."""
@@ -30,7 +29,7 @@ class Exempt:
     namespaces: frozenset[str] = frozenset()
     priority_classes: frozenset[str] = frozenset()
 
-    def covers(self, pod: Json) -> bool:
+    def covers(self, pod: Mapping[str, Any]) -> bool:
         """Whether the pod is left alone."""
         return (
             pod["metadata"]["namespace"] in self.namespaces
@@ -43,11 +42,11 @@ class Surroundings:
     """The objects that say what a pod asks for; ``claims`` by namespace and name."""
 
     pods: Sequence[Object]
-    claims: Mapping[Key, Json]
-    classes: Sequence[Json]
-    nodes: Sequence[Json]
+    claims: Mapping[Key, Object]
+    classes: Sequence[Object]
+    nodes: Sequence[Object]
 
-    def asked(self, pod: Json) -> Asked | str:
+    def asked(self, pod: Object) -> Asked | str:
         """What the pod asks for, or why that cannot be said."""
         return asked_of(pod, self.claims, self.classes, self.nodes, self.pods)
 
@@ -60,7 +59,7 @@ class Waiting:
     """
 
     pod: Object
-    claims: tuple[Json, ...]
+    claims: tuple[Object, ...]
     alike: str
 
     @property
@@ -115,7 +114,7 @@ class WaitingPods:
         return Waiting(pod, asked.claims, _alike(pod, asked.claims, self._labels))
 
 
-def asks(pod: Json) -> bool:
+def asks(pod: Object) -> bool:
     """Whether the pod waits because no node fits, may preempt others, and asks for devices."""
     spec = pod["spec"]
     if spec.get("nodeName") or "deletionTimestamp" in pod["metadata"]:
@@ -130,7 +129,7 @@ def asks(pod: Json) -> bool:
     return is_refused and bool(spec.get("resourceClaims") or asked_resources(pod))
 
 
-def _repelled_labels(pods: Iterable[Json]) -> frozenset[str]:
+def _repelled_labels(pods: Iterable[Object]) -> frozenset[str]:
     """The keys of the labels by which pods keep other pods away."""
     selectors = [term.get("labelSelector") or {} for pod in pods for term in anti_affinity(pod)]
     keys = {key for selector in selectors for key in selector.get("matchLabels") or ()}
@@ -139,7 +138,7 @@ def _repelled_labels(pods: Iterable[Json]) -> frozenset[str]:
     )
 
 
-def _alike(pod: Json, claims: Iterable[Json], labels: frozenset[str]) -> str:
+def _alike(pod: Object, claims: Iterable[Object], labels: frozenset[str]) -> str:
     """A text that is the same for pods that ask for the same in every respect that matters."""
     spec = {key: value for key, value in pod["spec"].items() if key not in ("resourceClaims", "volumes")}
     for field in ("containers", "initContainers"):
@@ -156,10 +155,10 @@ def _alike(pod: Json, claims: Iterable[Json], labels: frozenset[str]) -> str:
     return json.dumps([metadata["namespace"], own, spec, placed, asked], sort_keys=True)
 
 
-def name_of(pod: Json) -> str:
+def name_of(pod: Mapping[str, Any]) -> str:
     """``namespace/name``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def _created(pod: Json) -> str:
+def _created(pod: Object) -> str:
     return str(pod["metadata"].get("creationTimestamp") or "")

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.preemptor.decisions import Decisions, Verdict
@@ -56,7 +57,7 @@ _log = get_logger(__name__)
 class Behaviour:
     """What the flags decide."""
 
-    exempt: Exempt = Exempt()
+    exempt: Exempt = field(default_factory=Exempt)
     dry_run: bool = False
     nominate: bool = False
 
@@ -155,37 +156,48 @@ class Preemptor:
     ) -> bool:
         """Decide and evict in order; returns False if the time was over before every pod was looked at."""
         until = self._cpu() + (NEW_SECONDS if rests else ROUND_SECONDS)
-        is_done = True
         on_node: dict[str, list[Object]] = {}
         for pod in stored["pods"]:
             on_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
-        told: dict[str, int] = {}
+        told: Counter[str] = Counter()
+        is_done = True
         for one in waiting:
-            if self._rooms.is_kept_for(one.uid) or self._clock() < self._rooms.wait_until(one.uid):
-                continue
-            nominated = (one.pod.get("status") or {}).get("nominatedNodeName")
-            if nominated and is_making_room(one.pod, on_node.get(nominated, ())):
+            if self._has_to_wait(one, on_node):
                 continue
             self._decisions.update(stored, around, self._rooms)
             verdict = self._decisions.known(one)
-            # While it rests, only pods that are new are decided about.
-            if self._decisions.is_due(one) and (self._cpu() >= until or (rests and verdict is not None)):
-                is_done = False
-            elif self._decisions.is_due(one):
-                if self._clock() < self._not_before:
-                    return True
-                verdict = self._decisions.decide(one)
-                if verdict.kind == "room":
+            if self._decisions.is_due(one):
+                # While it rests, only pods that are new are decided about.
+                if self._cpu() >= until or (rests and verdict is not None):
+                    is_done = False
+                else:
+                    verdict = self._decide(one)
                     # A less important pod must not take what this one waits for.
-                    if not self._may_evict(len(verdict.victims)):
-                        return True
-                    self._carry_out(one, verdict)
-                    continue
-            if verdict is not None and verdict.kind != "none":
-                told[one.alike] = told.get(one.alike, 0) + 1
+                    if verdict is None:
+                        break
+            if verdict is not None and verdict.kind in ("refused", "unjudged"):
+                told[one.alike] += 1
                 if told[one.alike] <= _MOST_TOLD:
                     self._say_why_not(one, verdict)
         return is_done
+
+    def _has_to_wait(self, one: Waiting, on_node: Mapping[str, list[Object]]) -> bool:
+        """Whether room is being made for the pod already, or must not be made yet."""
+        if self._rooms.is_kept_for(one.uid) or self._clock() < self._rooms.wait_until(one.uid):
+            return True
+        nominated = str((one.pod.get("status") or {}).get("nominatedNodeName") or "")
+        return bool(nominated) and is_making_room(one.pod, on_node.get(nominated, ()))
+
+    def _decide(self, one: Waiting) -> Verdict | None:
+        """Decide, and evict if there is room to make; None if nobody may be evicted at the moment."""
+        if self._clock() < self._not_before:
+            return None
+        verdict = self._decisions.decide(one)
+        if verdict.kind == "room":
+            if not self._may_evict(len(verdict.victims)):
+                return None
+            self._carry_out(one, verdict)
+        return verdict
 
     def _may_evict(self, pods: int) -> bool:
         seconds = self._evictor.allowance.wait_seconds(pods)

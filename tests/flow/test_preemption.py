@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_gone
 from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
 from tests.eventually import eventually
-from tests.flow.claims import request, start, wait_running, wait_unschedulable
+from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, profile, template
 from tests.flow.several_machines import installed_on
 
@@ -48,7 +49,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         cluster.api.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRIVER_NAMESPACE}}])
         cluster.api.apply(objects)
         for name, value in (("notebook", 10), ("inference", 1000)):
-            about = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            about = {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+            }
             cluster.api.create({**about, "value": value})
         yield cluster
 
@@ -78,13 +83,16 @@ def pod(name: str, kind: str, priority_class: str) -> Object:
     return made
 
 
-def fill(cluster: Cluster, namespace: str, kind: str) -> list[str]:
-    """Give everything of a kind to notebooks, one after the other; their names."""
-    asked, there = KINDS[kind]
-    template(cluster, namespace, kind, asked)
-    names = [f"notebook-{number}" for number in range(there)]
-    for name in names:
-        start(cluster, namespace, pod(name, kind, "notebook"))
+def fill(cluster: Cluster, namespace: str) -> dict[str, set[str]]:
+    """Give everything on the node to notebooks; their names by kind."""
+    names: dict[str, set[str]] = {}
+    for kind, (asked, there) in KINDS.items():
+        template(cluster, namespace, kind, asked)
+        names[kind] = {f"notebook-{kind}-{number}" for number in range(there)}
+        for name in names[kind]:
+            cluster.api.create(pod(name, kind, "notebook"), namespace)
+    for name in (one for some in names.values() for one in some):
+        wait_running(cluster, namespace, name)
     return names
 
 
@@ -94,35 +102,51 @@ def told(cluster: Cluster, namespace: str, reason: str) -> set[str]:
     return {one["involvedObject"]["name"] for one in events if one["reason"] == reason}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
-    cluster: Cluster, namespace: str, kind: str
-) -> None:
-    names = fill(cluster, namespace, kind)
+def rehearse(cluster: Cluster, namespace: str) -> set[str]:
+    """Let an inference pod of each kind come while a dry run looks, and go again; whom it named."""
+    inference = {f"inference-{kind}" for kind in KINDS}
     with preemptor(cluster, "--dry-run"):
-        cluster.api.create(pod("inference", kind, "inference"), namespace)
-        eventually("the dry run tells", lambda: told(cluster, namespace, "RoomWouldBeMade"))
-        [named] = eventually("and names a pod", lambda: told(cluster, namespace, "WouldBePreempted"))
-    cluster.api.delete(paths.pod("inference", namespace))
-    wait_gone(cluster.api, paths.pod("inference", namespace))
+        for kind in KINDS:
+            cluster.api.create(pod(f"inference-{kind}", kind, "inference"), namespace)
+        look = partial(told, cluster, namespace, "RoomWouldBeMade")
+        eventually("the dry run tells", look, lambda names: names == inference)
+        look = partial(told, cluster, namespace, "WouldBePreempted")
+        named = eventually("and names a pod for each", look, lambda names: len(names) == len(KINDS))
+    for name in inference:
+        cluster.api.delete(paths.pod(name, namespace))
+        wait_gone(cluster.api, paths.pod(name, namespace))
+    return named
+
+
+def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
+    cluster: Cluster, namespace: str
+) -> None:
+    notebooks = fill(cluster, namespace)
+    named = rehearse(cluster, namespace)
+    assert all(len(named & names) == 1 for names in notebooks.values())
 
     with preemptor(cluster) as process:
         eventually("it has the lease", lambda: "has the lease" in process.log.rpartition("stopping")[2])
-        cluster.api.create(pod("inference", kind, "inference"), namespace)
-        wait_unschedulable(cluster, namespace, "inference")
-        refused = time.monotonic()
-        eventually("it is evicted", lambda: told(cluster, namespace, "PreemptedForDevices"))
-        evicted = time.monotonic()
-        wait_gone(cluster.api, paths.pod(named, namespace))
-        ended = time.monotonic()
-        wait_running(cluster, namespace, "inference")
-        runs = time.monotonic()
-        eventually("its room is used", lambda: "outcome" in process.log and '"used"' in process.log)
+        for kind, names in notebooks.items():
+            [victim] = named & names
+            name = f"inference-{kind}"
+            cluster.api.create(pod(name, kind, "inference"), namespace)
+            wait_unschedulable(cluster, namespace, name)
+            refused = time.monotonic()
+            look = partial(told, cluster, namespace, "PreemptedForDevices")
+            eventually("a pod is evicted", look, lambda evicted, victim=victim: victim in evicted)
+            evicted = time.monotonic()
+            wait_gone(cluster.api, paths.pod(victim, namespace))
+            ended = time.monotonic()
+            wait_running(cluster, namespace, name)
+            # Shown with pytest -rP.
+            sys.stdout.write(
+                f"{kind}: evicted {evicted - refused:.2f} s after the refusal, "
+                f"runs {time.monotonic() - ended:.2f} s after the end of the evicted pod\n"
+            )
+        eventually("all rooms are used", lambda: process.log.count('"used"') == len(KINDS))
 
-    assert told(cluster, namespace, "PreemptedForDevices") == {named}
+    assert told(cluster, namespace, "PreemptedForDevices") == named
+    everybody = {name for names in notebooks.values() for name in names}
     left = {one["metadata"]["name"] for one in cluster.api.list_objects(paths.pod(namespace=namespace))}
-    assert left == {"inference", *names} - {named}
-    sys.stdout.write(
-        f"{kind}: evicted {evicted - refused:.2f} s after the refusal, "
-        f"runs {runs - ended:.2f} s after the end of the evicted pod\n"
-    )  # shown with pytest -rP
+    assert left == {f"inference-{kind}" for kind in KINDS} | everybody - named

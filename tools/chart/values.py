@@ -228,7 +228,9 @@ class Preemptor:
     enabled: Annotated[
         bool, "Run the preemptor for the whole cluster. Start with dryRun, and read docs/preemption.md."
     ] = False
-    replicas: Annotated[int, Between(1, 9), "Number of pods. One works, the others take over if it fails."] = 1
+    replicas: Annotated[
+        int, Between(1, 9), "Number of pods. One works, the others take over if it fails."
+    ] = 1
     dryRun: Annotated[bool, "Evict nobody, and only write events about who would be evicted."] = False
     evictionsPerMinute: Annotated[
         int, Between(1, 10000), "How many pods may be evicted within a minute, in the whole cluster."
@@ -267,8 +269,8 @@ class Metrics:
 
     enabled: Annotated[
         bool,
-        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403. Metrics name claims and "
-        "namespaces; restrict access with networkPolicy.metricsFrom.",
+        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403. Metrics "
+        "name claims and namespaces; restrict access with networkPolicy.metricsFrom.",
     ] = False
 
 

@@ -44,9 +44,7 @@ class Scene:
         self.claim(name, count=max(1, len(devices)))
         pod = self._pod(name, priority, nodeName=node, **spec)
         ready = {"type": "Ready", "status": "True"}
-        self.status(
-            pod, {"phase": "Running", "startTime": "2026-11-01T00:00:00Z", "conditions": [ready]}
-        )
+        self.status(pod, {"phase": "Running", "startTime": "2026-11-01T00:00:00Z", "conditions": [ready]})
         self.allocate(name, node, *devices, user=pod)
         return self.pod(name)
 
@@ -88,7 +86,9 @@ class Scene:
 
     def ends(self, name: str) -> None:
         """Let a pod end, and free its claim, as the kubelet and the claim controller do."""
-        self.client.patch(f"{PODS}/{name}", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+        self.client.patch(
+            f"{PODS}/{name}", {"metadata": {"finalizers": None}}, "application/merge-patch+json"
+        )
         if name in self.names():
             self.server.delete(f"{PODS}/{name}")
         self.status(self.client.get(f"{CLAIMS}/{name}"), {}, CLAIMS)
@@ -105,7 +105,9 @@ class Scene:
     def _pod(self, name: str, priority: int, **spec: Any) -> Object:
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         name_of_class = f"of-{priority}"
-        if name_of_class not in {one["metadata"]["name"] for one in self.server.objects("priorityclasses", "scheduling.k8s.io")}:
+        if name_of_class not in {
+            one["metadata"]["name"] for one in self.server.objects("priorityclasses", "scheduling.k8s.io")
+        }:
             self.server.create(classes, {"metadata": {"name": name_of_class}, "value": priority})
         container = {"name": "main", "image": "any", "resources": {"claims": [{"name": "gpu"}]}}
         body = {

@@ -56,7 +56,10 @@ def test_a_replica_with_another_time_of_day_only_counts_its_own_seconds(scene: S
     one, other = replica(scene, "one", clock), replica(scene, "other", clock)
     one.try_once()
     stored = scene.client.get(PATH)
-    stored["spec"] |= {"renewTime": "2001-01-01T00:00:00.000000Z", "acquireTime": "2001-01-01T00:00:00.000000Z"}
+    stored["spec"] |= {
+        "renewTime": "2001-01-01T00:00:00.000000Z",
+        "acquireTime": "2001-01-01T00:00:00.000000Z",
+    }
     scene.client.replace(PATH, stored)
 
     other.try_once()
@@ -92,9 +95,12 @@ def test_it_is_lost_at_once_when_somebody_else_has_written_it(scene: Scene) -> N
 def test_a_replica_that_stops_gives_it_to_the_next(scene: Scene) -> None:
     stop = threading.Event()
     told: list[bool] = []
-    one = Lease(
-        *(scene.client, "gpu-dra", "preemptor", "one", stop), changed=lambda: told.append(one.is_held()) or stop.set()
-    )
+
+    def changed() -> None:
+        told.append(one.is_held())
+        stop.set()
+
+    one = Lease(scene.client, "gpu-dra", "preemptor", "one", stop, changed)
     one.run()
     other = replica(scene, "other", Clock())
     other.try_once()

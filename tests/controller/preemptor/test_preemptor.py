@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from controller.preemptor.kept import END_SECONDS, UNUSED_SECONDS
 from controller.preemptor.pending import Exempt
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
 from driver.event_reasons import EventReason
+from kubernetes_rules.preemption.choose import best_room
 from tests.controller.preemptor.played import Played
 from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
 
@@ -290,7 +292,7 @@ def test_victims_that_are_made_again_at_once_are_evicted_ever_more_rarely(scene:
         scene.runs(f"batch-{number + 1}", 1, "node-a", "gpu-0")
         played.round()
 
-    assert [round(later - earlier) for earlier, later in zip(times, times[1:], strict=False)] == [10, 20, 40]
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [10, 20, 40]
     assert "another pod took the devices on node node-a" in played.text(LOST)
 
 
@@ -418,7 +420,6 @@ def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> No
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pods about which something was really decided, in order."""
     names: list[str] = []
-    best_room = decisions.best_room
 
     def noted(cluster: Any, wanted: Any, may_go: Any) -> Any:
         names.append(wanted.pod["metadata"]["name"])

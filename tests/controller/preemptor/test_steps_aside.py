@@ -11,7 +11,7 @@ from driver.errors import ApiError
 from driver.kube.errors import Forbidden, Unreachable
 
 OTHERS = """\
-# HELP kubernetes_feature_enabled [BETA] This metric records the data about the stage and enablement of a k8s feature.
+# HELP kubernetes_feature_enabled [BETA] The stage and enablement of a k8s feature.
 kubernetes_feature_enabled{name="DRAExtendedResource",stage=""} 1
 """
 
@@ -63,12 +63,19 @@ def test_an_administrator_has_the_last_word(setting: Setting, steps: bool) -> No
 
 
 def pod(priority: int, **status: Any) -> dict[str, Any]:
-    return {"metadata": {"deletionTimestamp": "2026-11-01T00:00:00Z"}, "spec": {"priority": priority}, "status": status}
+    return {
+        "metadata": {"deletionTimestamp": "2026-11-01T00:00:00Z"},
+        "spec": {"priority": priority},
+        "status": status,
+    }
 
 
 def test_the_scheduler_makes_room_as_long_as_a_pod_that_it_evicted_is_there() -> None:
     told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    evicted, other = pod(1, conditions=[told]), pod(1, conditions=[{**told, "reason": "EvictionByEvictionAPI"}])
+    evicted, other = (
+        pod(1, conditions=[told]),
+        pod(1, conditions=[{**told, "reason": "EvictionByEvictionAPI"}]),
+    )
 
     assert is_making_room(pod(5), [other, evicted])
     assert not is_making_room(pod(5), [other])

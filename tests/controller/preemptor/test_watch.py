@@ -34,16 +34,23 @@ class Watched:
 
     def now(self) -> Stored:
         """What is stored, once the watches have seen everything."""
-        marker = self.scene.server.create(f"{DRA}/deviceclasses", {"metadata": {"generateName": "m"}, "spec": {}})
+        marker = self.scene.server.create(
+            f"{DRA}/deviceclasses", {"metadata": {"generateName": "m"}, "spec": {}}
+        )
         name = marker["metadata"]["name"]
 
         def seen() -> bool:
             stored = self.watch.stored()
             pods = {one["metadata"]["resourceVersion"] for one in stored["pods"]}
             claims = {one["metadata"]["resourceVersion"] for one in stored["claims"]}
-            wanted = self.scene.server.objects("pods"), self.scene.server.objects("resourceclaims", "resource.k8s.io")
+            wanted = (
+                self.scene.server.objects("pods"),
+                self.scene.server.objects("resourceclaims", "resource.k8s.io"),
+            )
             versions = [{one["metadata"]["resourceVersion"] for one in some} for some in wanted]
-            return [pods, claims] == versions and name in {one["metadata"]["name"] for one in stored["classes"]}
+            return [pods, claims] == versions and name in {
+                one["metadata"]["name"] for one in stored["classes"]
+            }
 
         eventually("all is seen", seen)
         self.scene.server.delete(f"{DRA}/deviceclasses/{name}")
