@@ -126,14 +126,17 @@ class Decisions:
 
     def fits(self, kept: Kept) -> Literal["now", "soon", "no"]:
         """Whether the pod of a room fits without anybody's end now, or once others have ended anyway."""
+        asked = self._around.asked(kept.waiting.pod)
+        if isinstance(asked, str):
+            return "no"
+        # The scheduler writes the devices into the claims before it gives the pod its node.
+        if asked.claims and all(map(is_allocated, asked.claims)):
+            return "now"
         try:
             cluster = self._seen(one for one in self._rooms.all() if one is not kept)
             self._cluster = None
-            asked = self._around.asked(kept.waiting.pod)
-            choice = None if isinstance(asked, str) else best_room(cluster, asked, nobody)
+            choice = best_room(cluster, asked, nobody)
         except RuleError:
-            return "no"
-        if choice is None:
             return "no"
         return "now" if choice.kind == "fits now" else "soon" if choice.kind == "waits" else "no"
 

@@ -32,7 +32,7 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The room for a pod on a node: who had to go, and the pod's claims as if they had the devices.
+    """The room for a pod on a node: who had to go, and the pod's claims with the devices that become free.
 
     ``until`` is when the victims must have ended, by a monotonic clock. ``freed_at`` is when the last of them
     had ended, None before that.
@@ -49,8 +49,8 @@ class Kept:
 class Rooms:
     """The rooms that are kept, pods that wait for the next try, and victims that do not end.
 
-    ``version`` changes with what ``overlaid`` does. In a dry run the victims of a room only count as ending as
-    long as it is kept. Not thread-safe.
+    ``version`` changes with what ``overlaid`` does. In a dry run the victims of a room only count as ending
+    as long as it is kept. Not thread-safe.
     """
 
     def __init__(self, *, dry_run: bool = False) -> None:

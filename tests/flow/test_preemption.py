@@ -134,7 +134,7 @@ def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
             wait_unschedulable(cluster, namespace, name)
             refused = time.monotonic()
             look = partial(told, cluster, namespace, "PreemptedForDevices")
-            eventually("a pod is evicted", look, lambda evicted, victim=victim: victim in evicted)
+            eventually(f"{victim} is evicted", look, {victim}.issubset)
             evicted = time.monotonic()
             wait_gone(cluster.api, paths.pod(victim, namespace))
             ended = time.monotonic()
@@ -144,7 +144,8 @@ def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
                 f"{kind}: evicted {evicted - refused:.2f} s after the refusal, "
                 f"runs {time.monotonic() - ended:.2f} s after the end of the evicted pod\n"
             )
-        eventually("all rooms are used", lambda: process.log.count('"used"') == len(KINDS))
+        log = partial(getattr, process, "log")
+        eventually("all rooms are used", log, lambda text: text.count('"used"') == len(KINDS), seconds=20)
 
     assert told(cluster, namespace, "PreemptedForDevices") == named
     everybody = {name for names in notebooks.values() for name in names}

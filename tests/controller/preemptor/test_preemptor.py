@@ -90,6 +90,18 @@ def test_the_room_is_used(full: Scene) -> None:
     assert played.told(LOST) == set()
 
 
+def test_the_room_is_not_taken_by_another_pod_when_its_own_pod_has_the_devices(full: Scene) -> None:
+    pod = full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    full.ends("batch")
+    # The scheduler writes the claim first, and gives the pod its node a moment later.
+    full.allocate("urgent", "node-a", "gpu-1", user=pod)
+    played.round()
+
+    assert played.told(LOST) == set()
+
+
 @pytest.mark.parametrize("priority", [1, 0])
 def test_nobody_goes_for_a_pod_of_the_same_or_a_lower_priority(full: Scene, priority: int) -> None:
     full.waits("late", priority)
@@ -443,7 +455,7 @@ def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: l
 
 
 def test_it_rests_after_a_round_but_not_for_a_pod_that_is_new(full: Scene, asked: list[str]) -> None:
-    full.waits("first", 10, gpus=3)
+    full.waits("first", 11, gpus=3)
     played = Played(full)
     played.cpu.step = 0.01
     played.round()
