@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.preemptor.kept import Kept, Rooms
+from controller.preemptor.kept import Fits, Kept, Rooms
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, name_of
 from controller.preemptor.watch import Object, Stored
 from kubernetes_rules.errors import RuleError
@@ -28,13 +28,15 @@ class Verdict:
     """What is to be done for a pod: ``room`` to make, or in ``text`` why none is made.
 
     ``refused`` by a budget; ``unjudged`` if the rules cannot judge the pod; ``none`` if nobody's end helps,
-    or nobody has to go. ``claims`` are those without devices, as if they had those of the room.
+    or nobody has to go. ``freed`` are the claims of the victims, ``claims`` the pod's own without devices, as
+    if they had those of the room.
     """
 
     kind: Literal["room", "refused", "unjudged", "none"]
     text: str = ""
     node: str = ""
     victims: tuple[Object, ...] = ()
+    freed: tuple[Object, ...] = ()
     claims: tuple[Object, ...] = ()
 
 
@@ -122,9 +124,10 @@ class Decisions:
             {**claim, "status": {"allocation": allocation}}
             for claim, allocation in zip(asked.on(node), room.allocations, strict=True)
         )
-        return Verdict("room", choice.text, room.node, victims, claims)
+        freed = tuple(dict(claim) for unit in room.units for claim in unit.claims)
+        return Verdict("room", choice.text, room.node, victims, freed, claims)
 
-    def fits(self, kept: Kept) -> Literal["now", "soon", "no"]:
+    def fits(self, kept: Kept) -> Fits:
         """Whether the pod of a room fits without anybody's end now, or once others have ended anyway."""
         asked = self._around.asked(kept.waiting.pod)
         if isinstance(asked, str):

@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from controller.preemptor.pending import Waiting
+from kubernetes_rules.preemption.asked import is_allocated
 
 Json = Mapping[str, Any]
 Object = dict[str, Any]
+Fits = Literal["now", "soon", "no"]
+"""Whether a pod fits on a node now, once others have ended anyway, or not."""
+
 Outcome = Literal["used", "gone", "taken", "stuck", "unused"]
 """``used`` by its pod, or the pod is ``gone``; ``taken`` by another pod; a victim is ``stuck``; ``unused``:
 the pod would fit, but the scheduler does not place it."""
@@ -24,6 +28,10 @@ END_SECONDS = 60.0
 UNUSED_SECONDS = 60.0
 """How long a pod may leave its room unused. The scheduler waits up to ten seconds before it tries again."""
 
+TAKEN_SECONDS = 2.0
+"""How long a pod must not fit until its devices count as taken: the scheduler writes one object after the
+other, and their watches are not in step."""
+
 FIRST_BACKOFF_SECONDS = 10.0
 MOST_BACKOFF_SECONDS = 600.0
 
@@ -32,18 +40,40 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The room for a pod on a node: who had to go, and the pod's claims with the devices that become free.
+    """The room for a pod on a node: who had to go, and which claims that frees.
 
-    ``until`` is when the victims must have ended, by a monotonic clock. ``freed_at`` is when the last of them
-    had ended, None before that.
+    ``claims`` are the pod's own as if they had the devices. ``until`` is when the victims must have ended, by
+    a monotonic clock. ``freed_at`` is when all was free, ``doubted_at`` since when the pod does not fit all
+    the same.
     """
 
     waiting: Waiting
     node: str
     victims: tuple[Json, ...]
+    freed: tuple[Json, ...]
     claims: tuple[Object, ...]
     until: float
     freed_at: float | None = None
+    doubted_at: float | None = None
+
+    def left(self, pods: Mapping[str, Object], claims: Mapping[str, Object]) -> list[Object]:
+        """The victims that have not ended, or else their claims that still have devices; by UID in both.
+
+        Kubernetes frees the claims of a pod a moment after its end.
+        """
+        there = [pods[uid] for one in self.victims if (uid := _uid(one)) in pods]
+        living = [
+            pod for pod in there if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        ]
+        gone = set(map(_uid, self.victims))
+        return living or [
+            claim
+            for one in self.freed
+            if (claim := claims.get(_uid(one))) is not None
+            and is_allocated(claim)
+            # Another pod may use the claim by now. Then it is not freed.
+            and gone.issuperset(user.get("uid") for user in claim["status"].get("reservedFor") or ())
+        ]
 
 
 class Rooms:
@@ -69,7 +99,7 @@ class Rooms:
 
     def end(self, victims: Iterable[Json]) -> None:
         """Count these pods as ending from now on, though the watch does not show it yet."""
-        self._ending.update(str(one["metadata"]["uid"]) for one in victims)
+        self._ending.update(_uid(one) for one in victims)
         self.version += 1
 
     def all(self) -> list[Kept]:
@@ -99,18 +129,34 @@ class Rooms:
         if kept is not None:
             self.version += 1
             if self._dry_run:
-                self._ending.difference_update(str(one["metadata"]["uid"]) for one in kept.victims)
+                self._ending.difference_update(_uid(one) for one in kept.victims)
 
-    def free(self, kept: Kept, now: float) -> Kept:
-        """Note that the victims have ended; returns the room with the time of that."""
-        if kept.freed_at is None:
-            kept = replace(kept, freed_at=now)
-            self._kept[kept.waiting.uid] = kept
-        return kept
+    def judge(
+        self, kept: Kept, pod: Json | None, left: Collection[Object], now: float, fits: Callable[[], Fits]
+    ) -> Outcome | None:
+        """What became of the room of a pod, None if there is no such pod any more; None while that is open.
+
+        ``left`` is what ``Kept.left`` says. ``fits`` is called only after everything was freed.
+        """
+        if pod is None or "deletionTimestamp" in pod["metadata"]:
+            return "gone"
+        if pod["spec"].get("nodeName"):
+            return "used"
+        if left:
+            return "stuck" if now >= kept.until else None
+        found = fits()
+        freed_at = now if kept.freed_at is None else kept.freed_at
+        doubted_at = now if kept.doubted_at is None else kept.doubted_at
+        self._kept[kept.waiting.uid] = replace(
+            kept, freed_at=freed_at, doubted_at=doubted_at if found == "no" else None
+        )
+        if found == "no":
+            return "taken" if now >= doubted_at + TAKEN_SECONDS else None
+        return "unused" if found == "now" and now >= freed_at + UNUSED_SECONDS else None
 
     def give_up_on(self, victims: Iterable[Json]) -> None:
         """Expect no longer that these pods end: their devices count as taken from now on."""
-        self._stuck.update(str(one["metadata"]["uid"]) for one in victims)
+        self._stuck.update(_uid(one) for one in victims)
         self.version += 1
 
     def stuck(self) -> frozenset[str]:
@@ -150,39 +196,16 @@ class Rooms:
         times = [
             kept.until if kept.freed_at is None else kept.freed_at + UNUSED_SECONDS for kept in self.all()
         ]
+        times += [kept.doubted_at + TAKEN_SECONDS for kept in self.all() if kept.doubted_at is not None]
         times += [until for _, until in self._failures.values()]
         return min((at - now for at in times if at > now), default=float("inf"))
-
-
-def judge(
-    kept: Kept, pods: Mapping[str, Json], now: float, fits: Callable[[], Literal["now", "soon", "no"]]
-) -> Outcome | None:
-    """What became of a room; None while that is open.
-
-    ``pods`` are those that exist, by UID. ``fits`` says whether the pod would fit on a node; it is asked only
-    after all victims have ended.
-    """
-    pod = pods.get(kept.waiting.uid)
-    if pod is None or "deletionTimestamp" in pod["metadata"]:
-        return "gone"
-    if pod["spec"].get("nodeName"):
-        return "used"
-    if left(kept, pods):
-        return "stuck" if now >= kept.until else None
-    found = fits()
-    if found == "no":
-        return "taken"
-    freed_at = now if kept.freed_at is None else kept.freed_at
-    return "unused" if found == "now" and now >= freed_at + UNUSED_SECONDS else None
-
-
-def left(kept: Kept, pods: Mapping[str, Json]) -> list[Json]:
-    """The victims that have not ended."""
-    found = [pods[uid] for one in kept.victims if (uid := str(one["metadata"]["uid"])) in pods]
-    return [pod for pod in found if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
 
 
 def grace_seconds(victims: Iterable[Json]) -> float:
     """The longest grace period of these pods."""
     asked = [one["spec"].get("terminationGracePeriodSeconds") for one in victims]
     return float(max((_DEFAULT_GRACE_SECONDS if one is None else one for one in asked), default=0))
+
+
+def _uid(one: Json) -> str:
+    return str(one["metadata"]["uid"])

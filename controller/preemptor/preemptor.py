@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
-from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds, judge, left
+from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds
 from controller.preemptor.lease import Lease
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
@@ -136,9 +136,10 @@ class Preemptor:
         self._told = {uid: text for uid, text in self._told.items() if uid in pods}
         claims = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in stored["claims"]}
         around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"])
+        by_uid = {str(one["metadata"]["uid"]): one for one in stored["claims"]} if self._rooms.all() else {}
         for kept in self._rooms.all():
             self._decisions.update(stored, around, self._rooms)
-            self._follow(kept, pods)
+            self._follow(kept, pods.get(kept.waiting.uid), kept.left(pods, by_uid))
         waiting = self._waiting.among(around)
         self.waiting_count = len(waiting)
         self._decisions.forget(waiting)
@@ -220,7 +221,7 @@ class Preemptor:
         self._backoff.reset()
         patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
         until = self._clock() + patience
-        self._rooms.keep(Kept(one, verdict.node, verdict.victims, verdict.claims, until))
+        self._rooms.keep(Kept(one, verdict.node, verdict.victims, verdict.freed, verdict.claims, until))
         names = ", ".join(map(name_of, verdict.victims))
         dry = self._behaviour.dry_run
         word = "would evict" if dry else "evicted"
@@ -258,12 +259,10 @@ class Preemptor:
             # Something else has changed; the watches show it within a moment.
             self._not_before = now + SETTLE_SECONDS
 
-    def _follow(self, kept: Kept, pods: dict[str, Object]) -> None:
-        """See what became of a room."""
+    def _follow(self, kept: Kept, pod: Object | None, left: list[Object]) -> None:
+        """See what became of the room of a pod; ``left`` are the victims that have not ended."""
         now = self._clock()
-        if not left(kept, pods):
-            kept = self._rooms.free(kept, now)
-        outcome = judge(kept, pods, now, lambda: self._decisions.fits(kept))
+        outcome = self._rooms.judge(kept, pod, left, now, lambda: self._decisions.fits(kept))
         if outcome is None:
             return
         if not self._behaviour.dry_run:
@@ -271,18 +270,18 @@ class Preemptor:
         _log.info("a room is kept no longer", pod=str(kept.waiting), node=kept.node, outcome=outcome)
         if outcome in ("used", "gone"):
             self._rooms.drop(kept.waiting.uid)
-        else:
-            staying = left(kept, pods) if outcome == "stuck" else []
-            self._rooms.give_up_on(staying)
-            seconds = self._rooms.lose(kept.waiting.uid, now)
-            why = {
-                "taken": f"another pod took the devices on node {kept.node}",
-                "stuck": f"{', '.join(map(name_of, staying))} did not end on node {kept.node}",
-                "unused": f"the scheduler did not place the pod on node {kept.node}, where it seems to fit",
-            }[outcome]
-            self._post(kept.waiting.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
-            if self._behaviour.nominate and not self._behaviour.dry_run:
-                self._nominate(kept.waiting, "")
+            return
+        if outcome == "stuck":
+            self._rooms.give_up_on(left)
+        seconds = self._rooms.lose(kept.waiting.uid, now)
+        why = {
+            "taken": f"another pod took the devices on node {kept.node}",
+            "stuck": f"{', '.join(map(name_of, left))} did not end on node {kept.node}",
+            "unused": f"the scheduler did not place the pod on node {kept.node}, where it seems to fit",
+        }[outcome]
+        self._post(kept.waiting.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
+        if self._behaviour.nominate and not self._behaviour.dry_run:
+            self._nominate(kept.waiting, "")
 
     def _nominate(self, one: Waiting, node: str) -> None:
         """Tell the scheduler for which node the pod waits; it keeps CPU and memory there for it."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from controller.preemptor.kept import END_SECONDS, UNUSED_SECONDS, Kept, Rooms, grace_seconds, judge, left
+from controller.preemptor.kept import (
+    END_SECONDS,
+    TAKEN_SECONDS,
+    UNUSED_SECONDS,
+    Fits,
+    Kept,
+    Rooms,
+    grace_seconds,
+)
 from controller.preemptor.pending import Waiting
 
 Object = dict[str, Any]
-Fits = Literal["now", "soon", "no"]
 
 
 def pod(name: str, **metadata: Any) -> Object:
@@ -18,19 +25,27 @@ def pod(name: str, **metadata: Any) -> Object:
     return {"metadata": about, "spec": {"priority": 1}, "status": {"phase": "Running"}}
 
 
-CLAIM = {"metadata": {"namespace": "team", "name": "urgent", "uid": "claim"}, "spec": {}}
+FREED: Object = {
+    "metadata": {"namespace": "team", "name": "freed", "uid": "freed"},
+    "spec": {},
+    "status": {"allocation": {"devices": {}}, "reservedFor": [{"uid": "victim"}]},
+}
+CLAIM: Object = {"metadata": {"namespace": "team", "name": "urgent", "uid": "claim"}, "spec": {}}
 
 
 def kept(*, dry_run: bool = False) -> Rooms:
     rooms = Rooms(dry_run=dry_run)
     waiting = Waiting(pod("urgent"), (CLAIM,), "")
-    rooms.keep(Kept(waiting, "node-a", (pod("victim"),), (CLAIM,), until=100.0))
+    rooms.keep(Kept(waiting, "node-a", (pod("victim"),), (FREED,), (CLAIM,), until=100.0))
     return rooms
 
 
-def judged(rooms: Rooms, *pods: Object, now: float = 0.0, fits: Fits = "now") -> str | None:
+def judged(
+    rooms: Rooms, *pods: Object, claims: tuple[Object, ...] = (), now: float = 0.0, fits: Fits = "now"
+) -> str | None:
     [room] = rooms.all()
-    return judge(room, {one["metadata"]["uid"]: one for one in pods}, now, lambda: fits)
+    there, held = ({one["metadata"]["uid"]: one for one in some} for some in (pods, claims))
+    return rooms.judge(room, there.get("urgent"), room.left(there, held), now, lambda: fits)
 
 
 def test_its_victims_count_as_ending_before_the_watch_shows_it() -> None:
@@ -66,13 +81,21 @@ def test_a_victim_that_does_not_end_counts_as_staying() -> None:
 def test_once_the_victims_have_ended_the_devices_tell_whether_another_pod_took_them(
     fits: Fits, outcome: str | None
 ) -> None:
-    assert judged(kept(), pod("urgent"), fits=fits) == outcome
+    rooms = kept()
+    assert judged(rooms, pod("urgent"), fits=fits) is None
+    assert judged(rooms, pod("urgent"), now=TAKEN_SECONDS, fits=fits) == outcome
+
+
+def test_a_moment_in_which_the_pod_does_not_fit_means_nothing() -> None:
+    rooms = kept()
+    moments: tuple[Fits, ...] = ("no", "now", "no", "now")
+    for number, fits in enumerate(moments):
+        assert judged(rooms, pod("urgent"), now=number * TAKEN_SECONDS, fits=fits) is None
 
 
 def test_a_pod_that_the_scheduler_does_not_place_leaves_its_room_unused() -> None:
     rooms = kept()
-    [room] = rooms.all()
-    rooms.free(room, now=50.0)
+    assert judged(rooms, pod("urgent"), now=50) is None
     assert judged(rooms, pod("urgent"), now=50 + UNUSED_SECONDS - 1) is None
     assert judged(rooms, pod("urgent"), now=50 + UNUSED_SECONDS) == "unused"
 
@@ -95,7 +118,15 @@ def test_each_try_waits_twice_as_long_up_to_ten_minutes() -> None:
 def test_a_victim_that_has_ended_is_not_left() -> None:
     [room] = kept().all()
     ended = pod("victim") | {"status": {"phase": "Failed"}}
-    assert left(room, {"victim": ended}) == []
+    assert room.left({"victim": ended}, {}) == []
+
+
+def test_it_is_open_until_the_claims_of_the_victims_are_free_too() -> None:
+    [room] = kept().all()
+    assert room.left({}, {"freed": FREED}) == [FREED]
+    assert room.left({}, {"freed": {**FREED, "status": {}}}) == []
+    used_again = {**FREED, "status": {**FREED["status"], "reservedFor": [{"uid": "other"}]}}
+    assert room.left({}, {"freed": used_again}) == []
 
 
 def test_the_longest_grace_period_counts() -> None:
