@@ -126,7 +126,7 @@ def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
     assert all(len(named & names) == 1 for names in notebooks.values())
 
     with preemptor(cluster) as process:
-        eventually("it has the lease", lambda: "has the lease" in process.log.rpartition("stopping")[2])
+        eventually("it acts", lambda: "makes room from now on" in process.log.rpartition("stopping")[2])
         for kind, names in notebooks.items():
             [victim] = named & names
             name = f"inference-{kind}"
