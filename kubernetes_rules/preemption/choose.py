@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kubernetes_rules.errors import RuleError
+from kubernetes_rules.errors import PoolInvalid, RuleError
 from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.pod_fit import (
@@ -50,11 +50,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was found on one node; ``kind`` is None if there is nothing to say but why the node is closed."""
+    """What was found on one node; ``kind`` is None if there is nothing to say but why the node is closed.
+
+    ``gives_up``: the scheduler gives up the pod at this node, whatever other nodes have.
+    """
 
     kind: Kind | None
     text: str = ""
     room: Room | None = None
+    gives_up: bool = False
 
 
 def best_room(cluster: Cluster, asked: Asked, may_go: MayGo) -> Choice:
@@ -101,9 +105,8 @@ def _decide(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> Cho
             if one.kind == kind:
                 return Choice(one.kind, one.text, one.room)
     with_room = [one.room for one in found if one.room is not None]
-    doubtful = next((one for one in found if one.kind == "unjudged"), None)
-    # The scheduler gives up a pod if a node fails, so nobody has to go for it.
-    if doubtful is not None and (doubtful.text.startswith(_FAILED) or not with_room):
+    doubtful = in_doubt(found)
+    if doubtful is not None and (doubtful.gives_up or not with_room):
         return Choice("unjudged", doubtful.text)
     if with_room:
         best = min(with_room, key=lambda room: room.cost)
@@ -116,7 +119,10 @@ def _decide(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> Cho
     return Choice("no victims", next((one.text for one in open_to if one.text), nobody))
 
 
-_FAILED = "on node "
+def in_doubt(found: Iterable[Tried]) -> Tried | None:
+    """The node that keeps others from being chosen, else the first that cannot be judged."""
+    doubtful = [one for one in found if one.kind == "unjudged"]
+    return max(doubtful, key=lambda one: one.gives_up, default=None)
 
 
 def _fits_if(room: Room) -> str:
@@ -170,8 +176,10 @@ def try_node(
             return Tried("unjudged", f"the anti-affinity of other pods may keep it away from {name}")
         used = added_up((cluster.used(name), more or {}))
         return _try_open(cluster, asked, may_go, node, wanted, used)
+    except PoolInvalid as error:
+        return Tried("unjudged", error.what)
     except RuleError as error:
-        return Tried("unjudged", f"{_FAILED}{name}: {error.what}")
+        return Tried("unjudged", f"{name}: {error.what}", gives_up=True)
 
 
 def _try_open(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.choose import Kind, MayGo, Tried, cannot_judge, kind_of, try_node
+from kubernetes_rules.preemption.choose import Kind, MayGo, Tried, cannot_judge, in_doubt, kind_of, try_node
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.pod_fit import added_up, forbidden_domains, pod_amounts_on
 from kubernetes_rules.preemption.preference import NOBODY, Cost, cost_of, importance
@@ -148,8 +148,8 @@ class _Placing:
         own = replace(member, claims=tuple(self._allocated.get(_uid(one), one) for one in member.claims))
         found = self._on(own, self._cluster.nodes if only is None else (only,))
         rooms = [one.room for one in found if one.room is not None]
-        if not rooms:
-            doubtful = next((one for one in found if one.kind == "unjudged"), None)
+        doubtful = in_doubt(found)
+        if not rooms or (doubtful is not None and doubtful.gives_up):
             text = doubtful.text if doubtful else "there is no room for it beside the others"
             return _Blocked("unjudged" if doubtful else "no victims", f"{_name(member)}: {text}", member)
         best = min(rooms, key=lambda room: room.cost)
