@@ -60,7 +60,7 @@ def _cheapest(case: Case, units: list[Unit], lacks: Json, frees: list[Json]) -> 
     return min(costs, default=None)
 
 
-@settings(deadline=None, max_examples=examples(400))
+@settings(deadline=None, max_examples=examples(250))
 @given(st.integers(min_value=0, max_value=2**32))
 def test_the_cheapest_set_goes_on_any_small_node(seed: int) -> None:
     rng = Random(seed)  # noqa: S311 - no secret
