@@ -1,0 +1,275 @@
+"""A pod that waits for devices gets the node where the least important have to go, or a reason why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kubernetes_rules.preemption.asked import Asked
+from kubernetes_rules.preemption.choose import Choice, best_room, rooms
+from kubernetes_rules.preemption.cluster import Cluster
+from kubernetes_rules.preemption.units import Unit
+from tools.conformance.allocation import objects as api
+from tools.conformance.room.random_rooms import pod, used_by
+
+Json = dict[str, Any]
+
+_CLASS = api.device_class()
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Units of a lower priority may go."""
+
+    priority: int = 100
+
+    def __call__(self, unit: Unit) -> bool:
+        return unit.priority < self.priority
+
+
+def _node(name: str, cpu: str = "64", **spec: Any) -> Json:
+    allocatable = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+    return {**api.node(name, zone="a"), "spec": spec, "status": {"allocatable": allocatable}}
+
+
+def _slice(node: str, gpus: int = 2) -> Json:
+    return api.published(api.devices(gpus), name=f"slice-{node}", pool=node, nodeName=node)
+
+
+def _running(name: str, node: str, priority: int, cpu: str = "1", **metadata: Any) -> Json:
+    one = pod(name, priority)
+    one["metadata"] |= metadata
+    one["spec"] |= {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}
+    return one
+
+
+def _claim_of(one: Json, gpu: int) -> Json:
+    name = one["metadata"]["name"]
+    return used_by(api.held(f"gpu-{gpu}", pool=one["spec"]["nodeName"], name=f"{name}-{gpu}"), one)
+
+
+def _pending(name: str = "urgent", cpu: str = "1", **spec: Any) -> Json:
+    entries = [{"name": "gpu", "resourceClaimName": f"of-{name}"}]
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"priority": 100, "containers": containers, "resourceClaims": entries, **spec},
+    }
+
+
+@dataclass
+class World:
+    """Two nodes with two GPUs each, all held: by low-0, low-1 on node-a, and mid-0, mid-1 on node-b."""
+
+    nodes: list[Json]
+    pods: list[Json]
+    claims: list[Json]
+    slices: list[Json]
+
+    def cluster(self, *pending: Json, count: int = 1, before: Cluster | None = None, **more: Any) -> Cluster:
+        """A snapshot with these pods that wait for GPUs; each has a claim for ``count``."""
+        asking = [
+            api.claim(api.exactly(count=count), name=f"of-{one['metadata']['name']}") for one in pending
+        ]
+        return Cluster(
+            self.nodes,
+            self.slices,
+            [_CLASS],
+            [*self.claims, *asking],
+            [*self.pods, *pending],
+            before=before,
+            **more,
+        )
+
+    def choice(self, one: Json | None = None, count: int = 1, may_go: Any = None, **more: Any) -> Choice:
+        """What is decided for a pod."""
+        one = one or _pending()
+        cluster = self.cluster(one, count=count, **more)
+        return best_room(cluster, _asked(cluster, one), may_go or Lower())
+
+
+def _asked(cluster: Cluster, one: Json) -> Asked:
+    asked = cluster.asked(one)
+    assert not isinstance(asked, str), asked
+    return asked
+
+
+@pytest.fixture
+def world() -> World:
+    pods = [
+        _running("low-0", "node-a", 1),
+        _running("low-1", "node-a", 2),
+        _running("mid-0", "node-b", 5),
+        _running("mid-1", "node-b", 6),
+    ]
+    claims = [_claim_of(one, n % 2) for n, one in enumerate(pods)]
+    return World([_node("node-a"), _node("node-b")], pods, claims, [_slice("node-a"), _slice("node-b")])
+
+
+def test_the_node_with_the_cheapest_victims_is_chosen(world: World) -> None:
+    found = world.choice()
+
+    assert (found.kind, found.text) == ("room", "it would fit on node-a if ns/low-0 ended")
+    assert found.room is not None
+    assert [one["devices"]["results"][0]["device"] for one in found.room.allocations] == ["gpu-0"]
+
+
+def test_the_rooms_of_all_nodes_are_listed_the_cheapest_first(world: World) -> None:
+    one = _pending()
+    cluster = world.cluster(one)
+    found = rooms(cluster, _asked(cluster, one), Lower())
+
+    assert [(room.node, *map(str, room.units)) for room in found] == [
+        ("node-a", "ns/low-0"),
+        ("node-b", "ns/mid-0"),
+    ]
+
+
+def test_nobody_goes_who_may_not(world: World) -> None:
+    found = world.choice(may_go=Lower(1))
+
+    assert (found.kind, found.text) == (
+        "no victims",
+        "nobody that may go makes room for it on any of 2 nodes",
+    )
+
+
+def test_nobody_goes_while_a_node_has_room(world: World) -> None:
+    world.claims.pop(2)
+
+    assert world.choice().kind == "fits now"
+    assert world.choice().text == "its devices are free on node-b"
+
+
+def test_nobody_goes_if_pods_that_are_ending_make_room(world: World) -> None:
+    world.pods[2]["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    found = world.choice()
+
+    assert found.kind == "waits"
+    assert found.room is not None
+    assert (found.room.node, found.room.units) == ("node-b", ())
+
+
+def test_what_no_node_has_is_never_there(world: World) -> None:
+    assert world.choice(count=3).kind == "never"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"nodeSelector": {"zone": "b"}}, "lacks the label zone=b"),
+        (
+            {"nodeSelector": {"zone": "a"}, "containers": [{"resources": {"requests": {"cpu": "65"}}}]},
+            "as much",
+        ),
+    ],
+)
+def test_a_pod_that_could_run_nowhere_makes_nobody_go(world: World, spec: Json, reason: str) -> None:
+    found = world.choice(_pending(**spec))
+
+    assert found.kind == "never"
+    assert reason in found.text
+
+
+def test_a_node_whose_victims_free_too_little_cpu_needs_more_of_them(world: World) -> None:
+    world.nodes = [_node("node-a", cpu="4")]
+    found = world.choice(_pending(cpu="4"))
+
+    assert found.text == "it would fit on node-a if ns/low-0, ns/low-1 ended"
+
+
+def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
+    world.nodes = [_node("node-a", cpu="2")]
+    world.claims.pop(0)
+
+    assert world.choice().kind == "never"
+    assert "lacks cpu" in world.choice().text
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"schedulerName": "volcano"}, "the scheduler volcano"),
+        ({"schedulingGates": [{"name": "quota"}]}, "scheduling gates"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]}, "a volume of a"),
+        ({"volumes": [{"name": "v", "ephemeral": {}}]}, "an ephemeral volume"),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "topology spread"),
+        ({"containers": [{"ports": [{"hostPort": 80}]}]}, "host ports"),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "affinity to pods",
+        ),
+    ],
+)
+def test_a_pod_that_cannot_be_judged_makes_nobody_go(world: World, spec: Json, reason: str) -> None:
+    found = world.choice(_pending(**spec))
+
+    assert found.kind == "unjudged"
+    assert reason in found.text
+
+
+def test_where_other_pods_keep_it_away_it_is_not_judged(world: World) -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "urgent"}}}
+    own = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world.pods[0]["spec"]["affinity"] = own
+    one = _pending()
+
+    assert world.choice(one).kind == "room"
+    one["metadata"]["labels"] = {"app": "urgent"}
+    assert "anti-affinity of other pods" in world.choice(one).text
+
+
+def test_the_scheduler_gives_up_a_pod_whose_selector_fails_so_nobody_goes(world: World) -> None:
+    one = _pending()
+    cluster = world.cluster(one)
+    broken = api.claim(api.exactly("r0", "device.attributes['x'].y == 'z'"))
+
+    assert best_room(cluster, Asked(one, (broken,)), Lower()).kind == "unjudged"
+
+
+def test_claims_that_are_not_there_yet_say_why(world: World) -> None:
+    cluster = world.cluster()
+    one = _pending()
+    made = {
+        **one,
+        "spec": {**one["spec"], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
+    }
+
+    assert cluster.asked(one) == "its claim of-urgent does not exist"
+    assert cluster.asked(made) == "its claim gpu is not made yet"
+
+
+def test_pods_that_ask_for_the_same_are_decided_once(world: World) -> None:
+    pods = [_pending(f"urgent-{n}") for n in range(3)]
+    cluster = world.cluster(*pods)
+    found = [best_room(cluster, _asked(cluster, one), Lower()) for one in pods]
+
+    assert found[1] is found[0]
+    assert best_room(cluster, _asked(cluster, pods[2]), Lower(2)) is not found[0]
+
+
+def test_a_snapshot_in_which_no_node_changed_keeps_its_decisions(world: World) -> None:
+    one = _pending()
+    first = world.cluster(one)
+    decided = best_room(first, _asked(first, one), Lower())
+    other = _pending("other")
+    second = world.cluster(one, other, before=first)
+
+    assert best_room(second, _asked(second, other), Lower()) is decided
+
+
+def test_what_changed_is_decided_again(world: World) -> None:
+    one = _pending()
+    first = world.cluster(one)
+    before = best_room(first, _asked(first, one), Lower())
+    world.pods[0] = {**world.pods[0], "spec": {**world.pods[0]["spec"], "priority": 50}}
+    second = world.cluster(one, before=first)
+    after = best_room(second, _asked(second, one), Lower())
+    world.claims.pop(3)
+    third = world.cluster(one, before=second)
+
+    assert before.text == "it would fit on node-a if ns/low-0 ended"
+    assert after.text == "it would fit on node-a if ns/low-1 ended"
+    assert best_room(third, _asked(third, one), Lower()).kind == "fits now"
