@@ -97,12 +97,20 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Staying:
+    """How many pods, or groups of pods, are not moved for one reason: ``without …``."""
+
+    pods: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """All that can be gained. ``staying`` counts the pods that are not moved, by the reason."""
+    """All that can be gained, and who is not moved."""
 
     what: str
     steps: tuple[Step, ...]
-    staying: Mapping[str, int]
+    staying: tuple[Staying, ...]
 
     @property
     def moves(self) -> int:
@@ -198,7 +206,7 @@ def plan(
             if step is None:
                 break
             steps.append(step)
-    return Plan(target.what, tuple(steps), dict(staying))
+    return Plan(target.what, tuple(steps), tuple(Staying(pods, why) for why, pods in sorted(staying.items())))
 
 
 class _Moves:

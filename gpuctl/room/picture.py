@@ -101,8 +101,8 @@ def _plan_lines(plan: Plan, unread: Sequence[str], *, wide: bool) -> Iterator[st
         yield "the scheduler chooses where a new pod goes; --yes checks after each move whether it helped"
     else:
         yield f"no move would free another {plan.what}"
-    for why, count in sorted(plan.staying.items()):
-        yield f"not moved: {count} {why}"
+    for one in plan.staying:
+        yield f"not moved: {one.pods} {one.why}"
     if unread:
         yield f"not considered, because this user may not read them: {', '.join(unread)}"
 

@@ -160,7 +160,8 @@ def answer(
     wrong = [one for one in claims.findings if one.kind != CLAIM_NOT_MADE]
     if wrong:
         return told("incomplete", "something is wrong with its claims, so no room would help", *wrong)
-    if claims.extended is None and all(map(is_allocated, claims.claims)):
+    asks_more = claims.extended is not None and claims.extended.asks_devices
+    if not asks_more and all(map(is_allocated, claims.claims)):
         return told("idle", "its claims have their devices; it waits for something else")
     asked = Asked(pod, claims.claims, claims.extended)
     policies: list[tuple[Policy, MayGo]] = [

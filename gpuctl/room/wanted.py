@@ -12,6 +12,7 @@ import yaml
 from driver.errors import ConfigError
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.snapshot import Object, events_of, listed_if_readable, pod_of, template_of
+from kubernetes_rules.defaults import created_pod, defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources
 
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -71,6 +72,16 @@ def pod_of_file(view: ClusterView, path: Path, namespace: str) -> Wanted:
     ``namespace`` is for objects that name none. Raises ConfigError for a file that cannot be used, and
     ApiError.
     """
+    try:
+        return _wanted(view, path, namespace)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is not as the API server wants it ({type(error).__name__}: {error})",
+            "`kubectl apply --dry-run=server` says where",
+        ) from error
+
+
+def _wanted(view: ClusterView, path: Path, namespace: str) -> Wanted:
     documents = _documents(path)
     for one in documents:
         one["metadata"].setdefault("namespace", namespace)
@@ -87,8 +98,9 @@ def pod_of_file(view: ClusterView, path: Path, namespace: str) -> Wanted:
         raise ConfigError(f"the {owner['kind']} of {path} has no pod with containers", "correct it")
     metadata = {**(pod.get("metadata") or {}), "name": owner["metadata"]["name"], "namespace": place}
     made = {
-        "metadata": {**metadata, "uid": ""},
-        "spec": {**spec, "priority": _priority(view, spec)},
+        **created_pod(
+            {"metadata": {**metadata, "uid": ""}, "spec": {**spec, "priority": _priority(view, spec)}}
+        ),
         "status": {"phase": "Pending"},
     }
     here = [one for one in documents if one["metadata"]["namespace"] == place]
@@ -117,18 +129,22 @@ def _documents(path: Path) -> list[Object]:
         metadata = one.get("metadata") if isinstance(one, dict) else None
         if not isinstance(metadata, dict) or not metadata.get("name") or not one.get("kind"):
             raise ConfigError(f"{path} contains an object without kind or metadata.name", "correct it")
-        if one["kind"] in ("ResourceClaim", "ResourceClaimTemplate"):
-            _check_claim(path, one)
-    return listed
+    return [_with_defaults(path, one) for one in listed]
 
 
-def _check_claim(path: Path, one: Object) -> None:
+def _with_defaults(path: Path, one: Object) -> Object:
+    """A claim or a template as the API server would store it; other objects as they are."""
+    if one["kind"] not in ("ResourceClaim", "ResourceClaimTemplate"):
+        return one
+    is_template = one["kind"] == "ResourceClaimTemplate"
     spec: Any = one.get("spec")
-    if one["kind"] == "ResourceClaimTemplate" and isinstance(spec, dict):
+    if is_template and isinstance(spec, dict):
         spec = spec.get("spec")
     devices = spec.get("devices") if isinstance(spec, dict) else None
     if not isinstance(devices, dict) or not isinstance(devices.get("requests"), list):
         raise ConfigError(f"{one['kind']} {one['metadata']['name']} of {path} has no requests", "correct it")
+    made = defaulted_claim_spec(spec)
+    return {**one, "spec": {**one["spec"], "spec": made} if is_template else made}
 
 
 def _templates(view: ClusterView, pod: Object, known: Mapping[str, Object]) -> dict[str, Object | None]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 WHOLE, SHARE = "gpu.nvidia.com", "shared-timesliced"
 
 
+@cache
 def shipped_classes() -> tuple[Object, ...]:
     """The DeviceClasses that the driver brings."""
     files = sorted((ROOT / "deviceclasses").glob("*.yaml"))
@@ -32,7 +36,12 @@ def shipped_classes() -> tuple[Object, ...]:
 
 def slices_of(node: str, machine: str = "t4") -> list[Object]:
     """What a node publishes."""
-    return plan_node(machine, node, CONFIG).slices
+    return copy.deepcopy(_planned(node, machine))
+
+
+@cache
+def _planned(node: str, machine: str) -> list[Object]:
+    return list(plan_node(machine, node, CONFIG).slices)
 
 
 def claim_spec(device_class: str = SHARE, shares: int | None = None, count: int = 1) -> Object:
@@ -63,20 +72,34 @@ class Site:
         owner: str | None = "ReplicaSet/web",
         movable: bool = True,
         priority: int = 0,
+        avoid: Sequence[str] = (),
         **pod_spec: Any,
     ) -> Object:
-        """A pod that runs on a node with the devices that the scheduler would give it there."""
-        stored = next(one for one in self.nodes if one["metadata"]["name"] == node)
+        """A pod that runs on a node with the devices that the scheduler would give it there.
+
+        It avoids these GPUs, as if they had been in use when it came.
+        """
         pod = self.pod(name, owner=owner, movable=movable, priority=priority, **pod_spec)
         pod["spec"]["nodeName"] = node
-        pod["status"] = {"phase": "Running", "startTime": "2026-03-01T08:00:00Z"}
+        pod["status"] |= {"phase": "Running", "startTime": "2026-03-01T08:00:00Z"}
         claim = self.claim_of(pod, spec)
-        found = Allocator(self.slices, self.classes, self.claims).allocate(stored, [claim])
+        found = self.allocation(node, spec, avoid)
         assert found is not None
         user = {"resource": "pods", "name": name, "uid": name}
-        self.claims.append({**claim, "status": {"allocation": found[0], "reservedFor": [user]}})
+        self.claims.append({**claim, "status": {"allocation": found, "reservedFor": [user]}})
         self.pods.append(pod)
         return pod
+
+    def allocation(self, node: str, spec: Object, avoid: Sequence[str] = ()) -> Object | None:
+        """What the scheduler would give to a claim on a node, without these GPUs; None if it does not fit."""
+        stored = next(one for one in self.nodes if one["metadata"]["name"] == node)
+        slices = copy.deepcopy(self.slices)
+        for device in (device for one in slices for device in one["spec"].get("devices") or ()):
+            if any(device["name"].startswith(gpu) for gpu in avoid):
+                device["taints"] = [{"key": "avoid", "effect": "NoSchedule"}]
+        claim = {"metadata": {"namespace": "team", "name": "new", "uid": "new"}, "spec": spec}
+        found = Allocator(slices, self.classes, self.claims).allocate(stored, [claim])
+        return found[0] if found else None
 
     def pod(
         self,
@@ -93,7 +116,8 @@ class Site:
             metadata["annotations"] = {MOVABLE: "true"}
         if owner:
             kind, _, of = owner.partition("/")
-            metadata["ownerReferences"] = [{"kind": kind, "name": of, "uid": of, "controller": True}]
+            reference = {"apiVersion": "apps/v1", "kind": kind, "name": of, "uid": of, "controller": True}
+            metadata["ownerReferences"] = [reference]
         entries = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
         containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
         body = {"containers": containers, "resourceClaims": entries, "priority": priority, **spec}

@@ -13,7 +13,7 @@ from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.repartition import waiting
 from gpuctl.room.moves import Done, Look, carry_out
 from gpuctl.room.rooms import MOVABLE
-from tests.envtest.embedded.control.control_plane import PODS, RESOURCE, ControlPlane, control_plane, head
+from tests.envtest.embedded.control.control_plane import RESOURCE, ControlPlane, control_plane, head
 from tests.eventually import eventually
 from tests.gpuctl.room.site import SHARE, claim_spec, shipped_classes, slices_of
 
@@ -203,7 +203,12 @@ def test_a_refused_eviction_ends_it(walk: Walk) -> None:
 
 def test_a_new_pod_that_does_not_run_in_time_ends_it(walk: Walk) -> None:
     scattered(walk, 3)
-    walk.before_eviction = lambda: (walk.close("node-a"), walk.close("node-b"))
+
+    def close_both() -> None:
+        walk.close("node-a")
+        walk.close("node-b")
+
+    walk.before_eviction = close_both
 
     done = walk.run(timeout_seconds=0.3)
 
