@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kubernetes_rules.errors import RuleError
+from kubernetes_rules.errors import PoolInvalid, RuleError
 from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.pod_fit import (
@@ -21,7 +21,7 @@ from kubernetes_rules.preemption.pod_fit import (
     unjudged,
 )
 from kubernetes_rules.preemption.room import Room, smallest_room, within
-from kubernetes_rules.preemption.units import Unit, node_of
+from kubernetes_rules.preemption.units import Unit, group_key, least_of, node_of
 
 Object = dict[str, Any]
 
@@ -49,20 +49,24 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
-    """What was found on one node; ``kind`` is None if there is nothing to say but why the node is closed."""
+class Tried:
+    """What was found on one node; ``kind`` is None if there is nothing to say but why the node is closed.
+
+    ``gives_up``: the scheduler gives up the pod at this node, whatever other nodes have.
+    """
 
     kind: Kind | None
     text: str = ""
     room: Room | None = None
+    gives_up: bool = False
 
 
 def best_room(cluster: Cluster, asked: Asked, may_go: MayGo) -> Choice:
     """What has to happen until the pod can run, at the least cost; a claim alone, without a pod, too."""
-    own = unjudged(asked.pod) if asked.pod is not None else ()
-    if own:
-        return Choice("unjudged", f"these rules cannot judge {', '.join(own)}")
-    key = _kind(cluster, asked), may_go
+    own = cannot_judge(asked) or _in_gang(cluster, asked)
+    if own is not None:
+        return Choice("unjudged", own)
+    key = kind_of(cluster, asked), may_go
     known: Choice | None = cluster.decisions.get(key)
     if known is None:
         known = cluster.decisions[key] = _decide(cluster, asked, may_go, key)
@@ -71,8 +75,27 @@ def best_room(cluster: Cluster, asked: Asked, may_go: MayGo) -> Choice:
 
 def rooms(cluster: Cluster, asked: Asked, may_go: MayGo) -> list[Room]:
     """The best room of each node that has one, the cheapest first; those where nobody has to go are first."""
-    found = [one.room for one in _on_all(cluster, asked, may_go, (_kind(cluster, asked), may_go)) if one.room]
+    found = [
+        one.room for one in _on_all(cluster, asked, may_go, (kind_of(cluster, asked), may_go)) if one.room
+    ]
     return sorted(found, key=lambda room: room.cost)
+
+
+def cannot_judge(asked: Asked) -> str | None:
+    """What the pod has that these rules cannot judge, as a sentence."""
+    own = unjudged(asked.pod) if asked.pod is not None else ()
+    return f"these rules cannot judge {', '.join(own)}" if own else None
+
+
+def _in_gang(cluster: Cluster, asked: Asked) -> str | None:
+    key = group_key(asked.pod) if asked.pod is not None else None
+    if key is None:
+        return None
+    group = cluster.groups.get(key)
+    if group is None:
+        return f"its group {'/'.join(key)} is not known"
+    gang = least_of(group) is not None
+    return f"it is scheduled together with its group {'/'.join(key)}" if gang else None
 
 
 def _decide(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> Choice:
@@ -82,9 +105,8 @@ def _decide(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> Cho
             if one.kind == kind:
                 return Choice(one.kind, one.text, one.room)
     with_room = [one.room for one in found if one.room is not None]
-    doubtful = next((one for one in found if one.kind == "unjudged"), None)
-    # The scheduler gives up a pod if a node fails, so nobody has to go for it.
-    if doubtful is not None and (doubtful.text.startswith(_FAILED) or not with_room):
+    doubtful = in_doubt(found)
+    if doubtful is not None and (doubtful.gives_up or not with_room):
         return Choice("unjudged", doubtful.text)
     if with_room:
         best = min(with_room, key=lambda room: room.cost)
@@ -93,23 +115,27 @@ def _decide(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> Cho
     if not any(one.kind == "no victims" for one in open_to):
         return Choice("never", _never(found))
     nodes = f"{len(open_to)} nodes" if len(open_to) > 1 else "1 node"
-    return Choice("no victims", f"nobody that may go makes room for it on any of {nodes}")
+    nobody = f"nobody that may go makes room for it on any of {nodes}"
+    return Choice("no victims", next((one.text for one in open_to if one.text), nobody))
 
 
-_FAILED = "on node "
+def in_doubt(found: Iterable[Tried]) -> Tried | None:
+    """The node that keeps others from being chosen, else the first that cannot be judged."""
+    doubtful = [one for one in found if one.kind == "unjudged"]
+    return max(doubtful, key=lambda one: one.gives_up, default=None)
 
 
 def _fits_if(room: Room) -> str:
     return f"it would fit on {room.node} if {', '.join(map(str, room.units))} ended"
 
 
-def _never(found: Sequence[_Tried]) -> str:
+def _never(found: Sequence[Tried]) -> str:
     reasons = Counter(one.text for one in found if one.text)
     told = "; ".join(f"{count}: {text}" for text, count in reasons.most_common(3))
     return f"no node could run it, whoever ended{f' ({told})' if told else ''}"
 
 
-def _on_all(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> list[_Tried]:
+def _on_all(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> list[Tried]:
     """What is found on each node."""
     if key not in cluster.tried and len(cluster.tried) >= _MOST_KINDS:
         cluster.tried.clear()
@@ -119,52 +145,72 @@ def _on_all(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> lis
     for name, node in cluster.nodes.items():
         state, before = known.get(name, (None, None))
         if before is None or state is not cluster.states[name]:
-            before = _try(cluster, asked, may_go, node, domains)
+            before = try_node(cluster, asked, may_go, node, domains)
             known[name] = cluster.states[name], before
         found.append(before)
     return found
 
 
-def _try(cluster: Cluster, asked: Asked, may_go: MayGo, node: Object, domains: Iterable[Domain]) -> _Tried:
+def try_node(
+    cluster: Cluster,
+    asked: Asked,
+    may_go: MayGo,
+    node: Object,
+    domains: Iterable[Domain],
+    more: Mapping[str, int] | None = None,
+) -> Tried:
+    """What is found on one node.
+
+    ``domains`` are where other pods keep the pod away. ``more`` is what is used of the node's resources
+    beyond what the snapshot says.
+    """
     name = str(node["metadata"]["name"])
     try:
         why = closed(asked.pod, node, asked.claims) or asked.missing_on(node)
         if why is not None:
-            return _Tried(None, why)
+            return Tried(None, why)
         wanted = asked.on(node)
         if not wanted:
-            return _Tried(None, "it needs no devices of claims there")
+            return Tried(None, "it needs no devices of claims there")
         if is_in(node, domains):
-            return _Tried("unjudged", f"the anti-affinity of other pods may keep it away from {name}")
-        return _try_open(cluster, asked, may_go, node, wanted)
+            return Tried("unjudged", f"the anti-affinity of other pods may keep it away from {name}")
+        used = added_up((cluster.used(name), more or {}))
+        return _try_open(cluster, asked, may_go, node, wanted, used)
+    except PoolInvalid as error:
+        return Tried("unjudged", error.what)
     except RuleError as error:
-        return _Tried("unjudged", f"{_FAILED}{name}: {error.what}")
+        return Tried("unjudged", f"{name}: {error.what}", gives_up=True)
 
 
 def _try_open(
-    cluster: Cluster, asked: Asked, may_go: MayGo, node: Object, wanted: Sequence[Object]
-) -> _Tried:
+    cluster: Cluster,
+    asked: Asked,
+    may_go: MayGo,
+    node: Object,
+    wanted: Sequence[Object],
+    used: Mapping[str, int],
+) -> Tried:
     name = str(node["metadata"]["name"])
     amounts = pod_amounts_on(asked.pod) if asked.pod is not None else {}
-    lacks = lacking(amounts, node, cluster.used(name))
+    lacks = lacking(amounts, node, used)
     if lacks and cluster.allocator.allocate(node, wanted) is not None:
-        return _Tried(None, f"its devices are free there, but it lacks {', '.join(sorted(lacks))}")
+        return Tried("no victims", f"its devices are free on {name}, but it lacks {', '.join(sorted(lacks))}")
     units = [unit for unit in cluster.units.on_node.get(name, ()) if unit.claims and may_go(unit)]
     frees = [_frees(unit, name, lacks) for unit in units] if lacks else ()
     room = smallest_room(cluster.allocator, node, wanted, units, cluster.budgets, lacks, frees)
     if room is None:
         empty = cluster.allocator.with_claims(one for one in asked.claims if is_allocated(one))
         if lacking(amounts, node, {}) or empty.allocate(node, wanted) is None:
-            return _Tried(None, "it does not have as much")
-        return _Tried("no victims")
+            return Tried(None, "it does not have as much")
+        return Tried("no victims")
     if room.units:
-        return _Tried("room", room=room)
-    used = added_up((cluster.used(name), cluster.used_by_ending(name)))
+        return Tried("room", room=room)
+    used = added_up((used, cluster.used_by_ending(name)))
     with within(cluster.allocator, cluster.units.ending):
         fits = not lacking(amounts, node, used) and cluster.allocator.allocate(node, wanted) is not None
     if fits:
-        return _Tried("fits now", f"its devices are free on {name}", room)
-    return _Tried("waits", f"it fits on {name} once pods that are being deleted have ended", room)
+        return Tried("fits now", f"its devices are free on {name}", room)
+    return Tried("waits", f"it fits on {name} once pods that are being deleted have ended", room)
 
 
 def _frees(unit: Unit, node: str, lacks: Iterable[str]) -> dict[str, int]:
@@ -173,7 +219,7 @@ def _frees(unit: Unit, node: str, lacks: Iterable[str]) -> dict[str, int]:
     return {name: freed[name] for name in lacks if name in freed}
 
 
-def _kind(cluster: Cluster, asked: Asked) -> Hashable:
+def kind_of(cluster: Cluster, asked: Asked) -> Hashable:
     """Equal for pods that ask for the same: all that decides where one fits."""
     claims = tuple(
         str(one["metadata"]["uid"]) if is_allocated(one) else repr(one["spec"]) for one in asked.claims

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from kubernetes_rules.allocator.allocate import Allocator
@@ -17,6 +18,9 @@ from kubernetes_rules.preemption.units import Unit
 _MOST_PODS = 2**20
 _DIVISIBLE = 720_720
 """Divisible by all numbers up to 16, so that the prices of a unit that holds a few devices are exact."""
+
+_COMPARED = 16
+"""With so many cheaper ones each item is compared; more would only make the search shorter."""
 
 
 class Price(NamedTuple):
@@ -99,8 +103,15 @@ class Ground:
         self._holders: dict[Device, Holders] = {}
         self._counters: dict[PoolId, CounterUse] = {}
         self._prices: dict[int, Price] = {0: NOTHING}
-        self.others = tuple(Item(1 << n, dict(one)) for n, one in enumerate(frees) if one)
-        """What units free of the node's other resources."""
+
+    @cached_property
+    def others(self) -> tuple[Item, ...]:
+        """What units free of the node's other resources, the cheapest first.
+
+        This comes after the devices, so that any two units can be compared.
+        """
+        items = [Item(1 << n, dict(one)) for n, one in enumerate(self._frees) if one]
+        return self._with_better(items, lambda _: True)
 
     def price(self, units: int) -> Price:
         """What it costs if these units go."""
@@ -135,24 +146,24 @@ class Ground:
             bit = self._bit_of.get(name)
             (staying if bit is None else shares.setdefault(bit, [])).append(share)
         items = [Item(bit, sum_of(some)) for bit, some in shares.items()]
-        return Holders(whole, self._with_better(items), sum_of(staying), bool(staying))
+        return Holders(whole, self._with_better(items, self._holds_one), sum_of(staying), bool(staying))
 
-    def _with_better(self, items: list[Item]) -> tuple[Item, ...]:
-        """The shares of one device, the cheapest first; only units that hold nothing else are compared."""
+    def _with_better(self, items: list[Item], comparable: Callable[[Item], bool]) -> tuple[Item, ...]:
+        """The items, the cheapest first, each with those just before it that are better."""
         ordered = self.sorted_items(items)
-        simple = [self._holds_one(one.units) for one in ordered]
+        compared = [comparable(one) for one in ordered]
         found: list[Item] = []
         for n, item in enumerate(ordered):
             better = 0
-            if simple[n]:
-                for other, is_simple in zip(ordered[:n], simple, strict=False):
-                    if is_simple and self._is_better(other, item):
-                        better |= other.units
+            for before in range(max(0, n - _COMPARED), n if compared[n] else 0):
+                if compared[before] and self._is_better(ordered[before], item):
+                    better |= ordered[before].units
             found.append(Item(item.units, item.frees, better))
         return tuple(found)
 
-    def _holds_one(self, bit: int) -> bool:
-        unit = self.units[bit.bit_length() - 1]
+    def _holds_one(self, item: Item) -> bool:
+        """Whether the end of the unit frees nothing but a share of one device."""
+        unit = self.units[item.units.bit_length() - 1]
         return sum(len(_results(claim)) for claim in unit.claims) == 1
 
     def _is_better(self, one: Item, other: Item) -> bool:
@@ -171,7 +182,7 @@ class Ground:
 
     def sorted_items(self, items: Sequence[Item]) -> list[Item]:
         """The items, the cheapest first."""
-        return sorted(items, key=lambda one: self.price(one.units))
+        return sorted(items, key=lambda one: (self.price(one.units), one.units))
 
     def counters(self, pool: PoolId) -> CounterUse:
         """The use of a pool's counters."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.allocator.allocate import Allocator, PoolInvalid
 from kubernetes_rules.preemption.ground import Ground, indexes
 from kubernetes_rules.preemption.preference import Budgets, Cost, cost_of, importance
 from kubernetes_rules.preemption.search import Search
@@ -50,7 +50,7 @@ def smallest_room(
     ``wanted`` have no devices yet. ``units`` are those that may go; the ``allocator`` has everything that is
     allocated, and has it again afterwards. ``lacks`` is what the pod lacks of the node's other resources, and
     ``frees`` what each unit frees of them. If nobody has to go, the room has no units.
-    Raises AllocationFailed as Allocator.allocate does.
+    Raises AllocationFailed as Allocator.allocate does, but not for a pool that is invalid.
     """
     fit = _Fit(allocator, node, wanted, units, lacks or {}, frees)
     everyone = (1 << len(units)) - 1
@@ -95,7 +95,10 @@ class _Fit:
             if sum(self._frees[n].get(name, 0) for n in going) < amount:
                 return None
         with without(self._allocator, [claim for n in going for claim in self.units[n].claims]):
-            return self._allocator.allocate(self._node, self._wanted)
+            try:
+                return self._allocator.allocate(self._node, self._wanted)
+            except PoolInvalid:
+                return None  # they do not fit now, but may fit without others
 
     def room(self, gone: int, budgets: Budgets, *, is_exact: bool) -> Room:
         """The room if these units go, with which the claims fit."""

@@ -224,8 +224,9 @@ class Search:
         for _ in self._counters_covered(pools[0]):
             yield from self._pools_covered(pools[1:])
 
-    def _step(self) -> None:
-        self._steps_left -= 1
+    def _step(self, items: int = 0) -> None:
+        """Count a step, which takes longer with many items."""
+        self._steps_left -= 1 + items // 32
         if self._steps_left < 0:
             raise _Enough
 
@@ -293,10 +294,10 @@ class Search:
         ]
         gone, kept = self._gone, self._kept
         for position, item in enumerate(usable):
-            if not self._can_cover(short, usable[position:]):
-                break
             if not item.better & self._kept:
-                self._step()
+                if not self._can_cover(short, usable[position:]):
+                    break
+                self._step(len(usable))
                 self._gone = gone | item.units
                 if self._may_be_better(self._ground.price(self._gone)):
                     yield from self._covered(missing, items)

@@ -175,6 +175,12 @@ def goes_as_one(group: Json) -> bool:
     return (group["spec"].get("disruptionMode") or {}).get("all") is not None
 
 
+def least_of(group: Json) -> int | None:
+    """How many pods of a PodGroup have to be scheduled together; None if they are scheduled one by one."""
+    gang = (group["spec"].get("schedulingPolicy") or {}).get("gang")
+    return None if gang is None else int(gang["minCount"])
+
+
 def effective_priority(pod: Json, groups: Mapping[GroupKey, Json]) -> int:
     """The priority of a pod's group, else its own; 0 without one.
 

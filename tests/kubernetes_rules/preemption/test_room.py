@@ -147,3 +147,13 @@ def test_nothing_changes_in_the_allocator() -> None:
     smallest_room(allocator, case["node"], case["wanted"], units_that_may_go(case), Budgets())
 
     assert {key: sorted(names) for key, names in allocator.held.exclusive.items()} == before
+
+
+def test_an_invalid_pool_beside_the_one_that_is_made_free_does_not_matter() -> None:
+    holder = pod("a")
+    claims = [used_by(api.held("gpu-0", name="c"), holder)]
+    twice = api.published([api.device("x"), api.device("x")], name="b", pool="invalid")
+    allocator = Allocator([api.published(api.devices(1)), twice], [api.device_class()], claims)
+    units = units_of([holder], claims).on_node["node-1"]
+
+    assert _priorities(smallest_room(allocator, api.node(), _wanted(1), units, Budgets())) == [0]

@@ -41,10 +41,10 @@ def our_room(case: Case) -> Room | None:
     return smallest_room(allocator, case["node"], case["wanted"], units_that_may_go(case), budgets)
 
 
-class _Confirmed:
-    """Answers cases with the help of the oracle: the names of the victims, or that none are enough."""
+class Confirmed:
+    """Answers cases with the help of an allocator: the names of the victims, or that none are enough."""
 
-    def __init__(self, oracle: Oracle) -> None:
+    def __init__(self, oracle: Asked) -> None:
         self._oracle = oracle
 
     def ask(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Answer]]:
@@ -121,7 +121,7 @@ def _difference(case: Case, answer: Answer) -> str | None:
 @contextmanager
 def _start(oracle: Path) -> Iterator[Asked]:
     with Oracle(oracle) as asked:
-        yield _Confirmed(asked)
+        yield Confirmed(asked)
 
 
 AREA = Area("room", lambda: CASES, random_case, _difference, _start)
