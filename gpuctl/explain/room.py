@@ -21,7 +21,7 @@ from kubernetes_rules.preemption.units import Unit
 SELECTOR_SECONDS = 10.0
 """The processor time that selectors may take while room is looked for."""
 
-_GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
+_SCHEDULING = "/apis/scheduling.k8s.io/v1beta1"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of pods that a kubelet runs from a file; nobody can evict them."""
@@ -77,9 +77,12 @@ def read_occupants(view: ClusterView) -> Occupants:
             pass
         return ()
 
-    return Occupants(
-        perhaps("/api/v1/pods", fieldSelector=LIVING), perhaps(_BUDGETS), perhaps(_GROUPS), tuple(unread)
-    )
+    pods, budgets = perhaps("/api/v1/pods", fieldSelector=LIVING), perhaps(_BUDGETS)
+    # Where groups are not served, a user without rights to them would be refused all the same.
+    served = (view.found(_SCHEDULING) or {}).get("resources") or ()
+    has_groups = any(one["name"] == "podgroups" for one in served)
+    groups = perhaps(f"{_SCHEDULING}/podgroups") if has_groups else ()
+    return Occupants(pods, budgets, groups, tuple(unread))
 
 
 def cluster_of(snapshot: Snapshot, occupants: Occupants, *classes: Object) -> Cluster:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from gpuctl.cli.cluster_options import cluster_options, namespace_option, nodes, pods
+from gpuctl.cli.cluster_options import cluster_options, device_classes, namespace_option, nodes, pods
 from gpuctl.cli.output import as_data, document, emit, output_option, say
 
 if TYPE_CHECKING:
@@ -22,12 +22,19 @@ def _complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return [CompletionItem(name) for name in pods(ctx, incomplete)]
 
 
+def _complete_target(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    if not ctx.params.get("defragment"):
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in device_classes(ctx, incomplete)]
+
+
 @click.command()
 @click.argument("pod", required=False, shell_complete=_complete_pod)
 @click.option(
     "--for",
     "target",
     metavar="FILE|NAME",
+    shell_complete=_complete_target,
     help="A manifest, not a pod; with --defragment a DeviceClass or MIG profile, not whole GPUs.",
 )
 @click.option("--defragment", is_flag=True, help="Show which moves of pods would free whole GPUs.")
