@@ -8,7 +8,7 @@ then helps.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from kubernetes_rules.allocator.allocate import AllocationFailed
 from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.pod_fit import (
+    Domain,
     added_up,
     closed,
     forbidden_domains,
@@ -209,6 +210,26 @@ def plan(
     return Plan(target.what, tuple(steps), tuple(Staying(pods, why) for why, pods in sorted(staying.items())))
 
 
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """What a new pod asks for; the ``key`` is the same for pods that ask for the same."""
+
+    pod: Object
+    claims: tuple[Object, ...]
+    amounts: Mapping[str, int]
+    domains: frozenset[Domain]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a new pod would get on a node, and whether as many targets are free as needed then."""
+
+    landing: Landing
+    allocations: tuple[Object, ...]
+    helps: bool
+
+
 class _Moves:
     """The cluster in the course of the moves: its allocator changes with each."""
 
@@ -219,13 +240,10 @@ class _Moves:
         self._budgets = budgets
         self._used: dict[str, Mapping[str, int]] = {}
         self._moved: list[Object] = []
+        # What was found on a node stays valid until a pod comes or goes there.
         self._free: dict[str, int] = {}
-
-    def _free_now(self, node: str) -> int:
-        """How many such devices are free on a node between two moves."""
-        if node not in self._free:
-            self._free[node] = len(self.free(node))
-        return self._free[node]
+        self._places: dict[str, dict[str, _Place | None]] = {}
+        self._spreads = None in cluster.node_of_pool.values()
 
     def free(self, node: str) -> list[Object]:
         """Allocated claims for all such devices that are free on a node."""
@@ -277,37 +295,42 @@ class _Moves:
             candidates.remove(stuck)
         return None
 
-    def _move(self, unit: Unit, leaving_units: Sequence[Unit], source: str, needed: int) -> Move | None:
-        """Where a unit could go so that ``needed`` devices are free on the source in the end; does it."""
+    def _move(self, unit: Unit, going: Sequence[Unit], source: str, needed: int) -> Move | None:
+        """Where a unit could go so that ``needed`` are free on the source once all of ``going`` have gone.
+
+        The unit goes to the first such place; None if there is none.
+        """
         [pod] = unit.pods
-        fits: list[Landing] = []
-        spoils: list[Landing] = []
-        chosen: list[Object] | None = None
-        for node, claims in self._landings(unit):
-            landing = Landing(node, tuple(one for claim in claims for one in _held(claim)))
-            before = self._free_now(node)
-            with within(self._allocator, claims):
-                if node == source:
-                    with without(self._allocator, [one for left in leaving_units for one in left.claims]):
-                        helps = len(self.free(node)) >= needed
-                else:
-                    helps = not before or len(self.free(node)) >= before
-            (fits if helps else spoils).append(landing)
-            if helps and chosen is None:
-                chosen = claims
-        if chosen is None:
+        ask = self._ask(unit)
+        known = self._places.setdefault(ask.key, {})
+        fits: list[_Place] = []
+        spoils: list[_Place] = []
+        for node in self._cluster.nodes:
+            if node == source:
+                place = self._on_source(ask, unit, going, source, needed)
+            else:
+                if node not in known:
+                    known[node] = self._elsewhere(ask, node)
+                place = known[node]
+            if place is not None:
+                (fits if place.helps else spoils).append(place)
+        if not fits:
             return None
         for claim in unit.claims:
             self._allocator.release(claim)
-        for claim in chosen:
+        for claim in _allocated(ask.claims, fits[0].allocations):
             self._allocator.assume(claim)
-        self._moved += chosen
-        self._count(fits[0].node, pod, 1)
+            self._moved.append(claim)
+        self._count(fits[0].landing.node, pod, 1)
         self._count(source, pod, -1)
-        devices = tuple(one for claim in unit.claims for one in _held(claim))
-        told = leaving(pod, self._budgets, unit.priority)
-        uid, controller = str(pod["metadata"]["uid"]), str((controller_of(pod) or {})["uid"])
-        return Move(told, uid, controller, devices, tuple(fits), tuple(spoils))
+        return Move(
+            leaving(pod, self._budgets, unit.priority),
+            uid=str(pod["metadata"]["uid"]),
+            controller=str((controller_of(pod) or {})["uid"]),
+            devices=tuple(one for claim in unit.claims for one in _held(claim)),
+            fits=tuple(one.landing for one in fits),
+            spoils=tuple(one.landing for one in spoils),
+        )
 
     def _undo(self, unit: Unit, move: Move) -> None:
         for _ in unit.claims:
@@ -318,37 +341,83 @@ class _Moves:
         self._count(move.fits[0].node, pod, -1)
         self._count(move.pod.node, pod, 1)
 
-    def _landings(self, unit: Unit) -> Iterator[tuple[str, list[Object]]]:
-        """The nodes where the new pod would fit, and its claims then.
-
-        Most controllers make it at once, while the old pod still has its devices. A StatefulSet waits.
-        """
+    def _ask(self, unit: Unit) -> _Ask:
         [pod] = unit.pods
-        waits = (controller_of(pod) or {}).get("kind") == "StatefulSet"
-        wanted = [_made_again(claim) for claim in unit.claims]
-        amounts = pod_amounts_on(pod)
+        spec, amounts = pod["spec"], pod_amounts_on(pod)
         domains = forbidden_domains(pod, self._cluster.repelling)
-        for name, node in self._cluster.nodes.items():
-            if closed(dict(pod), node, ()) or is_in(node, domains):
-                continue
-            if lacking(amounts, node, self._used_on(name)):
-                continue
-            try:
-                with without(self._allocator, unit.claims if waits else ()):
-                    found = self._allocator.allocate(node, wanted)
-            except AllocationFailed:
-                continue  # the scheduler does not place a pod there either
-            if found is not None:
-                claims = zip(wanted, found, strict=True)
-                yield name, [{**claim, "status": {"allocation": one}} for claim, one in claims]
+        deciding = [spec.get(name) for name in ("nodeSelector", "affinity", "tolerations")]
+        specs = [claim["spec"] for claim in unit.claims]
+        key = repr((specs, deciding, sorted(amounts.items()), sorted(domains)))
+        return _Ask(dict(pod), tuple(map(_made_again, unit.claims)), amounts, domains, key)
+
+    def _elsewhere(self, ask: _Ask, node: str) -> _Place | None:
+        """The place on a node from which the pod does not come; it helps if nothing is lost there."""
+        allocations = self._allocations(ask, node)
+        if allocations is None:
+            return None
+        before = self._free_now(node)
+        with within(self._allocator, _allocated(ask.claims, allocations)):
+            helps = not before or len(self.free(node)) >= before
+        return _Place(_landing(node, allocations), tuple(allocations), helps)
+
+    def _on_source(
+        self, ask: _Ask, unit: Unit, going: Sequence[Unit], source: str, needed: int
+    ) -> _Place | None:
+        """The place on the pod's own node.
+
+        Most controllers make the new pod at once, while the old one still has its devices. A StatefulSet
+        waits.
+        """
+        waits = (controller_of(ask.pod) or {}).get("kind") == "StatefulSet"
+        with without(self._allocator, unit.claims if waits else ()):
+            allocations = self._allocations(ask, source)
+        if allocations is None:
+            return None
+        freed = [claim for one in going for claim in one.claims]
+        with within(self._allocator, _allocated(ask.claims, allocations)), without(self._allocator, freed):
+            helps = len(self.free(source)) >= needed
+        return _Place(_landing(source, allocations), tuple(allocations), helps)
+
+    def _allocations(self, ask: _Ask, node: str) -> list[Object] | None:
+        """What the scheduler would give to the claims on a node; None if the pod does not fit there."""
+        stored = self._cluster.nodes[node]
+        if closed(ask.pod, stored, ()) or is_in(stored, ask.domains):
+            return None
+        if lacking(ask.amounts, stored, self._used_on(node)):
+            return None
+        try:
+            return self._allocator.allocate(stored, ask.claims)
+        except AllocationFailed:
+            return None  # the scheduler does not place a pod there either
+
+    def _free_now(self, node: str) -> int:
+        """How many such devices are free on a node between two moves."""
+        if node not in self._free:
+            self._free[node] = len(self.free(node))
+        return self._free[node]
 
     def _used_on(self, node: str) -> Mapping[str, int]:
         return self._used.get(node) or self._cluster.used(node)
 
     def _count(self, node: str, pod: Mapping[str, Any], times: int) -> None:
+        """The pod came to a node, or left it (-1)."""
         amounts = {name: amount * times for name, amount in pod_amounts_on(pod).items()}
         self._used[node] = added_up((self._used_on(node), amounts))
+        if self._spreads:  # a pool that several nodes reach may have changed for all of them
+            self._free.clear()
+            self._places.clear()
         self._free.pop(node, None)
+        for known in self._places.values():
+            known.pop(node, None)
+
+
+def _allocated(claims: Sequence[Object], allocations: Sequence[Object]) -> list[Object]:
+    pairs = zip(claims, allocations, strict=True)
+    return [{**claim, "status": {"allocation": allocation}} for claim, allocation in pairs]
+
+
+def _landing(node: str, allocations: Iterable[Object]) -> Landing:
+    return Landing(node, tuple(device for one in allocations for device in devices_of(one)))
 
 
 def _made_again(claim: Mapping[str, Any]) -> Object:
