@@ -77,8 +77,6 @@ class Search:
         self._like_before = [n > 0 and one.spec == claims[n - 1].spec for n, one in enumerate(claims)]
         self._candidates: dict[Hashable, list[Candidate]] = {}
         self._met: set[Hashable] = set()
-        self._reached: list[set[Device]] = []
-        self._traits: dict[Device, Hashable] = {}
 
     def run(self) -> bool:
         """Search; whether ``best`` is certain to be the best, since the search was not given up."""
@@ -92,10 +90,9 @@ class Search:
                     self._candidates[key] = found if len(found) == len(devices) else []
                 else:
                     self._candidates[key] = self._priced(request, found)
-        self._reached = [{one.device for one in found} for found in self._candidates.values()]
         try:
             self._request(0, 0)
-        except _Enough:
+        except (_Enough, RecursionError):
             return False
         return True
 
@@ -156,7 +153,6 @@ class Search:
         rest = request.count - chosen
         if not self._may_be_better(self._outlook(claim, index, request, candidates, start, rest)):
             return
-        tried: set[Hashable] = set()
         last = start + 1 if request.takes_all else len(candidates) - rest + 1
         for position in range(start, last):
             candidate = candidates[position]
@@ -165,10 +161,6 @@ class Search:
                 continue
             if not self._may_be_better(self._ground.price(self._gone | candidate.must)):
                 continue
-            like = self._like(device, candidate)
-            if like in tried:
-                continue
-            tried.add(like)
             self._step()
             if index == 0 and chosen == 0:
                 self._first[claim] = position
@@ -468,27 +460,6 @@ class Search:
         return sorted(
             found, key=lambda one: (ground.price(one.must).violations, one.key[0], one.weight, one.key[1])
         )
-
-    def _like(self, device: Device, candidate: Candidate) -> Hashable:
-        """Equal for devices that the claims cannot tell apart, and that cost the same now."""
-        if candidate.touched & ~self._gone != candidate.must & ~self._gone or self._demands.get(device.id):
-            return device.id
-        known = self._traits.get(device)
-        if known is None:
-            known = self._traits[device] = (
-                device.id.pool_id,
-                device.allow_multiple,
-                device.consumes,
-                repr(device.taints),
-                repr(device.spec.get("capacity")),
-                tuple(device in devices for devices in self._reached),
-                tuple(
-                    repr(device.attribute(one.attribute))
-                    for claim in self._claims
-                    for one in claim.constraints
-                ),
-            )
-        return known, candidate.must & ~self._gone
 
 
 def _forced(short: Short, items: Sequence[Item], must: int) -> int | None:
