@@ -366,10 +366,11 @@ class _Moves:
         """The place on the pod's own node.
 
         Most controllers make the new pod at once, while the old one still has its devices. A StatefulSet
-        waits.
+        waits, and a pod without a grace period is gone before.
         """
-        waits = (controller_of(ask.pod) or {}).get("kind") == "StatefulSet"
-        with without(self._allocator, unit.claims if waits else ()):
+        is_gone = (controller_of(ask.pod) or {}).get("kind") == "StatefulSet"
+        is_gone = is_gone or ask.pod["spec"].get("terminationGracePeriodSeconds") == 0
+        with without(self._allocator, unit.claims if is_gone else ()):
             allocations = self._allocations(ask, source)
         if allocations is None:
             return None

@@ -56,9 +56,14 @@ def test_places_where_the_scheduler_could_spoil_it_are_named() -> None:
     assert [one.node for one in step.moves[0].spoils] == ["node-a"]
 
 
-def test_a_stateful_set_may_get_its_old_devices_back() -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [{"owner": "StatefulSet/db"}, {"terminationGracePeriodSeconds": 0}],
+    ids=["stateful set", "no grace period"],
+)
+def test_a_pod_that_is_made_after_the_old_one_may_get_its_devices(changed: dict[str, Any]) -> None:
     site = Site("node-a", "node-b")
-    site.runs("db", "node-a", claim_spec(shares=3), owner="StatefulSet/db")
+    site.runs("db", "node-a", claim_spec(shares=3), **changed)
     site.runs("api", "node-b", claim_spec(shares=1), movable=False)
 
     [step] = site.plan().steps
