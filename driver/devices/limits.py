@@ -159,19 +159,20 @@ def _name_faults(kind: str, names: tuple[str, ...], driver: str) -> tuple[str, .
     return tuple(found)
 
 
-def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
+@lru_cache(maxsize=2048)  # the same values are checked each time
+def _value_faults(name: str, value: AttributeValue) -> tuple[str, ...]:
     if isinstance(value, tuple):
-        for one in value:
-            yield from _value_faults(name, one)
-        return
+        return tuple(fault for one in value for fault in _value_faults(name, one))
+    found = []
     text = value.text if isinstance(value, Version) else value
     if isinstance(value, Version) and not is_semantic_version(value.text):
-        yield f"attribute {name!r}: {value.text!r} is not a semantic version"
+        found.append(f"attribute {name!r}: {value.text!r} is not a semantic version")
     # The limit is in bytes, not characters.
     if isinstance(text, str) and len(text.encode()) > MAX_VALUE_BYTES:
-        yield f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes"
+        found.append(f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes")
     if isinstance(value, int) and value not in _INT64:
-        yield f"attribute {name!r} does not fit in 64 bits"
+        found.append(f"attribute {name!r} does not fit in 64 bits")
+    return tuple(found)
 
 
 def _taint_faults(taint: Taint) -> Iterator[str]:
