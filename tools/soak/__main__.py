@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import statistics
 import sys
 import threading
@@ -39,7 +40,9 @@ from tools.soak.plan import (
 from tools.soak.plot import plot
 from tools.soak.pods import ADMINS, PATIENCE_SECONDS, PodWatch, prepare_namespaces
 
-MOST_PODS = 60
+MOST_PODS_OF_A_KIND = 10
+"""Further ones of a kind whose devices are all taken are left out: they would wait, and nothing else came."""
+
 SAMPLE_SECONDS, LOOK_SECONDS, TOLD_SECONDS = 2.0, 1.0, 30.0
 SETTLED_SECONDS = 180.0
 MEASURED = ("kubeletplugin", "controller")
@@ -116,11 +119,10 @@ class Soak:
     def _create_pods(self) -> None:
         for pod in self._plan.pods:
             self._wait_until(pod.at)
-            while self.watch.unfinished() >= MOST_PODS:
-                time.sleep(0.2)
             if self.clock() > self._seconds:
                 return
-            self.watch.create(pod)
+            if self.watch.unfinished(pod.kind) < MOST_PODS_OF_A_KIND:
+                self.watch.create(pod)
 
     def _pass_on(self, queue: Queue[Call | None]) -> None:
         for call in self._plan.calls:
@@ -169,6 +171,8 @@ class Soak:
                 told = self.clock()
                 done = f"{self.claims} claims, {len(self.marks)} faults and restarts"
                 print(f"{told:6.0f} s: {done}, {self.watch.unfinished()} pods unfinished", flush=True)
+                for one in self.watch.waiting() if told > self._seconds else ():
+                    print(f"           {one}", flush=True)
 
     def _wait_for_pods(self, *, look: bool = False) -> None:
         until = time.monotonic() + PATIENCE_SECONDS + 60
@@ -186,12 +190,13 @@ def _call_each(caller: Caller) -> None:
 
 def settled(node: Node, before: Snapshot) -> list[str]:
     """What is not as at the start, once it is or nothing more is to be expected."""
-    until = time.monotonic() + SETTLED_SECONDS
-    while True:
-        found = list(left_over(before, snapshot(node)))
-        if not found or time.monotonic() > until:
-            return found
+    until, told = time.monotonic() + SETTLED_SECONDS, time.monotonic()
+    while (found := list(left_over(before, snapshot(node)))) and time.monotonic() < until:
+        if time.monotonic() - told > TOLD_SECONDS:
+            told = time.monotonic()
+            print("not yet as at the start:", *found, sep="\n  ", flush=True)
         time.sleep(LOOK_SECONDS)
+    return found
 
 
 def report(soak: Soak, failures: list[str]) -> None:
@@ -218,6 +223,7 @@ def report(soak: Soak, failures: list[str]) -> None:
 )
 def main(minutes: float, seed: int | None, kubernetes: str, svg: Path) -> None:
     """Soak the driver on a real cluster; exits 1 if something grew, was left over, or failed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the disk and the cluster go
     seed = secrets.randbelow(10**6) if seed is None else seed
     print(f"seed {seed}, {minutes:g} minutes")
     with small_disk() as disk, start_cluster(kubernetes=kubernetes) as cluster:
