@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,7 +118,7 @@ class Watched:
 class PodWatch:
     """Creates pods, deletes them when it is time, and judges each; ``failures`` says which failed and why.
 
-    ``clock`` gives the seconds since the run began.
+    ``ran`` counts those that ran, by kind. ``clock`` gives the seconds since the run began.
     """
 
     api: ApiClient
@@ -125,8 +126,7 @@ class PodWatch:
     marks: Sequence[Mark]
     plugin: Callable[[], Process]
     failures: list[str] = field(default_factory=list)
-    waits: dict[str, list[float]] = field(default_factory=dict)
-    prepared: int = 0
+    ran: Counter[str] = field(default_factory=Counter)
     _open: dict[str, Watched] = field(default_factory=dict)
 
     def unfinished(self, kind: str | None = None) -> int:
@@ -180,8 +180,7 @@ class PodWatch:
             watched.scheduled = now
         if phase in ("Running", "Succeeded") and watched.running is None:
             watched.running = now
-            self.prepared += 1
-            self.waits.setdefault(pod.kind, []).append(now - watched.created)
+            self.ran[pod.kind] += 1
         if phase == "Succeeded":
             wrong = self._unlike(pod, stored)
         elif phase == "Failed" and not watched.deleting:
