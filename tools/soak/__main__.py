@@ -54,7 +54,7 @@ class Soak:
         self.node, self._plan, self._seconds = node, plan(seed, seconds), seconds
         self.marks: list[Mark] = []
         self.samples: list[Sample] = []
-        self.failures: list[str] = []
+        self._errors: list[str] = []
         self._began = time.monotonic()
         self._over = threading.Event()
         self._numbers = count()
@@ -71,6 +71,11 @@ class Soak:
     def claims(self) -> int:
         """How many claims were prepared so far."""
         return self.watch.ran.total() + sum(one.prepared for one in self.callers)
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong so far."""
+        return [*self._errors, *self.watch.failures, *(told for one in self.callers for told in one.failures)]
 
     def run(self) -> None:
         """Do all that the plan says, and wait until each pod is done."""
@@ -110,7 +115,7 @@ class Soak:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - whatever ends a part of the run
-            self.failures.append(f"the run itself: {''.join(traceback.format_exception(error)[-3:])}")
+            self._errors.append(f"the run itself: {''.join(traceback.format_exception(error)[-3:])}")
 
     def _wait_until(self, at: float) -> None:
         time.sleep(max(0.0, at - self.clock()))
@@ -169,7 +174,8 @@ class Soak:
             if self.clock() - told > TOLD_SECONDS:
                 told = self.clock()
                 done = f"{self.claims} claims, {len(self.marks)} faults and restarts"
-                print(f"{told:6.0f} s: {done}, {self.watch.unfinished()} pods unfinished", flush=True)
+                failed = f"{self.watch.unfinished()} pods unfinished, {len(self.failures)} failures"
+                print(f"{told:6.0f} s: {done}, {failed}", flush=True)
                 for one in self.watch.waiting() if told > self._seconds else ():
                     print(f"           {one}", flush=True)
 
@@ -240,12 +246,7 @@ def main(minutes: float, seed: int | None, kubernetes: str, svg: Path) -> None:
             left = settled(node, before)
         finally:
             node.driver.end_mps()
-    failures = [
-        *soak.failures,
-        *soak.watch.failures,
-        *(one for caller in soak.callers for one in caller.failures),
-    ]
-    failures += [*left, *grown(soak.samples, MEASURED)]
+    failures = [*soak.failures, *left, *grown(soak.samples, MEASURED)]
     report(soak, failures)
     svg.write_text(plot(soak.samples, soak.marks, f"{soak.claims} claims in {minutes:g} minutes"))
     sys.exit(1 if failures else 0)
