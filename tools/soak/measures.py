@@ -122,7 +122,8 @@ def _descriptors(process: Path) -> Iterator[str]:
             yield sockets.get(target.name, "tcp socket")
         else:
             known = target.with_name("N") if target.parent.name.endswith(".open") else target
-            yield _NUMBERS.sub("N", str(known))
+            # The fakes keep a file open that they have read, also when another one has taken its place.
+            yield _NUMBERS.sub("N", str(known)).removesuffix(" (deleted)")
 
 
 def _sockets(process: Path) -> Iterator[tuple[str, str]]:
