@@ -7,7 +7,7 @@ refuses one whose GPU was exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from driver.claims.allocation import AllocatedDevice, Claim, ClaimConfig, read_claim
@@ -264,7 +264,7 @@ def with_board(found: HeldDevice, published: str | None) -> HeldDevice:
     return found
 
 
-def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry], kinds: HeldKinds) -> None:
+def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Sequence[Entry], kinds: HeldKinds) -> None:
     """Raise DeviceHeld if another claim has the device, or a part of it, for itself.
 
     This rule holds for all kinds: two devices exclude each other if they occupy the same part of a GPU.
@@ -273,11 +273,14 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry]
     """
     # The scheduler can allocate a device that is still held: after a pod was deleted by force, or if there
     # are two schedulers.
-    if device.admin_access:
+    if device.admin_access or not holders:
         return
+    is_share = unshared_name(device.device) != device.device
     for entry in holders:
         for held in entry.devices:
-            if entry.uid != claim_uid and not held.admin_access and _collide(device, held, kinds):
+            if entry.uid == claim_uid or held.admin_access or (is_share and held.device == device.device):
+                continue
+            if _collide(device, held, kinds):
                 same = held.device == device.device
                 how = "is" if same else f"takes a part of {device.device} and is"
                 # The pod's events show the message, and must not name claims of other namespaces. The log
@@ -293,6 +296,5 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry]
 def _collide(device: HeldDevice, held: HeldDevice, kinds: HeldKinds) -> bool:
     """Whether the two devices cannot exist at the same time."""
     if device.device == held.device:
-        is_shared = unshared_name(device.device) != device.device
-        return not is_shared
+        return True
     return overlap(kinds.of(device).occupies(device), kinds.of(held).occupies(held))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,7 +95,8 @@ class ClaimShares:
         """Put back the GPUs that no claim but ``uid`` has a share of any more; raises DriverError."""
         locked = set(gpus)
         for record in self._sharing.records_on(locked):
-            if self._members(record.group, record.gpus, without=uid) or self._rebuilt(record.gpus):
+            # One share is enough to keep it: there may be hundreds.
+            if any(self._each_member(record.group, record.gpus, uid)) or self._rebuilt(record.gpus):
                 continue
             # The record may be newer than the caller's locks.
             if not locked.issuperset(record.gpus):
@@ -148,6 +149,9 @@ class ClaimShares:
             self._sharing.end_unrecorded(daemon)
 
     def _members(self, group: str, gpus: Iterable[str], without: str = "") -> tuple[Member, ...]:
+        return tuple(self._each_member(group, gpus, without))
+
+    def _each_member(self, group: str, gpus: Iterable[str], without: str) -> Iterator[Member]:
         return members_of(group, self._holders(gpus), self._era(), self._kinds, without)
 
     def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:

@@ -7,7 +7,7 @@ at any point the next call for the group does the rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -363,12 +363,12 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 
 def members_of(
     group: str, entries: Iterable[Entry], era: Era, kinds: HeldKinds, without: str = ""
-) -> tuple[Member, ...]:
+) -> Iterator[Member]:
     """The shares of a group that claims have in this era, except those of the claim ``without``."""
     # Without a UUID the partition is not made: the claim's prepare was interrupted, so it has no process
     # there and counts once it is prepared again. A kind that only a newer version knows never has a UUID
     # here.
-    return tuple(
+    return (
         member
         for entry in entries
         if entry.uid != without and standing(entry, era).has_devices

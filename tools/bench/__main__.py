@@ -40,7 +40,7 @@ CALLS = {
     "all_at_once": f"{MANY} claims at once on 16 GPUs",
 }
 FLOOR_LIMITS = {
-    "prepare": 1.4,
+    "prepare": 1.3,
     # The driver reads the hardware and its files again, which the floor does not.
     "again": 1.5,
     "unprepare": 1.4,

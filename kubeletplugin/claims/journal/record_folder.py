@@ -105,7 +105,8 @@ class RecordFolder(Generic[K, T]):
         # Reentrant, since get() and the like call _remember() while they refresh.
         self._lock = threading.RLock()
         self._known: dict[K, Kept[T]] = {}
-        self._at: dict[str, set[K]] = {}
+        # By place, its records by key: a GPU may have hundreds of shares, and each claim for one comes here.
+        self._at: dict[str, dict[K, T]] = {}
         if not made_late:
             make_private_folder(folder)
 
@@ -138,9 +139,10 @@ class RecordFolder(Generic[K, T]):
     def at_in_memory(self, places: Iterable[str]) -> tuple[T, ...]:
         """As ``at``, without reading the folder."""
         with self._lock:
-            keys = {key for place in places for key in self._at.get(place, ())}
-            found = [self._known[key].record for key in sorted(keys)]
-        return tuple(record for record in found if record is not None)
+            found: dict[K, T] = {}
+            for place in places:
+                found |= self._at.get(place, {})
+        return tuple(map(found.__getitem__, sorted(found)))
 
     def count_at(self, place: str) -> int:
         """How many records are at a place, without reading the folder."""
@@ -229,13 +231,14 @@ class RecordFolder(Generic[K, T]):
             known = self._known.pop(key, None)
             # The index has no empty sets, or it would grow with each claim of the node's life.
             for place in self._places(known):
-                self._at[place].discard(key)
+                self._at[place].pop(key, None)
                 if not self._at[place]:
                     del self._at[place]
             if kept is not None:
                 self._known[key] = kept
+            if kept is not None and kept.record is not None:
                 for place in self._places(kept):
-                    self._at.setdefault(place, set()).add(key)
+                    self._at.setdefault(place, {})[key] = kept.record
         return known
 
     def _places(self, kept: Kept[T] | None) -> Iterable[str]:

@@ -114,7 +114,15 @@ class ClaimMemory:
         for claim_uid, pci in self._ports.ledger.places():
             if claim_uid == uid:
                 with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
-                    OneGpu(pci, self._ports).leave(uid)
+                    self._forget_on(pci, uid)
+
+    def _forget_on(self, pci: str, uid: str) -> None:
+        ledger, cgroups = self._ports.ledger, self._ports.cgroups
+        if any(cgroups.is_there(part.cgroup) for part in ledger.of(uid, pci)):
+            OneGpu(pci, self._ports).leave(uid)
+        else:
+            # The usual case. The containers of other claims need not be looked at.
+            ledger.forget(uid, pci)
 
     def run_once(self) -> None:
         """Read every limit back, set missing ones again, and divide the claims' memory again.

@@ -80,6 +80,11 @@ class Ledger:
         """The parts of all claims on a GPU, without those whose file cannot be read."""
         return tuple(part for parts in self._files.at([pci]) for part in parts)
 
+    def of(self, claim_uid: str, pci: str) -> tuple[Part, ...]:
+        """The parts of a claim on a GPU, none if its file cannot be read."""
+        known = self._files.get((claim_uid, pci))
+        return (known.record if known else None) or ()
+
     def wrong(self, claim_uid: str, pci: str) -> str:
         """Why the parts of a claim on a GPU are unknown, empty if they are known."""
         known = self._files.get((claim_uid, pci))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -262,3 +264,24 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
     assert_holds_nothing(node, refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
+
+
+def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(node: FakeNode) -> None:
+    # Steps are calls of functions: unlike times, they are the same on a loaded machine.
+    refs = [
+        node.claim_shares(str(number), shared(node, "ts-mem"), consumed={"memory": "512Mi"})
+        for number in range(44)
+    ]
+    steps: list[int] = []
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        steps[-1] += event in ("call", "c_call")
+
+    for ref in refs:
+        steps.append(0)
+        sys.setprofile(count)
+        try:
+            node.prepare(ref)
+        finally:
+            sys.setprofile(None)
+    assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
@@ -256,6 +258,23 @@ def test_unprepare_needs_no_nvml(l4s: MemoryNode) -> None:
     l4s.machine.fail(gpu=0)
     l4s.release("u-1")
     assert l4s.files() == []
+
+
+def test_unprepare_looks_at_no_container_of_another_claim(l4s: MemoryNode) -> None:
+    containers = [l4s.run(l4s.share(f"u-{number}", GIB)) for number in range(4)]
+    l4s.end(containers[0])
+    looked: list[object] = []
+
+    def see(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code is type(l4s.cgroups).is_there.__code__:
+            looked.append(frame.f_locals["cgroup"])
+
+    sys.setprofile(see)
+    try:
+        l4s.release("u-0")
+    finally:
+        sys.setprofile(None)
+    assert looked == [containers[0].cgroup]
 
 
 def test_a_whole_gpu_can_be_divided(l4s: MemoryNode) -> None:
