@@ -21,13 +21,21 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What decides about room on a node, apart from devices."""
+    """What decides about room on a node, apart from devices that nobody can free.
+
+    ``members`` are the pods and claims of all units there, also those elsewhere, with None between units.
+    """
 
     node: tuple[Any, ...]
     pods: tuple[Json, ...]
+    members: tuple[Json | None, ...]
 
     def is_same(self, other: _Here) -> bool:
-        return self.node == other.node and _are_same(self.pods, other.pods)
+        return (
+            self.node == other.node
+            and _are_same(self.pods, other.pods)
+            and _are_same(self.members, other.members)
+        )
 
 
 class Cluster:
@@ -79,7 +87,8 @@ class Cluster:
         self.tried: dict[Hashable, dict[str, tuple[object, Any]]] = {}
         """What was found on each node, with the state of the node, by what was asked for."""
         self._here = {
-            name: _Here(_deciding(one), self.units.there.get(name, ())) for name, one in self.nodes.items()
+            name: _Here(_deciding(one), self.units.there.get(name, ()), self._members(name))
+            for name, one in self.nodes.items()
         }
         self.states: dict[str, object] = {}
         """A value for each node; another one if something changed that decides about room there."""
@@ -109,6 +118,10 @@ class Cluster:
     def used_by_ending(self, node: str) -> Amounts:
         """What pods that are being deleted still use of a node."""
         return added_up(pod_amounts_on(pod) for pod in self.units.there.get(node, ()) if is_ending(pod))
+
+    def _members(self, node: str) -> tuple[Json | None, ...]:
+        units = self.units.on_node.get(node, ())
+        return tuple(one for unit in units for one in (*unit.pods, *unit.claims, None))
 
     def _take_over(self, before: Cluster) -> None:
         """Bring the allocator up to date, and keep the state of each node where nothing changed."""
@@ -142,7 +155,7 @@ class Cluster:
                 and known is not None
                 and name not in touched
                 and here.is_same(known)
-                and not any(pod["metadata"]["namespace"] in budgets for pod in here.pods)
+                and not any(one and one["metadata"]["namespace"] in budgets for one in here.members)
             )
             self.states[name] = before.states[name] if stays else object()
         if self.states == before.states:
@@ -183,7 +196,7 @@ def _deciding(node: Object) -> tuple[Any, ...]:
     return labels, spec.get("taints"), spec.get("unschedulable"), status.get("allocatable")
 
 
-def _are_same(some: Sequence[Json], others: Sequence[Json]) -> bool:
+def _are_same(some: Sequence[Json | None], others: Sequence[Json | None]) -> bool:
     return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kubernetes_rules.preemption.asked import Asked
 from kubernetes_rules.preemption.choose import Choice, best_room, rooms
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.units import Unit
+from tests.examples import examples
 from tools.conformance.allocation import objects as api
-from tools.conformance.room.random_rooms import pod, used_by
+from tools.conformance.room.random_rooms import budget, pod, used_by
 
 Json = dict[str, Any]
 
@@ -67,8 +72,10 @@ class World:
     pods: list[Json]
     claims: list[Json]
     slices: list[Json]
+    budgets: Sequence[Json] = ()
+    groups: Sequence[Json] = ()
 
-    def cluster(self, *pending: Json, count: int = 1, before: Cluster | None = None, **more: Any) -> Cluster:
+    def cluster(self, *pending: Json, count: int = 1, before: Cluster | None = None) -> Cluster:
         """A snapshot with these pods that wait for GPUs; each has a claim for ``count``."""
         asking = [
             api.claim(api.exactly(count=count), name=f"of-{one['metadata']['name']}") for one in pending
@@ -79,14 +86,15 @@ class World:
             [_CLASS],
             [*self.claims, *asking],
             [*self.pods, *pending],
+            budgets=self.budgets,
+            groups=self.groups,
             before=before,
-            **more,
         )
 
-    def choice(self, one: Json | None = None, count: int = 1, may_go: Any = None, **more: Any) -> Choice:
+    def choice(self, one: Json | None = None, count: int = 1, may_go: Any = None) -> Choice:
         """What is decided for a pod."""
         one = one or _pending()
-        cluster = self.cluster(one, count=count, **more)
+        cluster = self.cluster(one, count=count)
         return best_room(cluster, _asked(cluster, one), may_go or Lower())
 
 
@@ -96,8 +104,7 @@ def _asked(cluster: Cluster, one: Json) -> Asked:
     return asked
 
 
-@pytest.fixture
-def world() -> World:
+def _world() -> World:
     pods = [
         _running("low-0", "node-a", 1),
         _running("low-1", "node-a", 2),
@@ -106,6 +113,11 @@ def world() -> World:
     ]
     claims = [_claim_of(one, n % 2) for n, one in enumerate(pods)]
     return World([_node("node-a"), _node("node-b")], pods, claims, [_slice("node-a"), _slice("node-b")])
+
+
+@pytest.fixture
+def world() -> World:
+    return _world()
 
 
 def test_the_node_with_the_cheapest_victims_is_chosen(world: World) -> None:
@@ -274,3 +286,83 @@ def test_what_changed_is_decided_again(world: World) -> None:
     assert before.text == "it would fit on node-a if ns/low-0 ended"
     assert after.text == "it would fit on node-a if ns/low-1 ended"
     assert best_room(third, _asked(third, one), Lower()).kind == "fits now"
+
+
+def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_free(world: World) -> None:
+    world.slices = [api.published(api.devices(1), pool="network", allNodes=True)]
+    world.claims = [api.held("gpu-0", pool="network", name="unknown")]
+    one = _pending()
+    first = world.cluster(one)
+    before = best_room(first, _asked(first, one), Lower())
+    world.claims = []
+    second = world.cluster(one, before=first)
+
+    assert (before.kind, best_room(second, _asked(second, one), Lower()).kind) == ("no victims", "fits now")
+
+
+def test_the_end_of_a_pod_that_only_used_the_cpu_is_noticed(world: World) -> None:
+    world.nodes, world.claims = world.nodes[:1], []
+    one, there = _pending(), world.pods
+    ending = _running("ending", "node-a", 0, cpu="63", deletionTimestamp="2026-01-02T00:00:00Z")
+    world.pods = [*there, ending]
+    first = world.cluster(one)
+    before = best_room(first, _asked(first, one), Lower())
+    world.pods = there
+    second = world.cluster(one, before=first)
+
+    assert (before.kind, best_room(second, _asked(second, one), Lower()).kind) == ("waits", "fits now")
+
+
+def _change(rng: Random, world: World) -> None:
+    """Something happens in the cluster: objects are replaced, as a cache does it, never changed."""
+    kind, number = rng.randrange(8), rng.randrange(4)
+    if kind == 0:
+        world.pods[number] = _running(f"p{number}", rng.choice(("node-a", "node-b")), rng.randrange(9))
+    elif kind == 1:
+        one = world.pods[number]
+        world.pods[number] = {
+            **one,
+            "metadata": {**one["metadata"], "deletionTimestamp": "2026-01-02T00:00:00Z"},
+        }
+    elif kind == 2:
+        world.claims = [one for one in world.claims if one["metadata"]["name"] != f"c{number}"]
+    elif kind == 3:
+        user = world.pods[rng.randrange(4)]
+        device = api.held(f"gpu-{number % 2}", pool=f"node-{'ab'[number // 2]}", name=f"c{number}")
+        world.claims = [*(one for one in world.claims if one["metadata"]["name"] != f"c{number}")]
+        world.claims.append(used_by(device, user))
+    elif kind == 4:
+        world.nodes[number % 2] = _node(f"node-{'ab'[number % 2]}", cpu=rng.choice(("0", "64")))
+    elif kind == 5:
+        world.budgets = [budget(app, rng.randrange(2)) for app in "ab" if rng.random() < 0.5]
+    elif kind == 6:
+        ending = _running("ending", "node-a", 0, cpu="63", deletionTimestamp="2026-01-02T00:00:00Z")
+        world.pods[4:] = [] if len(world.pods) > 4 else [ending]
+    else:
+        world.groups = [_group(rng.choice(("all", "single")), rng.randrange(9))]
+
+
+def _group(mode: str, priority: int) -> Json:
+    return {
+        "metadata": {"name": "g", "namespace": "ns"},
+        "spec": {"disruptionMode": {mode: {}}, "priority": priority},
+    }
+
+
+@settings(deadline=None, max_examples=examples(500))
+@given(st.integers(min_value=0, max_value=2**32))
+def test_what_is_taken_from_the_snapshot_before_decides_as_a_new_one(seed: int) -> None:
+    rng = Random(seed)  # noqa: S311 - no secret
+    world, one, cluster = _world(), _pending(), None
+    world.pods[1]["spec"]["schedulingGroup"] = world.pods[2]["spec"]["schedulingGroup"] = {
+        "podGroupName": "g"
+    }
+    for _ in range(12):
+        _change(rng, world)
+        cluster, new = world.cluster(one, before=cluster), world.cluster(one)
+        kept, fresh = (best_room(known, _asked(known, one), Lower(8)) for known in (cluster, new))
+        assert (kept.kind, kept.text, kept.room and kept.room.cost) == (
+            fresh.kind,
+            fresh.text,
+            fresh.room and fresh.room.cost,
+        )
