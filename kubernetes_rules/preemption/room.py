@@ -54,19 +54,22 @@ def smallest_room(
     """
     fit = _Fit(allocator, node, wanted, units, lacks or {}, frees)
     everyone = (1 << len(units)) - 1
-    if fit.allocations(0) is not None:
-        return fit.room(0, budgets, is_exact=True)
-    if fit.allocations(everyone) is None:
+    now = fit.allocations(0)
+    if now is not None:
+        return fit.room(0, now, budgets)
+    at_most = fit.allocations(everyone)
+    if at_most is None:
         return None
     view = allocator.view(node)
     ground = Ground(allocator, view, units, budgets, frees)
     search = Search(ground, allocator.requested(view, wanted), allocator.selectors, lacks or {}, MOST_STEPS)
     is_exact = search.run()
-    if is_exact and search.best is not None:
-        return fit.room(search.best, budgets, is_exact=True)
-    return fit.room(
-        _without_spare(fit, everyone if search.best is None else search.best), budgets, is_exact=False
-    )
+    found = None if search.best is None else fit.allocations(search.best)
+    if search.best is None or found is None:
+        return fit.room(*_without_spare(fit, everyone, at_most), budgets, is_exact=False)
+    if not is_exact:
+        return fit.room(*_without_spare(fit, search.best, found), budgets, is_exact=False)
+    return fit.room(search.best, found, budgets)
 
 
 class _Fit:
@@ -100,34 +103,34 @@ class _Fit:
             except PoolInvalid:
                 return None  # they do not fit now, but may fit without others
 
-    def room(self, gone: int, budgets: Budgets, *, is_exact: bool) -> Room:
-        """The room if these units go, with which the claims fit."""
-        found = self.allocations(gone)
-        if found is None:
-            raise AssertionError(
-                f"the claims do not fit on {self._node['metadata']['name']} without the victims"
-            )
+    def room(
+        self, gone: int, allocations: Sequence[Object], budgets: Budgets, *, is_exact: bool = True
+    ) -> Room:
+        """The room if these units go."""
         going = tuple(self.units[n] for n in indexes(gone))
-        return Room(
-            str(self._node["metadata"]["name"]), going, cost_of(going, budgets), tuple(found), is_exact
-        )
+        name = str(self._node["metadata"]["name"])
+        return Room(name, going, cost_of(going, budgets), tuple(allocations), is_exact)
 
 
-def _without_spare(fit: _Fit, gone: int) -> int:
-    """The units of a set that are needed: the most important ones stay if they can, as in kube-scheduler."""
+def _without_spare(fit: _Fit, gone: int, found: list[Object]) -> tuple[int, list[Object]]:
+    """The units of a set that are needed, and the allocations; ``found`` are those without the whole set.
+
+    The most important ones stay if they can, as in kube-scheduler.
+    """
     order = sorted(indexes(gone), key=lambda n: importance(fit.units[n]), reverse=True)
     while order:
         # As many as possible stay at a time: the first that has to go is found by halving.
         low, high = 0, len(order)
         while low < high:
             middle = (low + high + 1) // 2
-            if fit.allocations(gone & ~_set(order[:middle])) is not None:
-                low = middle
+            fitting = fit.allocations(gone & ~_set(order[:middle]))
+            if fitting is not None:
+                low, found = middle, fitting
             else:
                 high = middle - 1
         gone &= ~_set(order[:low])
         order = order[low + 1 :]
-    return gone
+    return gone, found
 
 
 def _set(positions: Sequence[int]) -> int:

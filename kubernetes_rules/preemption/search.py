@@ -202,19 +202,10 @@ class Search:
 
     def _all_chosen(self) -> None:
         """Every request has its devices: let go whoever else has to, and keep the set if it is the best."""
-        for _ in self._pools_covered(list(self._charged)):
-            for _ in self._covered(self._short_of_others, self._ground.others):
-                price = self._ground.price(self._gone)
-                if self._best_price is None or price < self._best_price:
-                    self.best, self._best_price = self._gone, price
-
-    def _pools_covered(self, pools: Sequence[PoolId]) -> Iterator[None]:
-        # A device that was shared when it was chosen takes counters if all its other users went later.
-        if not pools:
-            yield
-            return
-        for _ in self._counters_covered(pools[0]):
-            yield from self._pools_covered(pools[1:])
+        for _ in self._covered(self._short_of_others, self._ground.others):
+            price = self._ground.price(self._gone)
+            if self._best_price is None or price < self._best_price:
+                self.best, self._best_price = self._gone, price
 
     def _step(self, items: int = 0) -> None:
         """Count a step, which takes longer with many items."""

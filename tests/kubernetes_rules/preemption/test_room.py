@@ -157,3 +157,16 @@ def test_an_invalid_pool_beside_the_one_that_is_made_free_does_not_matter() -> N
     units = units_of([holder], claims).on_node["node-1"]
 
     assert _priorities(smallest_room(allocator, api.node(), _wanted(1), units, Budgets())) == [0]
+
+
+def test_one_pod_with_two_gpus_goes_rather_than_two_pods_with_one() -> None:
+    pods = [pod("both", start_day=1), pod("b", start_day=8), pod("c", start_day=9)]
+    held_by = [pods[1], pods[2], pods[0], pods[0]]
+    claims = [used_by(api.held(f"gpu-{n}", name=f"c{n}"), one) for n, one in enumerate(held_by)]
+    allocator = Allocator([api.published(api.devices(4))], [api.device_class()], claims)
+    units = units_of(pods, claims).on_node["node-1"]
+
+    for wanted in (_wanted(2), [api.claim(api.exactly(count=2))]):
+        found = smallest_room(allocator, api.node(), wanted, units, Budgets())
+        assert found is not None
+        assert list(map(str, found.units)) == ["ns/both"]
