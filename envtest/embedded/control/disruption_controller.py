@@ -1,7 +1,7 @@
 """Keeps the status of PodDisruptionBudgets, as the controller in kube-controller-manager does.
 
-Deployments, ReplicaSets and StatefulSets say how many pods there should be. A Job does not, nor does a pod that
-nothing manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
+Deployments, ReplicaSets and StatefulSets say how many pods there should be. A Job does not, nor does a pod
+that nothing manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
 """
 
 from __future__ import annotations
