@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Json = Mapping[str, Any]
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +63,13 @@ def is_made_for(claim: Json, pod: Json) -> bool:
     Go: IsForPod in dynamic-resource-allocation/resourceclaim/resourceclaim.go.
     """
     return controlling_pod(claim) == (pod["metadata"]["name"], pod["metadata"].get("uid") or "")
+
+
+def unmade_claim(name: str, namespace: str, spec: Json) -> Object:
+    """A claim that does not exist yet, as it will be made."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"},
+        "spec": spec,
+    }

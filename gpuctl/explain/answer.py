@@ -7,12 +7,13 @@ from functools import partial
 from typing import Literal
 
 from gpuctl.explain.findings import Explanation, Finding
-from gpuctl.explain.judge import Asked, Judged, judge
+from gpuctl.explain.judge import Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod, unused_claims
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.requests import owners
 from gpuctl.explain.snapshot import Object, Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
+from kubernetes_rules.preemption.asked import Asked
 
 SELECTOR_SECONDS = 10.0
 """The processor time that the selectors of one answer may take; anybody who may create claims writes them."""

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuctl.explain.devices import Unselected, outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
-from gpuctl.explain.pod.claims import ExtendedResources
 from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
 from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.snapshot import Object, Snapshot
 from gpuctl.explain.withheld import changing, unheld, withheld
-from kubernetes_rules import selectors
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.taints import CORDONED, tainted_slices, untolerated_taint
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a pod asks for, or a claim alone (``pod`` is None then).
-
-    ``claims`` may have their devices already or not. The claim for ``extended`` resources may differ from
-    node to node.
-    """
-
-    pod: Object | None
-    claims: tuple[Object, ...]
-    extended: ExtendedResources | None = None
-
-    def on(self, node: Object) -> tuple[Object, ...]:
-        """The claims that still need devices, on one node."""
-        special = self.extended.claim_on(node) if self.extended else None
-        bare = tuple(one for one in self.claims if not _allocation(one))
-        return (*bare, special) if special else bare
-
-    def missing_on(self, node: Object) -> str | None:
-        """Why the node can never give one of the extended resources."""
-        return self.extended.missing_on(node) if self.extended else None
-
-    def shortage_on(self, node: Object) -> str | None:
-        """Which extended resource the node's device plugin has too little of now."""
-        return self.extended.shortage_on(node) if self.extended else None
+from kubernetes_rules.preemption.asked import Asked
+from kubernetes_rules.preemption.pod_fit import closed
+from kubernetes_rules.taints import tainted_slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,54 +162,3 @@ def _allocator_of(snapshot: Snapshot) -> Allocator:
 
 def _allocation(claim: Object) -> Any:
     return (claim.get("status") or {}).get("allocation")
-
-
-def closed(pod: Object | None, node: Object, claims: Sequence[Object]) -> str | None:
-    """Why a pod cannot go to a node, whatever devices it has; None if only devices decide.
-
-    Does not consider CPU, memory and pod affinity. Raises NodeSelectorInvalid for an allocation with an
-    unreadable selector.
-    """
-    for claim in claims:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        selector = allocation.get("nodeSelector")
-        if selector is not None and not selectors.node_selector_matches(selector, selectors.read_node(node)):
-            return f"the claim {claim['metadata']['name']} has its devices on another node"
-    if pod is None:
-        return None
-    spec = pod["spec"]
-    missing = selectors.missing_node_label(spec.get("nodeSelector") or {}, selectors.read_node(node))
-    if missing is not None:
-        return f"it lacks the label {missing[0]}={missing[1]} of the pod's node selector"
-    return _affinity(spec, node) or _node_taint(spec, node)
-
-
-def _affinity(spec: Object, node: Object) -> str | None:
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    try:
-        if required is not None and not selectors.node_affinity_matches(required, selectors.read_node(node)):
-            return "it does not match the pod's required node affinity"
-    except selectors.NodeSelectorInvalid as error:
-        return f"the pod's node affinity cannot be read: {error.what}"
-    return None
-
-
-def _node_taint(spec: Object, node: Object) -> str | None:
-    own = node.get("spec") or {}
-    taints = list(own.get("taints") or ())
-    # The node controller adds this taint to a cordoned node, but the scheduler counts the field by itself.
-    if own.get("unschedulable"):
-        taints.append(CORDONED)
-    taint = untolerated_taint(taints, spec.get("tolerations") or ())
-    if taint is None:
-        return None
-    if taint["key"] == CORDONED["key"]:
-        return "it is cordoned"
-    return f"the pod does not tolerate its taint {_taint_text(taint)}"
-
-
-def _taint_text(taint: Mapping[str, Any]) -> str:
-    """``key=value:effect`` as kubectl writes it."""
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint['key']}{value}:{taint['effect']}"

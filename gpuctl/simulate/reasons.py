@@ -7,13 +7,14 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuctl.explain.findings import FITS, Outcome
-from gpuctl.explain.judge import Asked, Judged, judge
+from gpuctl.explain.judge import Judged, judge
 from gpuctl.explain.snapshot import Object, Snapshot
 from gpuctl.simulate.cluster import SimulatedCluster
 from gpuctl.simulate.results import Why
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.published import DeviceId, PoolId
+from kubernetes_rules.preemption.asked import Asked
 
 SIMULATION = "simulation"
 """The namespace of the claims of simulated pods."""

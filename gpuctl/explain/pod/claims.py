@@ -5,17 +5,20 @@ Extended resources are devices of a claim, too, on nodes where no device plugin 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from gpuctl.explain.findings import Finding
 from gpuctl.explain.snapshot import Object, Snapshot
-from kubernetes_rules.extended_resources import class_of, extended_requests, pod_amounts, provides
-from kubernetes_rules.pod_claims import ClaimEntry, claim_entries, extended_claim, is_made_for
-from kubernetes_rules.quantity import Quantity, parse_quantity
+from kubernetes_rules.extended_resources import ExtendedResources, pod_amounts
+from kubernetes_rules.pod_claims import (
+    ClaimEntry,
+    claim_entries,
+    extended_claim,
+    is_made_for,
+    unmade_claim,
+)
+from kubernetes_rules.quantity import parse_quantity
 from kubernetes_rules.quota import CLAIM_COUNT, device_charges, limits_claims, requests_name
 
 _MAX_USERS = 256
@@ -121,7 +124,7 @@ def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
     if name is not None:
         made = snapshot.claim(pod["metadata"]["namespace"], name)
         return PodClaims((made,) if made else (), ())
-    extended = ExtendedResources(pod, snapshot)
+    extended = ExtendedResources(pod, snapshot.classes, snapshot.nodes, snapshot.pods or ())
     findings = [
         Finding(
             "extended-resource",
@@ -186,91 +189,3 @@ def unused_claims(pod: Object) -> tuple[Finding, ...]:
         for entry in spec.get("resourceClaims") or ()
         if entry["name"] not in used
     )
-
-
-class ExtendedResources:
-    """The extended resources of one pod that has no claim for them yet (KEP-5004).
-
-    A node with a device plugin for a resource gives it from there; for other nodes the scheduler makes a
-    claim for the DeviceClass that names it. Go: filterExtendedResources in plugins/dynamicresources.
-    """
-
-    def __init__(self, pod: Object, snapshot: Snapshot) -> None:
-        self._pod = pod
-        self._pods = snapshot.pods or ()
-        self._asked = {name: amount for name, amount in pod_amounts(pod).items() if amount}
-        self._class_of = {name: class_of(name, snapshot.classes) for name in sorted(self._asked)}
-        self._claims: dict[tuple[str, ...], Object] = {}
-        self.nowhere = tuple(
-            name
-            for name, device_class in self._class_of.items()
-            if device_class is None and not any(provides(node, name) for node in snapshot.nodes)
-        )
-        """The resources that no DeviceClass names and no node has."""
-
-    @property
-    def asks_devices(self) -> bool:
-        """Whether the pod asks for any extended resource."""
-        return bool(self._asked)
-
-    def claim_on(self, node: Object) -> Object | None:
-        """The claim that the pod would get on this node; None if it needs none there."""
-        backed = {
-            name: device_class
-            for name, device_class in self._class_of.items()
-            if device_class is not None and not provides(node, name)
-        }
-        key = tuple(backed)
-        if key not in self._claims:
-            requests = list(extended_requests(self._pod, backed).requests)
-            name = f"{self._pod['metadata']['name']}-extended-resources"
-            spec = {"devices": {"requests": requests}}
-            claim = unmade_claim(name, self._pod["metadata"]["namespace"], spec)
-            self._claims[key] = claim if requests else {}
-        return self._claims[key] or None
-
-    def missing_on(self, node: Object) -> str | None:
-        """Which resource the node has neither from a device plugin nor by a claim; None if there is none."""
-        for name, device_class in self._class_of.items():
-            if device_class is None and name not in self.nowhere and not provides(node, name):
-                return f"it has no {name}"
-        return None
-
-    def shortage_on(self, node: Object) -> str | None:
-        """Which resource the node's device plugins have too little of now; None if they have enough."""
-        for name, asked in self._asked.items():
-            if not provides(node, name):
-                continue
-            there = Quantity.parse(str(node["status"]["allocatable"][name])).scaled(0)
-            used = self._used[node["metadata"]["name"], name]
-            if there - used < asked:
-                pods = f", {used} of them for other pods" if used else ""
-                return f"its device plugin has {there} {name}{pods}; the pod needs {asked}"
-        return None
-
-    @cached_property
-    def _used(self) -> Counter[tuple[str, str]]:
-        """How much device plugins have given to pods, by node and resource, without amounts by claims."""
-        used: Counter[tuple[str, str]] = Counter()
-        for pod in self._pods:
-            by_claim = _by_claim(pod)
-            for resource, amount in pod_amounts(pod).items():
-                if resource in self._asked and resource not in by_claim:
-                    used[str(pod["spec"].get("nodeName")), resource] += amount
-        return used
-
-
-def unmade_claim(name: str, namespace: str, spec: Object) -> Object:
-    """A claim that does not exist yet, as it will be made."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"},
-        "spec": spec,
-    }
-
-
-def _by_claim(pod: Mapping[str, Any]) -> set[str]:
-    """The extended resources that a pod has by a claim."""
-    status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    return {str(one.get("resourceName")) for one in status.get("requestMappings") or ()}

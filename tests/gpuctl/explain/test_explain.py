@@ -15,7 +15,7 @@ from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
-from gpuctl.explain.judge import closed
+from kubernetes_rules.preemption.pod_fit import closed
 from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, snapshot
 

@@ -94,8 +94,8 @@ def _random(rng: Random) -> Case:
     )
     offered = mig_nodes.offers(machine, mig_nodes.one_rule(f"mig: {rule}"), state, rng.randint(1, 2))
     published, kinds = mig_nodes.slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = held_claims(rng, published, kinds, _claim, most=6)
-    wanted = _claim(rng, "next", kinds)
+    held = held_claims(rng, published, kinds, random_claim, most=6)
+    wanted = random_claim(rng, "next", kinds)
     return ask(f"{machine} {state} {rule}", published, wanted, allocated=held)
 
 
@@ -116,14 +116,14 @@ def held_claims(
         except AllocationFailed:
             continue
         if found is not None:
-            held.append({**wanted, "status": {"allocation": _named(rng, found[0])}})
+            held.append({**wanted, "status": {"allocation": with_share_ids(rng, found[0])}})
             allocator.assume(held[-1])
         elif held:
             allocator.release(held.pop(rng.randrange(len(held))))
     return held
 
 
-def _named(rng: Random, allocation: Json) -> Json:
+def with_share_ids(rng: Random, allocation: Json) -> Json:
     """The allocation with share IDs that are the same for the same seed."""
     for result in allocation["devices"]["results"]:
         if "shareID" in result:
@@ -131,7 +131,7 @@ def _named(rng: Random, allocation: Json) -> Json:
     return allocation
 
 
-def _claim(rng: Random, name: str, kinds: Sequence[str]) -> Json:
+def random_claim(rng: Random, name: str, kinds: Sequence[str]) -> Json:
     """A claim for one or two kinds, maybe on one GPU or on distinct ones."""
     requests = [
         exactly(f"r{index}", rng.choice(kinds), count=rng.choice((1, 1, 1, 2)))

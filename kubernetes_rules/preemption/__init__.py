@@ -1,0 +1,1 @@
+"""Finds the pods whose end would let other pods have devices: preemption for ResourceClaims."""

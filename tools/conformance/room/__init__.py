@@ -1,0 +1,1 @@
+"""Cases of preemption for claims: who has to go."""
