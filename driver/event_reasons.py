@@ -228,3 +228,61 @@ class EventReason(Enum):
         "the license of a vGPU expires soon and was not renewed in time",
         "check whether `nvidia-gridd` reaches the license server",
     )
+    ROOM_MADE = (
+        "RoomMade",
+        ("Pod",),
+        "Normal",
+        (
+            "the [preemptor](preemption.md) evicted the pods that the message names, so that this one gets "
+            "their devices"
+        ),
+        "nothing: the pod starts once they have ended",
+    )
+    ROOM_WOULD_BE_MADE = (
+        "RoomWouldBeMade",
+        ("Pod",),
+        "Normal",
+        "the preemptor runs with `--dry-run`; without it, it would evict the pods that the message names",
+        "nothing, or end the dry run",
+    )
+    PREEMPTED_FOR_DEVICES = (
+        "PreemptedForDevices",
+        ("Pod",),
+        "Normal",
+        "the preemptor evicted the pod for one of higher priority, which gets its devices",
+        "nothing: if the pod has a controller, that makes it again",
+    )
+    WOULD_BE_PREEMPTED = (
+        "WouldBePreempted",
+        ("Pod",),
+        "Normal",
+        "the preemptor runs with `--dry-run`; without it, it would evict this pod",
+        "give the pod a higher priority if it must stay",
+    )
+    ROOM_NOT_JUDGED = (
+        "RoomNotJudged",
+        ("Pod",),
+        "Warning",
+        (
+            "the pod has something that the preemptor cannot judge, such as pod affinity or a volume claim, "
+            "so it evicts nobody for it"
+        ),
+        "remove what the message names, or make room yourself: [gpuctl explain](gpuctl.md)",
+    )
+    ROOM_REFUSED = (
+        "RoomRefused",
+        ("Pod",),
+        "Warning",
+        "a PodDisruptionBudget, or the API server, does not allow the evictions that the pod needs",
+        "nothing: the preemptor tries again when that changes; or relax the budget",
+    )
+    ROOM_LOST = (
+        "RoomLost",
+        ("Pod",),
+        "Warning",
+        (
+            "room was made for the pod, but it did not get it: another pod took the devices, an evicted pod "
+            "does not end, or the scheduler does not place the pod"
+        ),
+        "as the message says; the preemptor tries again, each time after twice as long",
+    )

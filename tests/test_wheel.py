@@ -24,7 +24,10 @@ BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(
 NOT_TO_RUN = {"grpcio-tools", "pytest"}
 """The generator of the stubs is for a checkout, and the fixture of envtest for those who have pytest."""
 
-PROCESSES = ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-webhook"]
+PROCESSES = [
+    *("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-preemptor"),
+    "gpu-dra-webhook",
+]
 
 WORKLOAD = """\
 version: v1

@@ -13,6 +13,11 @@ def object_path(collection: str, name: str) -> str:
     return f"{collection}/{quote(name, safe='')}"
 
 
+def pod_path(namespace: str, name: str) -> str:
+    """The path of a Pod; namespace and name are quoted."""
+    return object_path(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", name)
+
+
 def claim_path(namespace: str, name: str) -> str:
     """The path of a ResourceClaim; namespace and name may come from outside, and are quoted."""
     namespaced = f"/apis/resource.k8s.io/v1/namespaces/{quote(namespace, safe='')}"

@@ -60,8 +60,8 @@ class Reflector:
     ``run`` works in the caller's thread until ``stop`` is set and ``wake`` was called. There it calls
     ``on_event`` after each change of the copy, ``on_list`` with the number of objects after each list, and
     ``on_failure`` with each error and the seconds until the next try. ``synced`` is set after the first
-    complete list. Objects for which ``concerns`` is false are left out. Callers must not change the objects.
-    Reading is thread-safe.
+    complete list, ``watching`` while a watch is connected: then the copy is up to date. Objects for which
+    ``concerns`` is false are left out. Callers must not change the objects. Reading is thread-safe.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Reflector:
         self._seen = ""
         self._stream: WatchStream | None = None
         self.synced = threading.Event()
+        self.watching = threading.Event()
 
     def snapshot(self) -> tuple[list[Object], str]:
         """The objects, and the resourceVersion up to which all their changes have been seen."""
@@ -196,6 +197,7 @@ class Reflector:
         stream = self._client.watch(self._selection.path, params, idle_seconds=self._idle_seconds)
         with self._lock:
             self._stream = stream
+        self.watching.set()
         # wake() may have come before the stream was there.
         if self._stop.is_set():
             stream.close()
@@ -206,6 +208,7 @@ class Reflector:
             # Not a failure: it lasted for as long as a watch may be silent.
             pass
         finally:
+            self.watching.clear()
             with self._lock:
                 self._stream = None
             # A watch that lasted ends the back-off, however it ended: the failures before it are over.

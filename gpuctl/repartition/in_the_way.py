@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from driver.devices.names import pool_name
 from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.kube.errors import Conflict, NotFound, TooManyRequests
-from driver.kube.paths import NODES, object_path
+from driver.kube.evictions import evict_pod
+from driver.kube.paths import NODES, object_path, pod_path
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.fleet.holders import Object, allocated
@@ -102,11 +102,6 @@ def _pod(view: ClusterView, namespace: str, user: Object) -> PodInTheWay | None:
     return PodInTheWay(namespace, str(user["name"]), str(user["uid"]), controller, ends)
 
 
-def pod_path(namespace: str, name: str) -> str:
-    """The path of a pod in the API."""
-    return object_path(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", name)
-
-
 def pods_of(claims: Iterable[ClaimInTheWay]) -> tuple[PodInTheWay, ...]:
     """The pods of these claims, each once."""
     return tuple(dict.fromkeys(pod for claim in claims for pod in claim.pods))
@@ -124,15 +119,8 @@ def evict(client: KubeClient, pod: PodInTheWay) -> str | None:
 
     The answer is why the pod cannot end now (another try may succeed), None when it ends or is gone.
     """
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
-        # With another UID the API server refuses (409): a new pod may have the name by now.
-        "deleteOptions": {"preconditions": {"uid": pod.uid}},
-    }
     try:
-        client.create(f"{pod_path(pod.namespace, pod.name)}/eviction", eviction)
+        evict_pod(client, pod.namespace, pod.name, pod.uid)
     except TooManyRequests as error:
         # 429 is the answer while a budget allows no disruption.
         return error.what

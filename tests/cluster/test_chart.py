@@ -13,6 +13,7 @@ import yaml
 from click import Context
 
 from controller.__main__ import main as controller_main
+from controller.preemptor.__main__ import main as preemptor_main
 from controller.webhook.__main__ import main as webhook_main
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
@@ -76,6 +77,12 @@ EVERYTHING: Object = {
             "names": ["gpus.example"],
             "allowedFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}],
         },
+    },
+    "preemptor": {
+        "enabled": True,
+        "replicas": 2,
+        "exemptPriorityClasses": ["notebook"],
+        "nominate": True,
     },
     "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
     "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/gpus", "type": "Directory"}}],
@@ -152,6 +159,7 @@ PROGRAMS = {
     "gpu-dra-kubeletplugin": plugin_main,
     "gpu-dra-mps": mps_main,
     "gpu-dra-page": page_main,
+    "gpu-dra-preemptor": preemptor_main,
     "gpu-dra-webhook": webhook_main,
 }
 

@@ -25,7 +25,10 @@ from tests.controller.webhook.peer import make_pair
 from tools.testbed.chart import NAMESPACE, rendered
 from tools.testbed.driver_image import IMAGE, build_anew
 
-PROCESSES = ("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-webhook")
+PROCESSES = (
+    *("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-preemptor"),
+    "gpu-dra-webhook",
+)
 HOME = "usr/local/lib/gpu-dra"
 HOOK = f"/{HOME}/nvidia-cdi-hook"
 PYTHON = f"/{HOME}/bin/python3"

@@ -48,6 +48,7 @@ SECTIONS = {
     "MPS supervisor": ("mps",),
     "Webhook": ("webhook",),
     "Page": ("page",),
+    "Preemptor": ("preemptor",),
     "Metrics and networks": (
         "metrics",
         "serviceMonitor",

@@ -222,13 +222,55 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class Preemptor:
+    """The preemptor, which evicts pods of lower priority for pods that wait for devices."""
+
+    enabled: Annotated[
+        bool, "Run the preemptor for the whole cluster. Start with dryRun, and read docs/preemption.md."
+    ] = False
+    replicas: Annotated[
+        int, Between(1, 9), "Number of pods. One works, the others take over if it fails."
+    ] = 1
+    dryRun: Annotated[bool, "Evict nobody, and only write events about who would be evicted."] = False
+    evictionsPerMinute: Annotated[
+        int, Between(1, 10000), "How many pods may be evicted within a minute, in the whole cluster."
+    ] = 30
+    exemptNamespaces: Annotated[
+        list[str],
+        "Namespaces whose pods are left alone: none is evicted, and nobody is evicted for them.",
+    ] = field(default_factory=lambda: ["kube-system"])
+    exemptPriorityClasses: Annotated[list[str], "Priority classes whose pods are left alone likewise."] = (
+        field(default_factory=list)
+    )
+    nominate: Annotated[
+        bool,
+        "Write the node into the status of a pod for which room was made, so that the scheduler keeps CPU "
+        "and memory there. It needs the permission to patch pods/status.",
+    ] = False
+    schedulerPreempts: Annotated[
+        Literal["auto", "yes", "no"],
+        "Whether the scheduler itself preempts for claims, so that the preemptor makes no room; auto asks "
+        "the API server for its feature gates.",
+    ] = "auto"
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "Requests and limits of its container."] = field(
+        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"}, {"memory": "1Gi"})
+    )
+    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
+    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Priority class of its pods."] = "system-cluster-critical"
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """Metrics of all processes."""
 
     enabled: Annotated[
         bool,
-        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400. Metrics name claims and "
-        "namespaces; restrict access with networkPolicy.metricsFrom.",
+        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403. Metrics "
+        "name claims and namespaces; restrict access with networkPolicy.metricsFrom.",
     ] = False
 
 
@@ -503,6 +545,11 @@ class Values:
     page: Annotated[Page, "The page that shows the cluster's GPUs in a browser (docs/monitoring.md)."] = (
         field(default_factory=Page)
     )
+    preemptor: Annotated[
+        Preemptor,
+        "The preemptor, which evicts pods of lower priority for pods that wait for devices "
+        "(docs/preemption.md).",
+    ] = field(default_factory=Preemptor)
     uninstall: Annotated[
         Uninstall,
         "The Job that helm uninstall runs to clean the nodes (docs/lifecycle.md). It fails while a claim "

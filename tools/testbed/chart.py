@@ -46,6 +46,7 @@ _BASE_TEMPLATES = ("admission-policy", "controller", "kubeletplugin", "node-conf
 COMPONENTS: dict[str, tuple[str, Values]] = {
     "mps": ("mps", {"mps": {"enabled": True}}),
     "page": ("page", {"page": {"enabled": True}}),
+    "preemptor": ("preemptor", {"preemptor": {"enabled": True}}),
     "webhook-cert-manager": (
         "webhook",
         {"webhook": {"enabled": True, "certificates": {"source": "cert-manager"}}},

@@ -29,6 +29,8 @@ _Family = GaugeMetricFamily | CounterMetricFamily
 Operation = Literal["prepare", "unprepare", "publish"]
 Phase = Literal["claim", "locks", "locate", "hardware", "sharing", "spec", "journal", "files"]
 _SliceVerb = Literal["create", "update", "delete"]
+Eviction = Literal["evicted", "refused", "failed"]
+RoomOutcome = Literal["used", "taken", "stuck", "unused", "gone"]
 NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
 
 _OPERATIONS: dict[Process | None, tuple[Operation, ...]] = {
@@ -128,6 +130,14 @@ class Metrics:
         self._nvml_by_call: dict[str, Histogram] = {}
         self._requests = self._make(Histogram, "gpu_dra_api_request_duration_seconds")
         self._xids = self._make(Counter, "gpu_dra_gpu_xids_total")
+        evictions = self._make(Counter, "gpu_dra_preemptor_evictions_total")
+        self._evictions: dict[Eviction, Counter] = {
+            outcome: evictions.labels(outcome) for outcome in get_args(Eviction)
+        }
+        rooms = self._make(Counter, "gpu_dra_preemptor_rooms_total")
+        self._rooms: dict[RoomOutcome, Counter] = {
+            outcome: rooms.labels(outcome) for outcome in get_args(RoomOutcome)
+        }
         self._nvidia = self._nvidia_series()
 
     def show(self, read: Callable[[], Iterable[Reading]], *names: str) -> None:
@@ -210,6 +220,14 @@ class Metrics:
     def xid_seen(self, pci: str, code: int) -> None:
         """Count one XID that NVML reported of the GPU at this address, as sysfs writes it."""
         self._xids.labels(pci, str(code)).inc()
+
+    def eviction_ended(self, outcome: Eviction) -> None:
+        """Count one eviction that the preemptor asked for."""
+        self._evictions[outcome].inc()
+
+    def room_ended(self, outcome: RoomOutcome) -> None:
+        """Count one room that the preemptor made, by what became of it."""
+        self._rooms[outcome].inc()
 
     def _operations(
         self, names: tuple[Operation, ...]

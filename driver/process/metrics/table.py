@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Process = Literal["kubeletplugin", "controller", "webhook"]
+Process = Literal["kubeletplugin", "controller", "webhook", "preemptor"]
 """The processes that serve numbers."""
 
 _UNITS = {
@@ -163,7 +163,7 @@ _OF_WORK = (
         "histogram",
         "Duration of requests to the API server, for a watch until it began; outcome is 2xx, 4xx, 5xx, "
         "other or unreachable.",
-        BOTH,
+        (*BOTH, "preemptor"),
         ("verb", "resource", "outcome"),
         "requests that the process makes, 60 at most",
         CALL_SECONDS,
@@ -172,7 +172,7 @@ _OF_WORK = (
         "gpu_dra_reflector_restarts_total",
         "counter",
         "Lists and watches of the Kubernetes API that were restarted.",
-        _CONTROLLER,
+        ("controller", "preemptor"),
     ),
     Series(
         "gpu_dra_plugin_registered",
@@ -202,6 +202,41 @@ _OF_WORK = (
         "gauge",
         "How long the serving certificate of the webhook is still valid; negative once it has expired.",
         ("webhook",),
+    ),
+)
+
+_PREEMPTOR: tuple[Process, ...] = ("preemptor",)
+
+_OF_PREEMPTION = (
+    Series(
+        "gpu_dra_preemptor_leads",
+        "gauge",
+        "1 if this replica has the Lease and makes room, else 0.",
+        _PREEMPTOR,
+        unit_word="0 or 1",
+    ),
+    Series(
+        "gpu_dra_preemptor_waiting_pods",
+        "gauge",
+        "Pods that wait for devices and for which room may be made.",
+        _PREEMPTOR,
+    ),
+    Series(
+        "gpu_dra_preemptor_evictions_total",
+        "counter",
+        "Evictions; outcome is evicted, refused (by the API server, as for a budget) or failed.",
+        _PREEMPTOR,
+        ("outcome",),
+        "3 outcomes",
+    ),
+    Series(
+        "gpu_dra_preemptor_rooms_total",
+        "counter",
+        "Rooms that were made; outcome is used, taken (by another pod), stuck (a pod did not end), unused "
+        "(the scheduler did not place the pod) or gone (the pod is).",
+        _PREEMPTOR,
+        ("outcome",),
+        "5 outcomes",
     ),
 )
 
@@ -450,4 +485,4 @@ _OF_DEVICES = (
     ),
 )
 
-TABLE = Table((*_OF_WORK, *_OF_DEVICES, *_OF_NVIDIA))
+TABLE = Table((*_OF_WORK, *_OF_PREEMPTION, *_OF_DEVICES, *_OF_NVIDIA))

@@ -19,6 +19,7 @@ _PROCESSES: Mapping[Process, str] = {
     "kubeletplugin": "Kubelet plugin (port 9402)",
     "controller": "Controller (port 9401)",
     "webhook": "Webhook (port 9400)",
+    "preemptor": "Preemptor (port 9403)",
 }
 _GROUPS = {
     "gpu-dra-sick": "Sick GPUs",

@@ -1,0 +1,1 @@
+"""The preemptor: evicts pods of lower priority for pods that wait for devices of claims."""

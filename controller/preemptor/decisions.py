@@ -1,0 +1,171 @@
+"""Decides for which waiting pod which pods go, on a snapshot of the cluster. Remembers what cannot change.
+
+An answer is valid until something changes that it may depend on, and it applies to all pods that ask for the
+same. So thousands of waiting pods cost little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.preemptor.kept import Fits, Kept, Rooms
+from controller.preemptor.pending import Exempt, Surroundings, Waiting, name_of
+from controller.preemptor.watch import Object, Stored
+from kubernetes_rules.errors import RuleError
+from kubernetes_rules.preemption.asked import is_allocated
+from kubernetes_rules.preemption.choose import best_room
+from kubernetes_rules.preemption.cluster import Cluster
+from kubernetes_rules.preemption.units import Unit
+
+_MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of pods that a kubelet runs from a file; the API server refuses to evict them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be done for a pod: ``room`` to make, or in ``text`` why none is made.
+
+    ``refused`` by a budget; ``unjudged`` if the rules cannot judge the pod; ``none`` if nobody's end helps,
+    or nobody has to go. ``freed`` are the claims of the victims, ``claims`` the pod's own without devices, as
+    if they had those of the room.
+    """
+
+    kind: Literal["room", "refused", "unjudged", "none"]
+    text: str = ""
+    node: str = ""
+    victims: tuple[Object, ...] = ()
+    freed: tuple[Object, ...] = ()
+    claims: tuple[Object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MayGo:
+    """Whether a unit may go for a pod of this priority. ``stuck`` are the UIDs of pods that do not end."""
+
+    priority: int
+    exempt: Exempt
+    stuck: frozenset[str]
+
+    def __call__(self, unit: Unit) -> bool:
+        """Whether the unit may go."""
+        return unit.priority < self.priority and not any(
+            self.exempt.covers(pod)
+            or pod["metadata"]["uid"] in self.stuck
+            or _MIRROR in (pod["metadata"].get("annotations") or {})
+            for pod in unit.pods
+        )
+
+
+def nobody(_unit: Unit) -> bool:
+    """Nobody may go."""
+    return False
+
+
+class Decisions:
+    """The answers about one cluster, as it was at the last ``update``. Not thread-safe."""
+
+    def __init__(self, exempt: Exempt) -> None:
+        self._exempt = exempt
+        self._moment: tuple[int, int] = -1, -1
+        self._cluster: Cluster | None = None
+        self._last: Cluster | None = None
+        self._known: dict[str, tuple[tuple[int, int], Verdict]] = {}
+
+    def update(self, stored: Stored, around: Surroundings, rooms: Rooms) -> None:
+        """Answer about this moment from now on."""
+        self._stored, self._around, self._rooms = stored, around, rooms
+        moment = stored.version, rooms.version
+        if moment != self._moment:
+            self._moment, self._cluster = moment, None
+
+    def known(self, waiting: Waiting) -> Verdict | None:
+        """The last answer for this pod, or for one that asks for the same."""
+        found = self._known.get(waiting.alike)
+        return found[1] if found else None
+
+    def is_due(self, waiting: Waiting) -> bool:
+        """Whether there is no answer, or something has changed since then."""
+        found = self._known.get(waiting.alike)
+        return found is None or found[0] != self._moment
+
+    def decide(self, waiting: Waiting) -> Verdict:
+        """The answer for this moment. A room is not remembered: only one of several such pods gets it."""
+        try:
+            verdict = self._decided(waiting)
+        except RuleError as error:
+            verdict = Verdict("unjudged", error.what)
+        if verdict.kind != "room":
+            self._known[waiting.alike] = self._moment, verdict
+        return verdict
+
+    def _decided(self, waiting: Waiting) -> Verdict:
+        if self._cluster is None:
+            self._cluster = self._seen(self._rooms.all())
+        asked = self._around.asked(waiting.pod)
+        if isinstance(asked, str):
+            return Verdict("none", asked)
+        may_go = MayGo(waiting.priority, self._exempt, self._rooms.stuck())
+        choice = best_room(self._cluster, asked, may_go)
+        if choice.kind == "unjudged":
+            # Without somebody who could go there is nothing to be judged, and nothing to be said.
+            matters = any(may_go(unit) for units in self._cluster.units.on_node.values() for unit in units)
+            return Verdict("unjudged" if matters else "none", choice.text)
+        if choice.kind != "room" or choice.room is None:
+            return Verdict("none", choice.text)
+        room = choice.room
+        victims = tuple(dict(pod) for unit in room.units for pod in unit.pods)
+        if room.cost.violations:
+            names = ", ".join(sorted(map(name_of, victims)))
+            return Verdict("refused", f"a budget protects a pod among {names} on node {room.node}")
+        [node] = [one for one in self._stored["nodes"] if one["metadata"]["name"] == room.node]
+        claims = tuple(
+            {**claim, "status": {"allocation": allocation}}
+            for claim, allocation in zip(asked.on(node), room.allocations, strict=True)
+        )
+        freed = tuple(dict(claim) for unit in room.units for claim in unit.claims)
+        return Verdict("room", choice.text, room.node, victims, freed, claims)
+
+    def fits(self, kept: Kept) -> Fits:
+        """Whether the pod of a room fits without anybody's end now, or once others have ended anyway."""
+        asked = self._around.asked(kept.waiting.pod)
+        if isinstance(asked, str):
+            return "no"
+        # The scheduler writes the devices into the claims before it gives the pod its node.
+        if asked.claims and all(map(is_allocated, asked.claims)):
+            return "now"
+        try:
+            cluster = self._seen(one for one in self._rooms.all() if one is not kept)
+            self._cluster = None
+            choice = best_room(cluster, asked, nobody)
+        except RuleError:
+            return "no"
+        return "now" if choice.kind == "fits now" else "soon" if choice.kind == "waits" else "no"
+
+    def forget(self, waiting: Iterable[Waiting]) -> None:
+        """Forget the answers about pods that are not among these."""
+        alike = {one.alike for one in waiting}
+        self._known = {key: one for key, one in self._known.items() if key in alike}
+
+    def _seen(self, rooms: Iterable[Kept]) -> Cluster:
+        """The cluster, in which these rooms are taken already."""
+        claims: dict[str, Object] = {one["metadata"]["uid"]: one for one in self._stored["claims"]}
+        for kept in rooms:
+            for claim in kept.claims:
+                # The scheduler may have just given it other devices.
+                if not is_allocated(claims.get(claim["metadata"]["uid"], {})):
+                    claims[claim["metadata"]["uid"]] = claim
+        # What has not changed since the last snapshot is taken from it, so that one cannot be used any more.
+        self._last = Cluster(
+            nodes=self._stored["nodes"],
+            slices=self._stored["slices"],
+            classes=self._stored["classes"],
+            claims=list(claims.values()),
+            pods=self._rooms.overlaid(self._stored["pods"]),
+            budgets=self._stored["budgets"],
+            taint_rules=self._stored["taint_rules"],
+            groups=self._stored["groups"],
+            before=self._last,
+        )
+        return self._last

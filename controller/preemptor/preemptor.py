@@ -1,0 +1,318 @@
+"""Makes room for pods that wait for devices: looks when something changed, decides, evicts, and says so.
+
+One thread does all of this. It acts only while this replica has the Lease and everything it watches is up to
+date. If thousands of pods wait while devices come and go, it rests after each round, so that it uses no more
+than a fortieth of a core. A pod about which nothing was decided yet does not have to wait for that, unless
+there are very many.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.preemptor.decisions import Decisions, Verdict
+from controller.preemptor.evict import Carried, Evictor
+from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds
+from controller.preemptor.lease import Lease
+from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of
+from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
+from controller.preemptor.watch import Stored, Watch
+from driver.errors import ApiError
+from driver.event_reasons import EventReason
+from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
+from driver.kube.events import EventRecorder, Reference
+from driver.kube.paths import pod_path
+from driver.process.log import get_logger
+from driver.process.metrics import Metrics
+from driver.process.pulse import AtWork
+
+Object = dict[str, Any]
+
+SETTLE_SECONDS = 0.2
+"""How long a round waits for changes that belong together: claims and pods come by different watches."""
+
+_SETTLE, _MOST_SETTLE_SECONDS = 4.0, 1.0
+"""If rounds take long, it waits so many times as long as the last one took, up to a second."""
+
+REST = 39.0
+"""After a round it rests so many times as long as the round took, unless a pod waits that is new."""
+
+ROUND_SECONDS, NEW_SECONDS = 0.5, 0.05
+"""How long a round may decide, and how long while it rests. The rest of the pods waits for the next round."""
+
+_BEHIND_SECONDS = 0.1
+_MOST_TOLD = 50
+"""Of pods that ask for the same, so many get an event that says why no room is made."""
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What the flags decide."""
+
+    exempt: Exempt = field(default_factory=Exempt)
+    dry_run: bool = False
+    nominate: bool = False
+
+
+class Preemptor:
+    """The thread that decides and evicts. ``wake`` makes it look again."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        watch: Callable[[Callable[[], None]], Watch],
+        lease: Lease,
+        scheduler: SchedulerPreempts,
+        evictor: Evictor,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        behaviour: Behaviour,
+        stop: threading.Event,
+        at_work: AtWork,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._client = client
+        self._wake = threading.Event()
+        self.watch = watch(self._wake.set)
+        self._lease = lease
+        self._scheduler = scheduler
+        self._evictor = evictor
+        self._recorder = recorder
+        self._metrics = metrics
+        self._behaviour = behaviour
+        self._stop = stop
+        self._at_work = at_work
+        self._clock = clock
+        self._cpu = cpu
+        self._rooms = Rooms(dry_run=behaviour.dry_run)
+        self._decisions = Decisions(behaviour.exempt)
+        self._waiting = WaitingPods(behaviour.exempt)
+        self._backoff = Backoff(1.0, 30.0)
+        self._not_before = 0.0
+        """No decision before this time: the API server failed, or too many were evicted."""
+        self._rest_until = 0.0
+        self._took = 0.0
+        self._acts = False
+        self._pods_version = -1
+        self._told: dict[str, str] = {}
+        self.waiting_count = 0
+
+    def wake(self) -> None:
+        """Look again soon."""
+        self._wake.set()
+
+    def run(self) -> None:
+        """Make room until the process stops."""
+        due: float | None = None
+        while not self._stop.is_set():
+            self._wake.wait(due)
+            self._wake.clear()
+            # Not a poll: what belongs together arrives within moments, and each round costs time.
+            self._stop.wait(max(SETTLE_SECONDS, min(_SETTLE * self._took, _MOST_SETTLE_SECONDS)))
+            due = self._look()
+
+    def _look(self) -> float | None:
+        """One round if this replica may act; returns the seconds until the next, None for the next change."""
+        if not self._lease.is_held() or not self._scheduler.is_known:
+            self._acts = False
+            return None
+        if self.watch.why_not():
+            return _BEHIND_SECONDS
+        if not self._acts:
+            self._acts = True
+            _log.info("makes room from now on", dry_run=self._behaviour.dry_run)
+        stored = self.watch.stored()
+        rest_seconds = self._rest_until - self._clock()
+        # Without a pod that is new there is nothing that cannot wait.
+        if rest_seconds > 0 and stored.pods_version == self._pods_version:
+            return rest_seconds
+        self._pods_version = stored.pods_version
+        with self._at_work():
+            due = self.round(stored)
+        return None if due == float("inf") else max(0.0, due)
+
+    def round(self, stored: Stored) -> float:
+        """Look at everything once, and act; returns the seconds until there is something to do again."""
+        started = self._cpu()
+        pods = {str(pod["metadata"]["uid"]): pod for pod in stored["pods"]}
+        self._rooms.forget(pods.keys())
+        self._told = {uid: text for uid, text in self._told.items() if uid in pods}
+        claims = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in stored["claims"]}
+        around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"])
+        by_uid = {str(one["metadata"]["uid"]): one for one in stored["claims"]} if self._rooms.all() else {}
+        for kept in self._rooms.all():
+            self._decisions.update(stored, around, self._rooms)
+            self._follow(kept, pods.get(kept.waiting.uid), kept.left(pods, by_uid))
+        waiting = self._waiting.among(around)
+        self.waiting_count = len(waiting)
+        self._decisions.forget(waiting)
+        rests = self._clock() < self._rest_until
+        is_done = bool(self._scheduler.reason) or self._make_room(stored, around, waiting, rests=rests)
+        self._took = self._cpu() - started
+        now = self._clock()
+        if not rests:
+            self._rest_until = now + REST * self._took
+        due = [self._rooms.next_due(now), *(at - now for at in (self._not_before,) if at > now)]
+        return min(due if is_done else [*due, self._rest_until - now])
+
+    def _make_room(
+        self, stored: Stored, around: Surroundings, waiting: Iterable[Waiting], *, rests: bool
+    ) -> bool:
+        """Decide and evict in order; returns False if the time was over before every pod was looked at."""
+        until = self._cpu() + (NEW_SECONDS if rests else ROUND_SECONDS)
+        on_node: dict[str, list[Object]] = {}
+        for pod in stored["pods"]:
+            on_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
+        told: Counter[str] = Counter()
+        is_done = True
+        for one in waiting:
+            if self._has_to_wait(one, on_node):
+                continue
+            self._decisions.update(stored, around, self._rooms)
+            verdict = self._decisions.known(one)
+            if self._decisions.is_due(one):
+                # While it rests, only pods that are new are decided about.
+                if self._cpu() >= until or (rests and verdict is not None):
+                    is_done = False
+                else:
+                    verdict = self._decide(one)
+                    # A less important pod must not take what this one waits for.
+                    if verdict is None:
+                        break
+            if verdict is not None and verdict.kind in ("refused", "unjudged"):
+                told[one.alike] += 1
+                if told[one.alike] <= _MOST_TOLD:
+                    self._say_why_not(one, verdict)
+        return is_done
+
+    def _has_to_wait(self, one: Waiting, on_node: Mapping[str, list[Object]]) -> bool:
+        """Whether room is being made for the pod already, or must not be made yet."""
+        if self._rooms.is_kept_for(one.uid) or self._clock() < self._rooms.wait_until(one.uid):
+            return True
+        nominated = str((one.pod.get("status") or {}).get("nominatedNodeName") or "")
+        return bool(nominated) and is_making_room(one.pod, on_node.get(nominated, ()))
+
+    def _decide(self, one: Waiting) -> Verdict | None:
+        """Decide, and evict if there is room to make; None if nobody may be evicted at the moment."""
+        if self._clock() < self._not_before:
+            return None
+        verdict = self._decisions.decide(one)
+        if verdict.kind == "room":
+            if not self._may_evict(len(verdict.victims)):
+                return None
+            self._carry_out(one, verdict)
+        return verdict
+
+    def _may_evict(self, pods: int) -> bool:
+        seconds = self._evictor.allowance.wait_seconds(pods)
+        if seconds:
+            _log.info("waits, since too many pods were evicted", seconds=round(seconds, 1))
+            self._not_before = self._clock() + seconds
+        return not seconds
+
+    def _carry_out(self, one: Waiting, verdict: Verdict) -> None:
+        if self._behaviour.dry_run:
+            done = Carried(evicted=list(verdict.victims))
+            for _ in verdict.victims:
+                self._evictor.allowance.take()
+        else:
+            done = self._evictor.carry_out(one.pod, verdict.claims, verdict.victims)
+        self._report_victims(one, verdict, done)
+        if done.stopped:
+            self._stopped(one, done)
+            return
+        self._backoff.reset()
+        patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
+        until = self._clock() + patience
+        self._rooms.keep(Kept(one, verdict.node, verdict.victims, verdict.freed, verdict.claims, until))
+        names = ", ".join(map(name_of, verdict.victims))
+        dry = self._behaviour.dry_run
+        word = "would evict" if dry else "evicted"
+        reason = EventReason.ROOM_WOULD_BE_MADE if dry else EventReason.ROOM_MADE
+        self._post(one.pod, reason, f"{word} {names} on node {verdict.node} for the devices of this pod")
+        _log.info("made room", pod=str(one), node=verdict.node, evicted=names, dry_run=dry)
+        if self._behaviour.nominate and not dry:
+            self._nominate(one, verdict.node)
+
+    def _report_victims(self, one: Waiting, verdict: Verdict, done: Carried) -> None:
+        dry = self._behaviour.dry_run
+        reason = EventReason.WOULD_BE_PREEMPTED if dry else EventReason.PREEMPTED_FOR_DEVICES
+        for victim in done.evicted:
+            words = "would be evicted" if dry else "evicted"
+            text = f"{words} for the pod {one} of priority {one.priority}, which needs its devices"
+            self._post(victim, reason, f"{text} on node {verdict.node}")
+            if not dry:
+                self._metrics.eviction_ended("evicted")
+
+    def _stopped(self, one: Waiting, done: Carried) -> None:
+        """Take back what was not finished: the next round decides again, on what is then the case."""
+        _log.warning("stopped before all pods were evicted", pod=str(one), reason=done.stopped)
+        if done.evicted:
+            self._rooms.end(done.evicted)
+        now = self._clock()
+        if done.refused:
+            self._metrics.eviction_ended("refused")
+            seconds = self._rooms.lose(one.uid, now)
+            text = f"an eviction was refused: {done.stopped}; tries again in {seconds:.0f} s"
+            self._post(one.pod, EventReason.ROOM_REFUSED, text)
+        elif done.error is not None:
+            self._metrics.eviction_ended("failed")
+            self._not_before = now + self._backoff.next_seconds(done.error)
+        else:
+            # Something else has changed; the watches show it within a moment.
+            self._not_before = now + SETTLE_SECONDS
+
+    def _follow(self, kept: Kept, pod: Object | None, left: list[Object]) -> None:
+        """See what became of the room of a pod; ``left`` are the victims that have not ended."""
+        now = self._clock()
+        outcome = self._rooms.judge(kept, pod, left, now, lambda: self._decisions.fits(kept))
+        if outcome is None:
+            return
+        if not self._behaviour.dry_run:
+            self._metrics.room_ended(outcome)
+        _log.info("a room is kept no longer", pod=str(kept.waiting), node=kept.node, outcome=outcome)
+        if outcome in ("used", "gone"):
+            self._rooms.drop(kept.waiting.uid)
+            return
+        if outcome == "stuck":
+            self._rooms.give_up_on(left)
+        seconds = self._rooms.lose(kept.waiting.uid, now)
+        why = {
+            "taken": f"another pod took the devices on node {kept.node}",
+            "stuck": f"{', '.join(map(name_of, left))} did not end on node {kept.node}",
+            "unused": f"the scheduler did not place the pod on node {kept.node}, where it seems to fit",
+        }[outcome]
+        self._post(kept.waiting.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
+        if self._behaviour.nominate and not self._behaviour.dry_run:
+            self._nominate(kept.waiting, "")
+
+    def _nominate(self, one: Waiting, node: str) -> None:
+        """Tell the scheduler for which node the pod waits; it keeps CPU and memory there for it."""
+        metadata = one.pod["metadata"]
+        path = f"{pod_path(metadata['namespace'], metadata['name'])}/status"
+        body = {"metadata": {"uid": metadata["uid"]}, "status": {"nominatedNodeName": node or None}}
+        try:
+            self._client.patch(path, body, "application/merge-patch+json")
+        except ApiError as error:
+            _log.info("cannot nominate a node", pod=str(one), node=node, error=str(error))
+
+    def _say_why_not(self, one: Waiting, verdict: Verdict) -> None:
+        refused = verdict.kind == "refused"
+        reason = EventReason.ROOM_REFUSED if refused else EventReason.ROOM_NOT_JUDGED
+        if self._told.get(one.uid) != verdict.text:
+            self._told[one.uid] = verdict.text
+            self._post(one.pod, reason, f"nobody is evicted for this pod: {verdict.text}")
+
+    def _post(self, pod: Object, reason: EventReason, text: str) -> None:
+        metadata = pod["metadata"]
+        about = Reference("v1", "Pod", metadata["name"], metadata["uid"], metadata["namespace"])
+        self._recorder.post(about, reason, text)

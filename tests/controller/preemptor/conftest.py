@@ -1,0 +1,19 @@
+"""A scene for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envtest.embedded.server import EmbeddedApiServer
+from tests.controller.preemptor.scene import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with EmbeddedApiServer() as server:
+        found = Scene(server, tmp_path)
+        yield found
+        found.client.close()

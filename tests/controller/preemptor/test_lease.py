@@ -1,0 +1,109 @@
+"""One of several replicas holds the Lease, whatever their clocks say."""
+
+from __future__ import annotations
+
+import threading
+
+from controller.preemptor.lease import DURATION_SECONDS, RENEW_SECONDS, Lease
+from tests.controller.preemptor.scene import Scene
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor"
+
+
+class Clock:
+    """A clock that the test sets; each look at it takes ``step`` seconds."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self.step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def replica(scene: Scene, identity: str, clock: Clock, stop: threading.Event | None = None) -> Lease:
+    return Lease(scene.client, "gpu-dra", "preemptor", identity, stop or threading.Event(), clock=clock)
+
+
+def test_the_first_replica_gets_it_and_the_second_waits(scene: Scene) -> None:
+    one, other = replica(scene, "one", Clock()), replica(scene, "other", Clock())
+    one.try_once()
+    other.try_once()
+
+    assert (one.is_held(), other.is_held()) == (True, False)
+    spec = scene.client.get(PATH)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("one", DURATION_SECONDS)
+
+
+def test_whoever_cannot_renew_it_stops_before_the_other_starts(scene: Scene) -> None:
+    clock = Clock()
+    one, other = replica(scene, "one", clock), replica(scene, "other", clock)
+    one.try_once()
+    other.try_once()
+
+    clock.now += RENEW_SECONDS
+    other.try_once()
+    assert (one.is_held(), other.is_held()) == (False, False)
+    clock.now += DURATION_SECONDS - RENEW_SECONDS
+    other.try_once()
+    assert (one.is_held(), other.is_held()) == (False, True)
+    assert scene.client.get(PATH)["spec"]["leaseTransitions"] == 1
+
+
+def test_a_replica_with_another_time_of_day_only_counts_its_own_seconds(scene: Scene) -> None:
+    clock = Clock()
+    one, other = replica(scene, "one", clock), replica(scene, "other", clock)
+    one.try_once()
+    stored = scene.client.get(PATH)
+    stored["spec"] |= {
+        "renewTime": "2001-01-01T00:00:00.000000Z",
+        "acquireTime": "2001-01-01T00:00:00.000000Z",
+    }
+    scene.client.replace(PATH, stored)
+
+    other.try_once()
+    assert not other.is_held(), "the time in the Lease is long ago, but it has only just seen it"
+    clock.now += DURATION_SECONDS
+    other.try_once()
+    assert other.is_held()
+
+
+def test_a_holder_that_renews_it_keeps_it(scene: Scene) -> None:
+    clock = Clock()
+    one, other = replica(scene, "one", clock), replica(scene, "other", clock)
+    for _ in range(10):
+        one.try_once()
+        other.try_once()
+        clock.now += RENEW_SECONDS / 2
+
+    assert (one.is_held(), other.is_held()) == (True, False)
+
+
+def test_it_is_lost_at_once_when_somebody_else_has_written_it(scene: Scene) -> None:
+    one = replica(scene, "one", Clock())
+    one.try_once()
+    stored = scene.client.get(PATH)
+    stored["spec"]["holderIdentity"] = "other"
+    scene.client.replace(PATH, stored)
+
+    one.try_once()
+
+    assert not one.is_held()
+
+
+def test_a_replica_that_stops_gives_it_to_the_next(scene: Scene) -> None:
+    stop = threading.Event()
+    told: list[bool] = []
+
+    def changed() -> None:
+        told.append(one.is_held())
+        stop.set()
+
+    one = Lease(scene.client, "gpu-dra", "preemptor", "one", stop, changed)
+    one.run()
+    other = replica(scene, "other", Clock())
+    other.try_once()
+
+    assert told == [True]
+    assert other.is_held()

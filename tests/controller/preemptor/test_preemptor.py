@@ -1,0 +1,484 @@
+"""It evicts the right pods for the right pod, keeps the room, and stops where something is in the way."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from controller.preemptor import decisions
+from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
+from controller.preemptor.pending import Exempt
+from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
+from driver.event_reasons import EventReason
+from kubernetes_rules.preemption.choose import best_room
+from tests.controller.preemptor.played import Played
+from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
+
+MADE, LOST, REFUSED = EventReason.ROOM_MADE, EventReason.ROOM_LOST, EventReason.ROOM_REFUSED
+UNJUDGED, PREEMPTED = EventReason.ROOM_NOT_JUDGED, EventReason.PREEMPTED_FOR_DEVICES
+
+
+@pytest.fixture
+def full(scene: Scene) -> Scene:
+    """A node whose two GPUs two notebooks have, the second of lower priority."""
+    scene.node("node-a")
+    scene.runs("notebook", 5, "node-a", "gpu-0")
+    scene.runs("batch", 1, "node-a", "gpu-1")
+    return scene
+
+
+def budget(scene: Scene, name: str, allowed: int, **labels: str) -> None:
+    path = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
+    stored = scene.server.create(path, {"metadata": {"name": name}, "spec": spec})
+    counts = {"currentHealthy": 1, "desiredHealthy": 1 - allowed, "expectedPods": 1}
+    generation = stored["metadata"].get("generation", 1)
+    scene.status(stored, {"disruptionsAllowed": allowed, "observedGeneration": generation, **counts}, path)
+
+
+def labelled(scene: Scene, name: str, **labels: str) -> None:
+    scene.client.patch(f"{PODS}/{name}", {"metadata": {"labels": labels}}, "application/merge-patch+json")
+
+
+def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) -> None:
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+
+    assert full.names() == {"notebook", "urgent"}
+    assert (played.told(MADE), played.told(PREEMPTED)) == ({"urgent"}, {"batch"})
+    assert played.text(MADE) == "evicted team/batch on node node-a for the devices of this pod"
+    assert "for the pod team/urgent of priority 10" in played.text(PREEMPTED)
+    assert played.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 1
+
+
+def test_nobody_else_goes_while_the_victim_ends(full: Scene) -> None:
+    full.waits("urgent", 10)
+    played = Played(full)
+    for _ in range(5):
+        played.clock.now += 5
+        played.round()
+
+    assert full.names() == {"notebook", "urgent"}
+
+
+def test_a_second_pod_gets_a_room_of_its_own(full: Scene) -> None:
+    full.waits("urgent", 10)
+    full.waits("urgent-too", 10)
+    full.waits("urgent-three", 10)
+    played = Played(full)
+    played.round()
+    played.round()
+
+    assert full.names() == {"urgent", "urgent-too", "urgent-three"}
+    assert len(played.told(MADE)) == 2
+
+
+def test_the_room_is_used(full: Scene) -> None:
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    full.ends("batch")
+    played.round()
+    full.places("urgent", "node-a", "gpu-1")
+    played.round()
+
+    assert full.names() == {"notebook", "urgent"}
+    assert played.number("gpu_dra_preemptor_rooms_total", outcome="used") == 1
+    assert played.told(LOST) == set()
+
+
+def test_the_room_is_not_taken_by_another_pod_when_its_own_pod_has_the_devices(full: Scene) -> None:
+    pod = full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    full.ends("batch")
+    # The scheduler writes the claim first, and gives the pod its node a moment later.
+    full.allocate("urgent", "node-a", "gpu-1", user=pod)
+    played.round()
+
+    assert played.told(LOST) == set()
+
+
+@pytest.mark.parametrize("priority", [1, 0])
+def test_nobody_goes_for_a_pod_of_the_same_or_a_lower_priority(full: Scene, priority: int) -> None:
+    full.waits("late", priority)
+    Played(full).round()
+
+    assert full.names() == {"notebook", "batch", "late"}
+
+
+def test_nobody_goes_for_a_pod_that_never_preempts(full: Scene) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    full.server.create(classes, {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"})
+    full.waits("patient", 10)
+    Played(full).round()
+
+    assert full.names() == {"notebook", "batch", "patient"}
+
+
+@pytest.mark.parametrize(
+    "exempt",
+    [Exempt(namespaces=frozenset({"team"})), Exempt(priority_classes=frozenset({"of-10"}))],
+    ids=["namespace", "class"],
+)
+def test_nobody_goes_for_a_pod_that_is_exempt(full: Scene, exempt: Exempt) -> None:
+    full.waits("urgent", 10)
+    Played(full, Behaviour(exempt)).round()
+
+    assert full.names() == {"notebook", "batch", "urgent"}
+
+
+def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
+    full.waits("urgent", 10)
+    Played(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"})))).round()
+
+    assert full.names() == {"batch", "urgent"}
+
+
+def test_a_pod_that_fits_now_needs_nobody_to_go(full: Scene) -> None:
+    full.node("node-b")
+    full.waits("urgent", 10)
+    Played(full).round()
+
+    assert full.names() == {"notebook", "batch", "urgent"}
+
+
+def test_a_pod_that_no_node_can_ever_run_evicts_nobody(full: Scene) -> None:
+    full.waits("huge", 10, gpus=3)
+    full.waits("elsewhere", 10, nodeSelector={"zone": "b"})
+    played = Played(full)
+    played.round()
+
+    assert full.names() == {"notebook", "batch", "huge", "elsewhere"}
+    assert played.heard.posted == []
+
+
+def test_a_pod_whose_claim_is_not_made_evicts_nobody(full: Scene) -> None:
+    full.waits("urgent", 10)
+    full.server.delete(f"{CLAIMS}/urgent")
+    Played(full).round()
+
+    assert full.names() == {"notebook", "batch", "urgent"}
+
+
+def test_a_pod_that_cannot_be_judged_evicts_nobody_and_an_event_says_why(full: Scene) -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    full.waits("picky", 10, affinity=affinity)
+    full.waits("unimportant", 0, affinity=affinity)
+    played = Played(full)
+    played.round()
+    played.round()
+
+    assert full.names() == {"notebook", "batch", "picky", "unimportant"}
+    [(name, _, text)] = played.heard.posted
+    assert name == "picky"
+    assert "affinity to pods" in text
+
+
+def test_a_claim_that_two_pods_share_is_free_only_when_both_have_gone(scene: Scene) -> None:
+    scene.node("node-a", gpus=2)
+    first = scene.runs("shared", 1, "node-a", "gpu-0")
+    source = [{"name": "gpu", "resourceClaimName": "shared"}]
+    second = scene.runs("beside", 2, "node-a", resourceClaims=source)
+    scene.allocate("shared", "node-a", user=second)
+    scene.runs("alone", 3, "node-a", "gpu-1")
+    scene.waits("urgent", 10)
+    played = Played(scene)
+    played.round()
+
+    assert first["metadata"]["name"] == "shared"
+    assert scene.names() == {"alone", "urgent"}, "their highest priority is lower"
+    assert played.told(PREEMPTED) == {"shared", "beside"}
+
+
+def test_a_claim_that_is_shared_with_an_important_pod_stays(scene: Scene) -> None:
+    scene.node("node-a", gpus=1)
+    scene.runs("shared", 1, "node-a", "gpu-0")
+    source = [{"name": "gpu", "resourceClaimName": "shared"}]
+    scene.allocate("shared", "node-a", user=scene.runs("important", 20, "node-a", resourceClaims=source))
+    scene.waits("urgent", 10)
+    Played(scene).round()
+
+    assert scene.names() == {"shared", "important", "urgent"}
+
+
+def test_a_budget_leads_to_another_victim(full: Scene) -> None:
+    labelled(full, "batch", app="db")
+    budget(full, "db", 0, app="db")
+    full.waits("urgent", 10)
+    Played(full).round()
+
+    assert full.names() == {"batch", "urgent"}
+
+
+def test_a_budget_that_protects_everybody_is_kept_until_it_allows_it(full: Scene) -> None:
+    for name in ("batch", "notebook"):
+        labelled(full, name, app="db")
+    budget(full, "db", 0, app="db")
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    played.round()
+    assert full.names() == {"notebook", "batch", "urgent"}
+    assert [(name, word) for name, word, _ in played.heard.posted] == [("urgent", "RoomRefused")]
+
+    stored = full.client.get("/apis/policy/v1/namespaces/team/poddisruptionbudgets/db")
+    status = {**stored["status"], "disruptionsAllowed": 1}
+    full.status(stored, status, "/apis/policy/v1/namespaces/team/poddisruptionbudgets")
+    played.round()
+    assert full.names() == {"notebook", "urgent"}
+
+
+def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scene) -> None:
+    full.waits("urgent", 10)
+    full.server.fail("create", "/eviction", code=429)
+    played = Played(full)
+    due = played.round()
+    played.round()
+    assert full.names() == {"notebook", "batch", "urgent"}
+    assert played.told(REFUSED) == {"urgent"}
+
+    assert 0 < due <= 10
+    played.clock.now += 10
+    played.round()
+    assert full.names() == {"notebook", "urgent"}
+
+
+def test_an_api_server_that_goes_away_between_two_evictions_ends_nobody_needlessly(full: Scene) -> None:
+    full.waits("urgent", 10, gpus=2)
+    full.server.fail("create", "/pods/notebook/eviction", code=503)
+    full.server.fail("create", "/pods/batch/eviction", code=503)
+    played = Played(full)
+    played.round()
+    played.clock.now += 60
+    played.round()
+    [gone] = {"notebook", "batch"} - full.names()
+    full.ends(gone)
+    # Meanwhile the other pod has ended by itself, so nobody else has to.
+    [stays] = {"notebook", "batch"} & full.names()
+    full.ends(stays)
+    full.node("node-b")
+    full.runs("other", 1, "node-b", "gpu-0", "gpu-1")
+    played.clock.now += 60
+    played.round()
+
+    assert full.names() == {"urgent", "other"}
+    assert played.number("gpu_dra_preemptor_evictions_total", outcome="failed") == 2
+
+
+def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    played.clock.now += END_SECONDS
+    due = played.round()
+    assert "team/batch did not end on node node-a" in played.text(LOST)
+    assert full.names() == {"notebook", "urgent"}
+
+    played.clock.now += due
+    played.round()
+    assert full.names() == {"urgent"}
+    assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
+
+
+def test_victims_that_are_made_again_at_once_are_evicted_ever_more_rarely(scene: Scene) -> None:
+    scene.node("node-a", gpus=1)
+    scene.runs("batch-0", 1, "node-a", "gpu-0")
+    scene.waits("urgent", 10)
+    played = Played(scene)
+    began = played.clock.now
+    times = []
+    for number in range(4):
+        due = played.round()
+        if f"batch-{number}" in scene.names():
+            played.clock.now += due
+            played.round()
+        assert f"batch-{number}" not in scene.names()
+        times.append(played.clock.now - began)
+        scene.ends(f"batch-{number}")
+        # Its controller makes it again, and the scheduler happens to try that one first.
+        scene.runs(f"batch-{number + 1}", 1, "node-a", "gpu-0")
+        played.round()
+        played.clock.now += TAKEN_SECONDS
+        played.round()
+
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [12, 22, 42]
+    assert "another pod took the devices on node node-a" in played.text(LOST)
+
+
+def test_a_room_that_the_scheduler_does_not_use_is_given_up(full: Scene) -> None:
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    full.ends("batch")
+    played.round()
+    played.clock.now += UNUSED_SECONDS
+    played.round()
+
+    assert "the scheduler did not place the pod" in played.text(LOST)
+    assert full.names() == {"notebook", "urgent"}
+
+
+def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Scene) -> None:
+    scene.node("node-a", gpus=3)
+    for number in range(3):
+        scene.runs(f"batch-{number}", 1, "node-a", f"gpu-{number}")
+    scene.waits("late", 10)
+    scene.waits("first", 30)
+    scene.waits("second", 20)
+    played = Played(scene, per_minute=2)
+    due = played.round()
+    assert played.told(MADE) == {"first", "second"}
+    assert due == pytest.approx(30)
+
+    played.clock.now += due
+    played.round()
+    assert played.told(MADE) == {"first", "second", "late"}
+
+
+def test_one_of_two_replicas_acts(full: Scene) -> None:
+    full.waits("urgent", 10)
+    one, other = Played(full, identity="one"), Played(full, identity="other")
+    one.lease.try_once()
+    other.round()
+    assert full.names() == {"notebook", "batch", "urgent"}
+
+    one.round()
+    assert full.names() == {"notebook", "urgent"}
+
+
+def test_the_next_replica_does_not_evict_again_for_a_room_that_is_being_made(full: Scene) -> None:
+    full.waits("urgent", 10)
+    Played(full, identity="one").round()
+    full.server.delete("/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor")
+    Played(full, identity="other").round()
+
+    assert full.names() == {"notebook", "urgent"}
+
+
+def test_it_makes_no_room_where_the_scheduler_does(full: Scene) -> None:
+    full.waits("urgent", 10)
+    Played(full, scheduler="yes").round()
+
+    assert full.names() == {"notebook", "batch", "urgent"}
+
+
+def test_it_waits_while_pods_end_that_the_scheduler_has_evicted_for_the_pod(full: Scene) -> None:
+    pod = full.waits("urgent", 10)
+    full.status(pod, {**pod["status"], "nominatedNodeName": "node-a"})
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    beside = full.runs("beside", 1, "node-a", resourceClaims=[{"name": "gpu", "resourceClaimName": "none"}])
+    full.status(beside, {**beside["status"], "conditions": [told]})
+    full.server.delete(f"{PODS}/beside")
+    Played(full).round()
+
+    assert full.names() == {"notebook", "batch", "urgent"}
+
+
+def names_after(scene: Scene, played: Played, rounds: int) -> set[str]:
+    for _ in range(rounds):
+        played.clock.now += 1
+        played.round()
+    return scene.names()
+
+
+def test_a_dry_run_evicts_nobody_and_names_whom_a_real_run_evicts(scene: Scene) -> None:
+    scene.node("node-a", gpus=2)
+    scene.node("node-b", gpus=2)
+    for number, (node, device) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
+        scene.runs(f"batch-{number}", number % 3, f"node-{node}", f"gpu-{device}")
+    for name, priority, gpus in (("one", 10, 1), ("two", 9, 2), ("three", 8, 1), ("four", 0, 1)):
+        scene.waits(name, priority, gpus)
+    everybody = scene.names()
+    dry = Played(scene, Behaviour(dry_run=True))
+    assert names_after(scene, dry, 4) == everybody
+    named = dry.told(EventReason.WOULD_BE_PREEMPTED)
+    assert dry.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 0
+
+    real = Played(scene)
+    evicted = everybody - names_after(scene, real, 4)
+    assert evicted == named
+    assert len(evicted) >= 3
+    assert dry.told(EventReason.ROOM_WOULD_BE_MADE) == real.told(MADE)
+
+
+def test_a_dry_run_forgets_a_room_when_its_pod_is_gone(full: Scene) -> None:
+    full.waits("urgent", 10)
+    dry = Played(full, Behaviour(dry_run=True))
+    dry.round()
+    full.ends("urgent")
+    full.server.delete(f"{CLAIMS}/urgent")
+    dry.round()
+    full.waits("later", 10)
+    dry.round()
+
+    assert [name for name, word, _ in dry.heard.posted if word == "WouldBePreempted"] == ["batch", "batch"]
+
+
+def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> None:
+    full.waits("urgent", 10)
+    played = Played(full, Behaviour(nominate=True))
+    played.round()
+    assert full.pod("urgent")["status"]["nominatedNodeName"] == "node-a"
+
+    played.clock.now += END_SECONDS
+    played.round()
+    assert "nominatedNodeName" not in full.pod("urgent")["status"]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pods about which something was really decided, in order."""
+    names: list[str] = []
+
+    def noted(cluster: Any, wanted: Any, may_go: Any) -> Any:
+        names.append(wanted.pod["metadata"]["name"])
+        return best_room(cluster, wanted, may_go)
+
+    monkeypatch.setattr(decisions, "best_room", noted)
+    return names
+
+
+def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: list[str]) -> None:
+    for number in range(40):
+        full.waits(f"waits-{number}", 10, gpus=3)
+    played = Played(full)
+    played.round()
+    assert len(asked) == 1
+
+    played.round(changed=False)
+    assert len(asked) == 1, "nothing has changed"
+    played.round()
+    assert len(asked) == 2
+
+
+def test_it_rests_after_a_round_but_not_for_a_pod_that_is_new(full: Scene, asked: list[str]) -> None:
+    full.waits("first", 11, gpus=3)
+    played = Played(full)
+    played.cpu.step = 0.01
+    played.round()
+    full.waits("second", 10, gpus=4)
+    due = played.round()
+    assert asked == ["first", "second"]
+
+    played.clock.now += due
+    played.round()
+    assert asked == ["first", "second", "first", "second"]
+
+
+def test_a_round_that_takes_too_long_is_continued_after_a_rest(full: Scene, asked: list[str]) -> None:
+    for number in range(4):
+        full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
+    played = Played(full)
+    played.cpu.step = 0.4 * ROUND_SECONDS
+    due = played.round()
+    assert asked == ["waits-3", "waits-2"]
+    assert due > REST * ROUND_SECONDS / 2
+
+    played.clock.now += due
+    played.round(changed=False)
+    assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]

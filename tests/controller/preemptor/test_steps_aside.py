@@ -1,0 +1,83 @@
+"""It makes no room where the scheduler does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.preemptor.steps_aside import SchedulerPreempts, Setting, is_making_room
+from driver.errors import ApiError
+from driver.kube.errors import Forbidden, Unreachable
+
+OTHERS = """\
+# HELP kubernetes_feature_enabled [BETA] The stage and enablement of a k8s feature.
+kubernetes_feature_enabled{name="DRAExtendedResource",stage=""} 1
+"""
+
+
+class Played:
+    """The metrics of an API server, or why it does not tell them."""
+
+    def __init__(self, text: str | ApiError) -> None:
+        self._text = text
+
+    def text(self, path: str) -> str:
+        assert path == "/metrics"
+        if isinstance(self._text, ApiError):
+            raise self._text
+        return self._text
+
+
+def asked(text: str | ApiError, setting: Setting = "auto") -> SchedulerPreempts:
+    found = SchedulerPreempts(Played(text), setting)  # type: ignore[arg-type] # it only needs this method
+    found.ask()
+    return found
+
+
+@pytest.mark.parametrize(("value", "steps"), [("1", True), ("0", False)])
+def test_the_feature_gate_decides(value: str, steps: bool) -> None:
+    found = asked(f'{OTHERS}kubernetes_feature_enabled{{name="DRAPreemption",stage="BETA"}} {value}\n')
+
+    assert found.is_known
+    assert bool(found.reason) == steps
+
+
+def test_a_server_without_the_gate_or_without_the_right_to_see_it_does_not_preempt() -> None:
+    assert not asked(OTHERS).reason
+    assert not asked(Forbidden("no")).reason
+    assert asked(Forbidden("no")).is_known
+
+
+def test_nothing_is_known_until_the_server_answers() -> None:
+    found = SchedulerPreempts(Played(Unreachable("no answer")), "auto")  # type: ignore[arg-type] # see asked
+    with pytest.raises(Unreachable):
+        found.ask()
+    assert not found.is_known
+
+
+@pytest.mark.parametrize(("setting", "steps"), [("yes", True), ("no", False)])
+def test_an_administrator_has_the_last_word(setting: Setting, steps: bool) -> None:
+    gate = 'kubernetes_feature_enabled{name="DRAPreemption",stage="BETA"} 1\n'
+    assert bool(asked(gate, setting).reason) == steps
+
+
+def pod(priority: int, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"deletionTimestamp": "2026-11-01T00:00:00Z"},
+        "spec": {"priority": priority},
+        "status": status,
+    }
+
+
+def test_the_scheduler_makes_room_as_long_as_a_pod_that_it_evicted_is_there() -> None:
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    evicted, other = (
+        pod(1, conditions=[told]),
+        pod(1, conditions=[{**told, "reason": "EvictionByEvictionAPI"}]),
+    )
+
+    assert is_making_room(pod(5), [other, evicted])
+    assert not is_making_room(pod(5), [other])
+    assert not is_making_room(pod(1), [evicted]), "it was not for this one"
+    assert not is_making_room(pod(5), [{**evicted, "metadata": {}}]), "it is not ending"
