@@ -72,6 +72,11 @@ def nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[
     return _named(ctx, "/api/v1/nodes", incomplete)
 
 
+def device_classes(ctx: click.Context, incomplete: str) -> list[str]:
+    """The DeviceClasses of the cluster."""
+    return _named(ctx, "/apis/resource.k8s.io/v1/deviceclasses", incomplete)
+
+
 def pods(ctx: click.Context, incomplete: str) -> list[str]:
     """The pods of the namespace that the flags name."""
     return _named(ctx, "/api/v1/namespaces/{namespace}/pods", incomplete)

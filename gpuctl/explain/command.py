@@ -139,6 +139,7 @@ def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
     """The explanation of one object; raises ConfigError if it does not exist."""
     from driver.errors import ConfigError
     from gpuctl.explain.answer import explain_claim, explain_pod
+    from gpuctl.explain.room import Rooms, read_occupants
     from gpuctl.explain.snapshot import claim_of, events_of, pod_of, take_snapshot
     from kubernetes_rules.extended_resources import asked_resources
 
@@ -150,12 +151,15 @@ def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
         return explain_claim(found, take_snapshot(view, namespace))
     events = events_of(view, namespace, found["metadata"]["uid"])
     snapshot = take_snapshot(view, namespace, asked_resources(found))
-    return explain_pod(found, snapshot, _templates(view, found, {}), events)
+    templates = _templates(view, found, {})
+    told = explain_pod(found, snapshot, templates, events)
+    return Rooms(snapshot, lambda: read_occupants(view)).added_to(told, found, templates, events)
 
 
 def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Explanation]:
     """The explanations of all claims, or of all pods that ask for devices, by namespace and name."""
     from gpuctl.explain.answer import explain_claim, explain_pod
+    from gpuctl.explain.room import Rooms, read_occupants
     from gpuctl.explain.snapshot import events_by_object, list_of, quotas_of, take_snapshot
     from kubernetes_rules.extended_resources import asked_resources
 
@@ -174,6 +178,7 @@ def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Expla
     snapshot = take_snapshot(view, first, resources)
     events = events_by_object(view, namespace) if kind == "pod" else {}
     templates: dict[tuple[str, str], Object | None] = {}
+    rooms = Rooms(snapshot, lambda: read_occupants(view))
     for place, members in sorted(by_namespace.items()):
         here = snapshot if place == first else replace(snapshot, quotas=quotas_of(view, place))
         for one in sorted(members, key=lambda item: str(item["metadata"]["name"])):
@@ -181,7 +186,8 @@ def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Expla
                 yield explain_claim(one, here)
             else:
                 about = events.get(one["metadata"]["uid"], [])
-                yield explain_pod(one, here, _templates(view, one, templates), about)
+                own = _templates(view, one, templates)
+                yield rooms.added_to(explain_pod(one, here, own, about), one, own, about)
 
 
 def _templates(

@@ -21,6 +21,7 @@ from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.cli.failures import error_text
 from gpuctl.explain.answer import COSTLY, explain_pod
 from gpuctl.explain.findings import Explanation
+from gpuctl.explain.room import Rooms, read_occupants
 from gpuctl.explain.snapshot import LIVING, Snapshot, events_of, quotas_of, template_of
 from gpuctl.web.seen.view import Objects, View
 from kubernetes_rules.errors import RuleError
@@ -240,4 +241,6 @@ def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
         {str(one["resourceClaimTemplateName"]) for one in entries if one.get("resourceClaimTemplateName")}
     )
     templates = {name: template_of(reader, namespace, name) for name in names}
-    return explain_pod(pod, snapshot, templates, events_of(reader, namespace, pod["metadata"]["uid"]))
+    events = events_of(reader, namespace, pod["metadata"]["uid"])
+    told = explain_pod(pod, snapshot, templates, events)
+    return Rooms(snapshot, lambda: read_occupants(reader)).added_to(told, pod, templates, events)

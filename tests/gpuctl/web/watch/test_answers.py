@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.cli.cluster import connect_client
-from gpuctl.web.seen.view import View
-from gpuctl.web.watch.answers import Answer, Answers
+from gpuctl.cli.cluster import ClusterView, connect_client
+from gpuctl.web.seen.view import Objects, View
+from gpuctl.web.watch.answers import Answer, Answers, explained
 from gpuctl.web.watch.state import ClusterState, Kind
 from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.fleet.test_nodes import slices
+from tests.gpuctl.room.served import Served
+from tests.gpuctl.room.site import WHOLE, Site, claim_spec
 
 Object = dict[str, Any]
 
@@ -112,6 +114,26 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 def kinds(answer: Answer) -> list[str]:
     assert answer.explanation is not None
     return [one.kind for one in answer.explanation.findings]
+
+
+def test_whose_end_would_make_room_is_said_first(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        served, site = Served(server, tmp_path), Site("node-a")
+        site.runs("batch", "node-a", claim_spec(WHOLE))
+        served.load(site, site.waits("serve", claim_spec(WHOLE), priority=10))
+        pods = {f"team/{one['metadata']['name']}": one for one in server.objects("pods")}
+        objects = Objects(
+            nodes=tuple(server.objects("nodes")),
+            slices=tuple(server.objects("resourceslices", "resource.k8s.io")),
+            classes=tuple(server.objects("deviceclasses", "resource.k8s.io")),
+            claims=tuple(server.objects("resourceclaims", "resource.k8s.io")),
+            pods=pods,
+        )
+        reader = ClusterView(connect_client(Path(served.kubeconfig)))
+
+        told = explained(reader, pods["team/serve"], View(objects=objects))
+
+    assert told.findings[0].message == "it would fit on node-a if team/batch, of lower priority, ended"
 
 
 def test_what_was_too_costly_is_not_worked_out_again_because_something_else_is_otherwise(

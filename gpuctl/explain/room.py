@@ -1,0 +1,154 @@
+"""Says whose end would let a pod that waits have its devices: the best answer, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from driver.kube.errors import Forbidden, NotFound
+from gpuctl.cli.cluster import ClusterView
+from gpuctl.explain.findings import Explanation, Finding
+from gpuctl.explain.pod.claims import claims_of_pod
+from gpuctl.explain.snapshot import LIVING, Object, Snapshot
+from kubernetes_rules.cel.selector import TooCostly, selectors_within
+from kubernetes_rules.errors import RuleError
+from kubernetes_rules.preemption.asked import Asked
+from kubernetes_rules.preemption.choose import best_room
+from kubernetes_rules.preemption.cluster import Cluster
+from kubernetes_rules.preemption.units import Unit
+
+SELECTOR_SECONDS = 10.0
+"""The processor time that selectors may take while room is looked for."""
+
+_SCHEDULING = "/apis/scheduling.k8s.io/v1beta1"
+_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+_MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of pods that a kubelet runs from a file; nobody can evict them."""
+
+_HELD = frozenset({"in-use", "counters", "capacity", "constraint", "together", "too-few"})
+"""The kinds of findings about devices that others may hold."""
+
+CLAIM_NOT_MADE = "claim-not-made"
+"""The kind of the one finding about a claim that does not keep room from helping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupants:
+    """Who uses the nodes, and what protects them; ``unread`` are the kinds that this user may not read."""
+
+    pods: tuple[Object, ...]
+    budgets: tuple[Object, ...]
+    groups: tuple[Object, ...]
+    unread: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LowerPriority:
+    """Units of a lower priority than a pod's may go."""
+
+    priority: int
+
+    def __call__(self, unit: Unit) -> bool:
+        """Whether the unit may go."""
+        return unit.priority < self.priority and can_be_evicted(unit)
+
+
+def can_be_evicted(unit: Unit) -> bool:
+    """Whether the Eviction API can end the unit's pods, as far as budgets allow it."""
+    return not any(_MIRROR in (pod["metadata"].get("annotations") or {}) for pod in unit.pods)
+
+
+def priority_of(pod: Mapping[str, Any]) -> int:
+    """The priority of a pod, which admission has put into its spec."""
+    return int(pod["spec"].get("priority") or 0)
+
+
+def read_occupants(view: ClusterView) -> Occupants:
+    """Read all pods on nodes, and the budgets and groups. Raises ApiError, but not if rights are missing."""
+    unread: list[str] = []
+
+    def perhaps(path: str, **params: str) -> tuple[Object, ...]:
+        try:
+            return tuple(view.listed(path, **params))
+        except Forbidden:
+            unread.append(path.rpartition("/")[2])
+        except NotFound:  # a server that is older, or has the feature off
+            pass
+        return ()
+
+    pods, budgets = perhaps("/api/v1/pods", fieldSelector=LIVING), perhaps(_BUDGETS)
+    # Where groups are not served, a user without rights to them would be refused all the same.
+    served = (view.found(_SCHEDULING) or {}).get("resources") or ()
+    has_groups = any(one["name"] == "podgroups" for one in served)
+    groups = perhaps(f"{_SCHEDULING}/podgroups") if has_groups else ()
+    return Occupants(pods, budgets, groups, tuple(unread))
+
+
+def cluster_of(snapshot: Snapshot, occupants: Occupants, *classes: Object) -> Cluster:
+    """The cluster in which room is looked for, with more ``classes``. Raises AllocationFailed."""
+    return Cluster(
+        nodes=snapshot.known_nodes(),
+        slices=snapshot.slices,
+        classes=(*snapshot.classes, *classes),
+        claims=snapshot.claims,
+        pods=occupants.pods,
+        budgets=occupants.budgets,
+        taint_rules=snapshot.taint_rules,
+        groups=occupants.groups,
+    )
+
+
+class Rooms:
+    """Adds to explanations who would have to go; pods and budgets are read once, when they first matter."""
+
+    def __init__(self, snapshot: Snapshot, read: Callable[[], Occupants]) -> None:
+        self._snapshot = snapshot
+        self._read = read
+        self._known: tuple[Occupants, Cluster] | None = None
+
+    def added_to(
+        self,
+        told: Explanation,
+        pod: Object,
+        templates: Mapping[str, Object | None],
+        events: Sequence[Object],
+    ) -> Explanation:
+        """The explanation of a pod, with its room as the first finding if there is one. Raises ApiError."""
+        if told.verdict != "waits" or not any(one.kind in _HELD for one in told.findings):
+            return told
+        claims = claims_of_pod(pod, self._snapshot, templates, events)
+        if any(one.kind != CLAIM_NOT_MADE for one in claims.findings):
+            return told
+        asked = Asked(pod, claims.claims, claims.extended)
+        try:
+            with selectors_within(SELECTOR_SECONDS):
+                occupants, cluster = self._seen()
+                found = room_finding(cluster, asked)
+        except (RuleError, TooCostly):
+            return told  # the explanation names what is malformed, or too costly, already
+        unread = tuple(dict.fromkeys((*told.unread, *occupants.unread)))
+        return replace(told, findings=(*([found] if found else []), *told.findings), unread=unread)
+
+    def _seen(self) -> tuple[Occupants, Cluster]:
+        if self._known is None:
+            occupants = self._read()
+            self._known = occupants, cluster_of(self._snapshot, occupants)
+        return self._known
+
+
+def room_finding(cluster: Cluster, asked: Asked) -> Finding | None:
+    """Which pods of lower priority would have to end; None if nobody's end helps, or nobody has to."""
+    if asked.pod is None:
+        return None
+    choice = best_room(cluster, asked, LowerPriority(priority_of(asked.pod)))
+    if choice.kind == "waits":
+        return Finding("ending", choice.text)
+    if choice.kind != "room" or choice.room is None:
+        return None
+    units = choice.room.units
+    who = ", ".join(map(str, units[:3])) + (f" and {len(units) - 3} more" if len(units) > 3 else "")
+    message = f"it would fit on {choice.room.node} if {who}, of lower priority, ended"
+    if choice.room.cost.violations:
+        message += ", which a budget forbids now"
+    return Finding("room", message, f"`gpuctl room {asked.pod['metadata']['name']}` shows who else could end")

@@ -1,0 +1,1 @@
+"""The command ``gpuctl room``: who would have to go for a pod, and which moves would free whole GPUs."""
