@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Self
 
 _STRICT = re.compile(r"^(?:[+-]?(?:\d+\.?\d*|\.\d+))(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,4})?$", re.ASCII)
@@ -280,6 +281,7 @@ def _float_power_of_10(exponent: int) -> float:
     return float(f"1e-{32 * coarse}") / float(f"1e{fine}")
 
 
+@lru_cache(maxsize=4096)  # the devices of a node share most of their amounts
 def parse_quantity(text: str) -> Decimal:
     """The number of a quantity (``80Gi``, ``1500m``, ``1e3``) in base units.
 

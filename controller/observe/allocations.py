@@ -12,7 +12,7 @@ from typing import Any
 
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff, retry_until
-from driver.kube.client import KubeClient
+from driver.kube.client import PATIENT_SECONDS, KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import claim_path
 from driver.kube.reflector import Reflector, Selection
@@ -40,7 +40,7 @@ def allocated_devices(client: KubeClient, *, node: str, driver: str, pool: str) 
 def _allocated_to(client: KubeClient, claim: _Claim, driver: str, pool: str) -> frozenset[str]:
     """The names of the pool's devices that are allocated to the claim now; raises ApiError."""
     try:
-        status = client.get(claim_path(*claim)).get("status") or {}
+        status = client.get(claim_path(*claim), timeout_seconds=PATIENT_SECONDS).get("status") or {}
     except NotFound:
         return frozenset()
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
@@ -56,7 +56,7 @@ def _allocated_to(client: KubeClient, claim: _Claim, driver: str, pool: str) -> 
 def _pods(client: KubeClient, node: str) -> Iterator[dict[str, Any]]:
     params = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PAGE_SIZE)}
     while True:
-        page = client.get(_PODS, params)
+        page = client.get(_PODS, params, timeout_seconds=PATIENT_SECONDS)
         yield from page.get("items") or []
         token = (page.get("metadata") or {}).get("continue")
         if not token:

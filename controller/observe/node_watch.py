@@ -6,15 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 
 from driver.errors import ApiError
-from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient, Object
 from driver.kube.paths import NODES, object_path
 from driver.kube.reflector import EventType, Reflector, Selection
 from driver.process.log import get_logger
 
 _log = get_logger(__name__)
-
-_RETRY_SECONDS = (1.0, 60.0)
 
 
 class NodeWatch:
@@ -37,7 +34,6 @@ class NodeWatch:
             stop_event,
             on_event=self._seen,
             on_failure=self._failed,
-            backoff=Backoff(*_RETRY_SECONDS),
         )
 
     def _seen(self, kind: EventType, item: Object) -> None:

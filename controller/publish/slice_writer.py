@@ -12,7 +12,7 @@ from controller.publish.slice_diff import Create, Update, generate_name
 from driver.errors import ApiError, ConfigError
 from driver.event_reasons import EventReason
 from driver.kube.backoff import Backoff
-from driver.kube.client import KubeClient
+from driver.kube.client import PATIENT_SECONDS, KubeClient
 from driver.kube.errors import Invalid, NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.process.log import get_logger
@@ -154,7 +154,7 @@ class SliceWriter:
         # Read each time: a node that was deleted and comes back has another UID, and the garbage collector
         # deletes an object whose owner's UID does not exist.
         try:
-            node = self._client.get(object_path(NODES, self._node))
+            node = self._client.get(object_path(NODES, self._node), timeout_seconds=PATIENT_SECONDS)
         except NotFound as error:
             raise ConfigError(
                 f"the node {self._node!r} does not exist in the cluster",
@@ -186,6 +186,7 @@ class SliceWriter:
                 object_path(RESOURCE_SLICES, metadata["name"]),
                 uid=metadata["uid"],
                 resource_version=metadata["resourceVersion"],
+                timeout_seconds=PATIENT_SECONDS,
             )
         except NotFound:
             return
@@ -195,7 +196,8 @@ class SliceWriter:
         """Give the slice its spec unless it has changed since it was read; returns what is stored."""
         path = object_path(RESOURCE_SLICES, update.stored["metadata"]["name"])
         # The body has the resourceVersion that was read, so the server answers a conflict if it has changed.
-        stored = self._client.replace(path, {**update.stored, "spec": update.spec})
+        body = {**update.stored, "spec": update.spec}
+        stored = self._client.replace(path, body, timeout_seconds=PATIENT_SECONDS)
         self._metrics.slice_written("update")
         self._compare(update.index, update.spec, stored)
         return stored
@@ -212,6 +214,7 @@ class SliceWriter:
                 },
                 "spec": create.spec,
             },
+            timeout_seconds=PATIENT_SECONDS,
         )
         self._metrics.slice_written("create")
         self._compare(create.index, create.spec, stored)

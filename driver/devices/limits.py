@@ -7,7 +7,8 @@ device would make the server refuse its whole slice.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy, Taint, Version
 
@@ -55,8 +56,8 @@ def _faults(device: Device, driver: str) -> Iterator[str]:
     entries = len(device.attributes) + len(device.capacity)
     if entries > MAX_ATTRIBUTES_AND_CAPACITIES:
         yield f"it has {entries} attributes and capacities, more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
-    yield from _name_faults("attribute", device.attributes, driver)
-    yield from _name_faults("capacity", device.capacity, driver)
+    yield from _name_faults("attribute", tuple(device.attributes), driver)
+    yield from _name_faults("capacity", tuple(device.capacity), driver)
     for name, value in device.attributes.items():
         yield from _value_faults(name, value)
     for name, amount in device.capacity.items():
@@ -146,28 +147,32 @@ def _counter_faults(where: str, counters: Mapping[str, int]) -> Iterator[str]:
             yield f"{where}: counter {name!r} does not fit in 64 bits"
 
 
-def _name_faults(kind: str, names: Collection[str], driver: str) -> Iterator[str]:
+@lru_cache(maxsize=256)  # the devices of a kind have the same names
+def _name_faults(kind: str, names: tuple[str, ...], driver: str) -> tuple[str, ...]:
+    found = []
     for name in names:
         if not _is_qualified_name(name):
-            yield f"{kind} {name!r} is not a C identifier, alone or after a domain and a slash"
+            found.append(f"{kind} {name!r} is not a C identifier, alone or after a domain and a slash")
         # The server stores both, and CEL then sees only one of them, in no fixed order.
         elif "/" not in name and f"{driver}/{name}" in names:
-            yield f"{kind} {name!r} appears twice, with and without the driver's domain"
+            found.append(f"{kind} {name!r} appears twice, with and without the driver's domain")
+    return tuple(found)
 
 
-def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
+@lru_cache(maxsize=2048)  # the same values are checked each time
+def _value_faults(name: str, value: AttributeValue) -> tuple[str, ...]:
     if isinstance(value, tuple):
-        for one in value:
-            yield from _value_faults(name, one)
-        return
+        return tuple(fault for one in value for fault in _value_faults(name, one))
+    found = []
     text = value.text if isinstance(value, Version) else value
     if isinstance(value, Version) and not is_semantic_version(value.text):
-        yield f"attribute {name!r}: {value.text!r} is not a semantic version"
+        found.append(f"attribute {name!r}: {value.text!r} is not a semantic version")
     # The limit is in bytes, not characters.
     if isinstance(text, str) and len(text.encode()) > MAX_VALUE_BYTES:
-        yield f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes"
+        found.append(f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes")
     if isinstance(value, int) and value not in _INT64:
-        yield f"attribute {name!r} does not fit in 64 bits"
+        found.append(f"attribute {name!r} does not fit in 64 bits")
+    return tuple(found)
 
 
 def _taint_faults(taint: Taint) -> Iterator[str]:

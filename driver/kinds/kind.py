@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from driver.devices.gpu_policy import GpuPolicy
@@ -136,6 +137,8 @@ class Kinds:
 
     def __init__(self, kinds: Sequence[OfferedKind], layers: Sequence[Offering] = ()) -> None:
         self._kinds = tuple(kinds)
+        # Each comparison of the slices with what is offered asks for the same names several times.
+        self._parsed = lru_cache(maxsize=512)(self._parse)
         self.offerings: tuple[Offering, ...] = (*kinds, *layers)
 
     def __iter__(self) -> Iterator[OfferedKind]:
@@ -143,6 +146,9 @@ class Kinds:
 
     def parse(self, device: str) -> DeviceName | None:
         """What a device name means; None if this driver does not give such names."""
+        return self._parsed(device)
+
+    def _parse(self, device: str) -> DeviceName | None:
         unshared, shared = split_shared_suffix(device)
         for kind in self._kinds:
             regions = kind.parse(unshared)

@@ -50,9 +50,14 @@ _JSON = "application/json"
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
-_CONNECT_TIMEOUT_SECONDS = 5.0
-# The headers of a watch's answer come at once, also if there is nothing to report.
-_WATCH_ANSWER_SECONDS = 15.0
+PATIENT_SECONDS = 30.0
+"""The time for a request that nobody waits for.
+
+An overloaded API server lets a request wait for a quarter of a minute before it refuses it
+(``getRequestWaitContext`` in apiserver/pkg/server/filters/priority-and-fairness.go). Whoever gives up earlier
+and asks again makes it work for nothing, and so adds to the load.
+"""
+_CONNECT_TIMEOUT_SECONDS = 10.0
 
 
 def _no_hook(_verb: str, _resource: str, _outcome: str, _seconds: float) -> None:
@@ -216,7 +221,7 @@ class KubeClient:
         ``params``: selectors, resourceVersion, allowWatchBookmarks, timeoutSeconds.
         """
         url = self._url(path, {**params, "watch": "true"})
-        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=_WATCH_ANSWER_SECONDS)
+        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=PATIENT_SECONDS)
         headers: dict[str, str] = {}
 
         def send() -> urllib3.BaseHTTPResponse:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.kube.client import KubeClient, Object
+from driver.kube.client import PATIENT_SECONDS, KubeClient, Object
 from driver.kube.errors import BadRequest, Gone, Silent
 from driver.kube.watch import WatchStream
 
@@ -151,7 +151,7 @@ class Reflector:
         found: dict[tuple[str, str], Object] = {}
         params = {**self._params(), "limit": str(self._selection.page_size)}
         while True:
-            answer = self._client.get(self._selection.path, params)
+            answer = self._client.get(self._selection.path, params, timeout_seconds=PATIENT_SECONDS)
             group_version = answer.get("apiVersion")
             kind = str(answer.get("kind", "")).removesuffix("List")
             for item in answer.get("items") or []:

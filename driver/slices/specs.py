@@ -5,7 +5,6 @@ A spec here has everything except ``pool.generation``, which the publisher sets.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -239,10 +238,12 @@ def _read_attribute(name: str, stored: Mapping[str, Any]) -> AttributeValue | No
     """The value, a single one if it is a list; None for a type that this driver does not publish."""
     if "version" in stored:
         return Version(stored["version"])
-    if values := list_of(stored):
-        return single_value(name, values)
-    value: AttributeValue | None = next((stored[kind] for kind in _SCALARS if kind in stored), None)
-    return value
+    for kind in _SCALARS:
+        if kind in stored:
+            value: AttributeValue = stored[kind]
+            return value
+    values = list_of(stored)
+    return single_value(name, values) if values else None
 
 
 def _read_amounts(stored: Mapping[str, Any] | None) -> dict[str, int]:
@@ -255,7 +256,16 @@ def same_spec(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     Quantities may be written differently, empty fields may be absent, and ``timeAdded`` of taints, which the
     server fills in, does not count. The order of devices does.
     """
-    return _canonical_spec(wanted) == _canonical_spec(stored)
+    # The API server mostly stores a device as it was sent, and then nothing has to be parsed.
+    devices, others = wanted.get("devices") or [], stored.get("devices") or []
+    return (
+        len(devices) == len(others)
+        and all(
+            one == other or _canonical_device(one) == _canonical_device(other)
+            for one, other in zip(devices, others, strict=True)
+        )
+        and _canonical_rest(wanted) == _canonical_rest(stored)
+    )
 
 
 def canonical_devices(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -263,12 +273,12 @@ def canonical_devices(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_canonical_device(device) for device in spec.get("devices") or []]
 
 
-def _canonical_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _canonical_rest(spec: Mapping[str, Any]) -> dict[str, Any]:
     pool = {name: value for name, value in (spec.get("pool") or {}).items() if name != "generation"}
     apart = ("pool", "devices", "sharedCounters")
     rest = {name: value for name, value in spec.items() if name not in apart and value}
     counter_sets = [_canonical_amounts(one, "counters") for one in spec.get("sharedCounters") or []]
-    return {**rest, "pool": pool, "devices": canonical_devices(spec), "sharedCounters": counter_sets}
+    return {**rest, "pool": pool, "sharedCounters": counter_sets}
 
 
 def _canonical_device(device: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,12 +351,18 @@ def taint_times(
 
 
 def with_times(wanted: Mapping[str, Any], times: TaintTimes) -> Spec:
-    """A copy of the wanted spec, with these ``timeAdded`` of its taints."""
-    result: Spec = copy.deepcopy(dict(wanted))
-    for key, taint in _taints([result]):
-        if key in times:
-            taint.setdefault("timeAdded", times[key])
-    return result
+    """The wanted spec, with these ``timeAdded`` of its taints. It shares what has none with ``wanted``."""
+    if not times or not wanted.get("devices"):
+        return dict(wanted)
+    return {**wanted, "devices": [_device_with_times(device, times) for device in wanted["devices"]]}
+
+
+def _device_with_times(device: Mapping[str, Any], times: TaintTimes) -> Mapping[str, Any]:
+    taints = device.get("taints")
+    if not taints:
+        return device
+    known = [(taint, times.get(_taint_identity(device, taint))) for taint in taints]
+    return {**device, "taints": [{"timeAdded": time, **taint} if time else taint for taint, time in known]}
 
 
 def _taints(specs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[_TaintIdentity, dict[str, Any]]]:

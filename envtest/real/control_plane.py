@@ -21,8 +21,9 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 # The first address of SERVICE_ADDRESSES: the one of the Service kubernetes, which pods are given.
 _SERVICE_ADDRESS = "10.96.0.1"
-# The API server accepts connections long before it answers on them.
-_PROBE_SECONDS = 1.0
+# The API server accepts connections long before it answers on them, and it is slow while the clients of many
+# nodes come back.
+_PROBE_SECONDS = 5.0
 
 _LOOPBACK = "127.0.0.1"
 # An address for documentation (RFC 5737): nothing is sent there, the kernel only looks up the route.

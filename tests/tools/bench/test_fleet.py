@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.devices.names import gpu_device_name
+from driver.kube.bounded import Answer, DirectPool
 from driver.kube.client import KubeClient
 from driver.process.service import Service
 from envtest.embedded.server import EmbeddedApiServer
@@ -23,11 +24,13 @@ from tools.bench.fleet.nodes import Member, run
 from tools.bench.fleet.observed import ObservedSlices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 NAMES = ("fleet-0", "fleet-1")
+REFUSED_AFTER_SECONDS = 15
+"""How long an overloaded API server lets a request wait."""
 
 
 @pytest.fixture
@@ -36,8 +39,29 @@ def server() -> Iterator[EmbeddedApiServer]:
         yield one
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """The paths of all whole requests so far, with the seconds that each may take."""
+    found: list[tuple[str, float]] = []
+    exchange = DirectPool.exchange
+
+    def noted(
+        pool: DirectPool,
+        verb: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        seconds: float,
+    ) -> Answer:
+        found.append((target, seconds))
+        return exchange(pool, verb, target, headers, body, seconds)
+
+    monkeypatch.setattr(DirectPool, "exchange", noted)
+    return found
+
+
 def test_nodes_are_right_after_each_event_and_no_claim_is_listed(
-    server: EmbeddedApiServer, tmp_path: Path
+    server: EmbeddedApiServer, tmp_path: Path, asked: list[tuple[str, float]]
 ) -> None:
     kubeconfig, rules = server.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path / "node.yaml"
     rules.write_text(BEFORE)
@@ -73,6 +97,9 @@ def test_nodes_are_right_after_each_event_and_no_claim_is_listed(
         watching.join(10)
     assert server.count("list", "resourceclaims") == 0
     assert server.count("list", "pods") >= len(NAMES)
+    patient = [seconds for target, seconds in asked if "resourceslices" in target or "pods" in target]
+    assert patient
+    assert min(patient) >= REFUSED_AFTER_SECONDS
 
 
 def test_slices_from_before_do_not_count_once_all_have_to_be_written_again(

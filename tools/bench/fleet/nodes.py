@@ -7,6 +7,7 @@ Each line, the first one as well, is answered with ``done``.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import tempfile
@@ -160,6 +161,8 @@ def main() -> None:
     configure("error")
     given: dict[str, Any] = json.loads(sys.stdin.readline())
     members = [Member(**one) for one in given["members"]]
+    # The objects of hundreds of nodes take long to search, and hardly any is in a circle.
+    gc.disable()
     # A thread needs little stack, and there are thousands.
     threading.stack_size(256 * 1024)
     words = map(str.strip, sys.stdin)
