@@ -6,17 +6,19 @@ same. So thousands of waiting pods cost little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from controller.preemptor.kept import Fits, Kept, Rooms
+from controller.preemptor.kept import Fits, Kept, Placed, Rooms, nodes_of
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, name_of
 from controller.preemptor.watch import Object, Stored
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.preemption.asked import is_allocated
+from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.choose import best_room
 from kubernetes_rules.preemption.cluster import Cluster
+from kubernetes_rules.preemption.gangs import GangChoice, best_gang_room, missing_members
+from kubernetes_rules.preemption.room import Room
 from kubernetes_rules.preemption.units import Unit
 
 _MIRROR = "kubernetes.io/config.mirror"
@@ -28,16 +30,14 @@ class Verdict:
     """What is to be done for a pod: ``room`` to make, or in ``text`` why none is made.
 
     ``refused`` by a budget; ``unjudged`` if the rules cannot judge the pod; ``none`` if nobody's end helps,
-    or nobody has to go. ``freed`` are the claims of the victims, ``claims`` the pod's own without devices, as
-    if they had those of the room.
+    or nobody has to go. ``freed`` are the claims of the victims.
     """
 
     kind: Literal["room", "refused", "unjudged", "none"]
     text: str = ""
-    node: str = ""
+    placed: tuple[Placed, ...] = ()
     victims: tuple[Object, ...] = ()
     freed: tuple[Object, ...] = ()
-    claims: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,45 +103,55 @@ class Decisions:
     def _decided(self, waiting: Waiting) -> Verdict:
         if self._cluster is None:
             self._cluster = self._seen(self._rooms.all())
-        asked = self._around.asked(waiting.pod)
-        if isinstance(asked, str):
-            return Verdict("none", asked)
         may_go = MayGo(waiting.priority, self._exempt, self._rooms.stuck())
-        choice = best_room(self._cluster, asked, may_go)
+        choice = self._choice(self._cluster, waiting, may_go)
         if choice.kind == "unjudged":
             # Without somebody who could go there is nothing to be judged, and nothing to be said.
             matters = any(may_go(unit) for units in self._cluster.units.on_node.values() for unit in units)
             return Verdict("unjudged" if matters else "none", choice.text)
-        if choice.kind != "room" or choice.room is None:
+        if choice.kind != "room":
             return Verdict("none", choice.text)
-        room = choice.room
-        victims = tuple(dict(pod) for unit in room.units for pod in unit.pods)
-        if room.cost.violations:
+        placed = tuple(_placed(self._cluster, choice.placed))
+        victims = tuple(dict(pod) for unit in choice.units for pod in unit.pods)
+        if choice.cost.violations:
             names = ", ".join(sorted(map(name_of, victims)))
-            return Verdict("refused", f"a budget protects a pod among {names} on node {room.node}")
-        [node] = [one for one in self._stored["nodes"] if one["metadata"]["name"] == room.node]
-        claims = tuple(
-            {**claim, "status": {"allocation": allocation}}
-            for claim, allocation in zip(asked.on(node), room.allocations, strict=True)
-        )
-        freed = tuple(dict(claim) for unit in room.units for claim in unit.claims)
-        return Verdict("room", choice.text, room.node, victims, freed, claims)
+            return Verdict("refused", f"a budget protects a pod among {names} on node {nodes_of(placed)}")
+        freed = tuple(dict(claim) for unit in choice.units for claim in unit.claims)
+        return Verdict("room", choice.text, placed, victims, freed)
 
-    def fits(self, kept: Kept) -> Fits:
-        """Whether the pod of a room fits without anybody's end now, or once others have ended anyway."""
-        asked = self._around.asked(kept.waiting.pod)
-        if isinstance(asked, str):
-            return "no"
+    def _choice(self, cluster: Cluster, waiting: Waiting, may_go: Callable[[Unit], bool]) -> GangChoice:
+        """What is best for a pod or a gang; a pod is like a gang of one."""
+        members = [self._around.asked(pod) for pod in waiting.pods]
+        missing = next((one for one in members if isinstance(one, str)), None)
+        asked = [one for one in members if isinstance(one, Asked)]
+        if missing is not None:
+            return GangChoice("never", missing)
+        if waiting.gang is not None:
+            metadata = waiting.gang["metadata"]
+            needed = missing_members(cluster, (metadata["namespace"], metadata["name"]))
+            return best_gang_room(cluster, asked, needed, may_go)
+        choice = best_room(cluster, asked[0], may_go)
+        if choice.room is None:
+            return GangChoice(choice.kind, choice.text)
+        room = choice.room
+        return GangChoice(choice.kind, choice.text, ((asked[0], room),), room.units, room.cost)
+
+    def fits(self, kept: Kept, pods: Mapping[str, Object]) -> Fits:
+        """Whether the pods of a room that have no node yet fit without anybody's end; ``pods`` by UID."""
+        open_pods = [pods[uid] for one in kept.waiting.pods if (uid := one["metadata"]["uid"]) in pods]
+        open_pods = [pod for pod in open_pods if not pod["spec"].get("nodeName")]
+        asked = [self._around.asked(pod) for pod in open_pods]
+        claims = [claim for one in asked if isinstance(one, Asked) for claim in one.claims]
         # The scheduler writes the devices into the claims before it gives the pod its node.
-        if asked.claims and all(map(is_allocated, asked.claims)):
+        if claims and all(map(is_allocated, claims)):
             return "now"
         try:
             cluster = self._seen(one for one in self._rooms.all() if one is not kept)
             self._cluster = None
-            choice = best_room(cluster, asked, nobody)
+            kind = self._choice(cluster, replace(kept.waiting, pods=tuple(open_pods)), nobody).kind
         except RuleError:
             return "no"
-        return "now" if choice.kind == "fits now" else "soon" if choice.kind == "waits" else "no"
+        return "now" if kind == "fits now" else "soon" if kind == "waits" else "no"
 
     def forget(self, waiting: Iterable[Waiting]) -> None:
         """Forget the answers about pods that are not among these."""
@@ -152,7 +162,7 @@ class Decisions:
         """The cluster, in which these rooms are taken already."""
         claims: dict[str, Object] = {one["metadata"]["uid"]: one for one in self._stored["claims"]}
         for kept in rooms:
-            for claim in kept.claims:
+            for claim in (claim for one in kept.placed for claim in one.claims):
                 # The scheduler may have just given it other devices.
                 if not is_allocated(claims.get(claim["metadata"]["uid"], {})):
                     claims[claim["metadata"]["uid"]] = claim
@@ -169,3 +179,18 @@ class Decisions:
             before=self._last,
         )
         return self._last
+
+
+def _placed(cluster: Cluster, found: Iterable[tuple[Asked, Room]]) -> Iterator[Placed]:
+    """The pods with their rooms, and their claims as if they had the devices."""
+    taken: dict[str, Object] = {}
+    for asked, room in found:
+        # A claim that several members of a gang share gets its devices with the first.
+        claims = tuple(taken.get(one["metadata"]["uid"], one) for one in asked.claims)
+        on_node = replace(asked, claims=claims).on(cluster.nodes[room.node])
+        own = tuple(
+            {**claim, "status": {"allocation": allocation}}
+            for claim, allocation in zip(on_node, room.allocations, strict=True)
+        )
+        taken |= {one["metadata"]["uid"]: one for one in own}
+        yield Placed(dict(asked.pod or {}), room.node, own)

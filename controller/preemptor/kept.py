@@ -39,22 +39,34 @@ _DEFAULT_GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The room for a pod on a node: who had to go, and which claims that frees.
+class Placed:
+    """A pod with the node where there is room for it, and its claims as if they had the devices there."""
 
-    ``claims`` are the pod's own as if they had the devices. ``until`` is when the victims must have ended, by
-    a monotonic clock. ``freed_at`` is when all was free, ``doubted_at`` since when the pod does not fit all
-    the same.
+    pod: Object
+    node: str
+    claims: tuple[Object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The room for a pod or a gang: who had to go, and which claims that frees.
+
+    ``until`` is when the victims must have ended, by a monotonic clock. ``freed_at`` is when all was free,
+    ``doubted_at`` since when the pod does not fit all the same.
     """
 
     waiting: Waiting
-    node: str
+    placed: tuple[Placed, ...]
     victims: tuple[Json, ...]
     freed: tuple[Json, ...]
-    claims: tuple[Object, ...]
     until: float
     freed_at: float | None = None
     doubted_at: float | None = None
+
+    @property
+    def nodes(self) -> str:
+        """The node, or the nodes of a gang."""
+        return nodes_of(self.placed)
 
     def left(self, pods: Mapping[str, Object], claims: Mapping[str, Object]) -> list[Object]:
         """The victims that have not ended, or else their claims that still have devices; by UID in both.
@@ -132,15 +144,23 @@ class Rooms:
                 self._ending.difference_update(_uid(one) for one in kept.victims)
 
     def judge(
-        self, kept: Kept, pod: Json | None, left: Collection[Object], now: float, fits: Callable[[], Fits]
+        self,
+        kept: Kept,
+        pods: Mapping[str, Json],
+        left: Collection[Object],
+        now: float,
+        fits: Callable[[], Fits],
     ) -> Outcome | None:
-        """What became of the room of a pod, None if there is no such pod any more; None while that is open.
+        """What became of a room; None while that is open.
 
-        ``left`` is what ``Kept.left`` says. ``fits`` is called only after everything was freed.
+        ``pods`` are those that exist, by UID, ``left`` is what ``Kept.left`` says. ``fits`` is called only
+        after everything was freed.
         """
-        if pod is None or "deletionTimestamp" in pod["metadata"]:
+        there = [pods.get(_uid(one.pod)) for one in kept.placed]
+        living = [pod for pod in there if pod is not None and "deletionTimestamp" not in pod["metadata"]]
+        if len(living) < len(there):
             return "gone"
-        if pod["spec"].get("nodeName"):
+        if all(pod["spec"].get("nodeName") for pod in living):
             return "used"
         if left:
             return "stuck" if now >= kept.until else None
@@ -199,6 +219,11 @@ class Rooms:
         times += [kept.doubted_at + TAKEN_SECONDS for kept in self.all() if kept.doubted_at is not None]
         times += [until for _, until in self._failures.values()]
         return min((at - now for at in times if at > now), default=float("inf"))
+
+
+def nodes_of(placed: Iterable[Placed]) -> str:
+    """The nodes, each once."""
+    return ", ".join(dict.fromkeys(one.node for one in placed))
 
 
 def grace_seconds(victims: Iterable[Json]) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from kubernetes_rules.extended_resources import asked_resources
 from kubernetes_rules.preemption.asked import Asked, asked_of
 from kubernetes_rules.preemption.pod_fit import anti_affinity
+from kubernetes_rules.preemption.units import group_key, least_of
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -45,6 +46,7 @@ class Surroundings:
     claims: Mapping[Key, Object]
     classes: Sequence[Object]
     nodes: Sequence[Object]
+    groups: Sequence[Object] = ()
 
     def asked(self, pod: Object) -> Asked | str:
         """What the pod asks for, or why that cannot be said."""
@@ -53,27 +55,34 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A pod that waits, with the claims that are made for it.
+    """A pod that waits with the claims that are made for it, or the pods of a gang that wait together.
 
-    ``alike`` is the same for pods to which every answer applies.
+    ``alike`` is the same for pods to which every answer applies. ``gang`` is the PodGroup, None for a pod.
     """
 
-    pod: Object
+    pods: tuple[Object, ...]
     claims: tuple[Object, ...]
     alike: str
+    gang: Object | None = None
+
+    @property
+    def pod(self) -> Object:
+        """The pod, or the first of the gang."""
+        return self.pods[0]
 
     @property
     def uid(self) -> str:
-        """The UID of the pod."""
-        return str(self.pod["metadata"]["uid"])
+        """The UID of the pod, or of the gang's PodGroup."""
+        return str((self.gang or self.pod)["metadata"]["uid"])
 
     @property
     def priority(self) -> int:
-        """The priority of the pod, which admission has put into its spec."""
-        return int(self.pod["spec"].get("priority") or 0)
+        """The priority, which admission has put into the spec; for a gang without one, that of its pods."""
+        own = self.gang["spec"].get("priority") if self.gang else None
+        return min(int(pod["spec"].get("priority") or 0) for pod in self.pods) if own is None else int(own)
 
     def __str__(self) -> str:
-        return name_of(self.pod)
+        return name_of(self.gang or self.pod)
 
 
 class WaitingPods:
@@ -87,7 +96,8 @@ class WaitingPods:
     def among(self, around: Surroundings) -> list[Waiting]:
         """The pods that the scheduler has refused: the most important first, then the oldest.
 
-        All their claims are made: a quota may keep a claim from being made, and then no room helps.
+        All their claims are made: a quota may keep a claim from being made, and then no room helps. The pods
+        of a gang come together.
         """
         labels = _repelled_labels(around.pods)
         if labels != self._labels:
@@ -99,7 +109,8 @@ class WaitingPods:
                 if one is not None:
                     found[one.uid] = one
         self._known = found
-        return sorted(found.values(), key=lambda one: (-one.priority, _created(one.pod), one.uid))
+        order = sorted(found.values(), key=lambda one: (-one.priority, _created(one.pod), one.uid))
+        return _with_gangs(order, around.groups) if around.groups else order
 
     def _waiting(self, pod: Object, around: Surroundings) -> Waiting | None:
         known = self._known.get(str(pod["metadata"]["uid"]))
@@ -111,7 +122,25 @@ class WaitingPods:
         asked = around.asked(pod)
         if isinstance(asked, str):
             return None
-        return Waiting(pod, asked.claims, _alike(pod, asked.claims, self._labels))
+        return Waiting((pod,), asked.claims, _alike(pod, asked.claims, self._labels))
+
+
+def _with_gangs(order: Iterable[Waiting], groups: Iterable[Object]) -> list[Waiting]:
+    """The same with the pods of each gang as one."""
+    gangs = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in groups if least_of(one)}
+    members: dict[tuple[str, str], list[Waiting]] = {}
+    found: list[Waiting] = []
+    for one in order:
+        key = group_key(one.pod)
+        if key is None or key not in gangs:
+            found.append(one)
+        else:
+            members.setdefault(key, []).append(one)
+    for key, some in members.items():
+        pods = tuple(one.pod for one in some)
+        claims = tuple({id(claim): claim for one in some for claim in one.claims}.values())
+        found.append(Waiting(pods, claims, json.dumps([key, *(one.alike for one in some)]), gangs[key]))
+    return sorted(found, key=lambda one: (-one.priority, _created(one.pod), one.uid))
 
 
 def asks(pod: Object) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
-from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds
+from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds, nodes_of
 from controller.preemptor.lease import Lease
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
@@ -144,14 +144,15 @@ class Preemptor:
         """Look at everything once, and act; returns the seconds until there is something to do again."""
         started = self._cpu()
         pods = {str(pod["metadata"]["uid"]): pod for pod in stored["pods"]}
-        self._rooms.forget(pods.keys())
-        self._told = {uid: text for uid, text in self._told.items() if uid in pods}
+        uids = pods.keys() | {str(one["metadata"]["uid"]) for one in stored["groups"]}
+        self._rooms.forget(uids)
+        self._told = {uid: text for uid, text in self._told.items() if uid in uids}
         claims = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in stored["claims"]}
-        around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"])
+        around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"], stored["groups"])
         by_uid = {str(one["metadata"]["uid"]): one for one in stored["claims"]} if self._rooms.all() else {}
         for kept in self._rooms.all():
             self._decisions.update(stored, around, self._rooms)
-            self._follow(kept, pods.get(kept.waiting.uid), kept.left(pods, by_uid))
+            self._follow(kept, pods, kept.left(pods, by_uid))
         waiting = self._waiting.among(around)
         self.waiting_count = len(waiting)
         self._decisions.forget(waiting)
@@ -171,7 +172,8 @@ class Preemptor:
         until = self._cpu() + (NEW_SECONDS if rests else ROUND_SECONDS)
         on_node: dict[str, list[Object]] = {}
         for pod in stored["pods"]:
-            on_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
+            if node := pod["spec"].get("nodeName"):
+                on_node.setdefault(node, []).append(pod)
         told: Counter[str] = Counter()
         is_done = True
         for one in waiting:
@@ -198,8 +200,8 @@ class Preemptor:
         """Whether room is being made for the pod already, or must not be made yet."""
         if self._rooms.is_kept_for(one.uid) or self._clock() < self._rooms.wait_until(one.uid):
             return True
-        nominated = str((one.pod.get("status") or {}).get("nominatedNodeName") or "")
-        return bool(nominated) and is_making_room(one.pod, on_node.get(nominated, ()))
+        nominated = {id(pod): (pod.get("status") or {}).get("nominatedNodeName") for pod in one.pods}
+        return any(is_making_room(pod, on_node.get(nominated[id(pod)] or "", ())) for pod in one.pods)
 
     def _decide(self, one: Waiting) -> Verdict | None:
         """Decide, and evict if there is room to make; None if nobody may be evicted at the moment."""
@@ -225,7 +227,8 @@ class Preemptor:
             for _ in verdict.victims:
                 self._evictor.allowance.take()
         else:
-            done = self._evictor.carry_out(one.pod, verdict.claims, verdict.victims)
+            waiting = [(placed.pod, placed.claims) for placed in verdict.placed]
+            done = self._evictor.carry_out(waiting, verdict.victims)
         self._report_victims(one, verdict, done)
         if done.stopped:
             self._stopped(one, done)
@@ -233,23 +236,26 @@ class Preemptor:
         self._backoff.reset()
         patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
         until = self._clock() + patience
-        self._rooms.keep(Kept(one, verdict.node, verdict.victims, verdict.freed, verdict.claims, until))
+        self._rooms.keep(Kept(one, verdict.placed, verdict.victims, verdict.freed, until))
         names = ", ".join(map(name_of, verdict.victims))
         dry = self._behaviour.dry_run
         word = "would evict" if dry else "evicted"
         reason = EventReason.ROOM_WOULD_BE_MADE if dry else EventReason.ROOM_MADE
-        self._post(one.pod, reason, f"{word} {names} on node {verdict.node} for the devices of this pod")
-        _log.info("made room", pod=str(one), node=verdict.node, evicted=names, dry_run=dry)
-        if self._behaviour.nominate and not dry:
-            self._nominate(one, verdict.node)
+        nodes = nodes_of(verdict.placed)
+        for placed in verdict.placed:
+            self._post(placed.pod, reason, f"{word} {names} on node {nodes} for the devices of {_whom(one)}")
+            if self._behaviour.nominate and not dry:
+                self._nominate(placed.pod, placed.node)
+        _log.info("made room", pod=str(one), node=nodes, evicted=names, dry_run=dry)
 
     def _report_victims(self, one: Waiting, verdict: Verdict, done: Carried) -> None:
         dry = self._behaviour.dry_run
         reason = EventReason.WOULD_BE_PREEMPTED if dry else EventReason.PREEMPTED_FOR_DEVICES
         for victim in done.evicted:
             words = "would be evicted" if dry else "evicted"
-            text = f"{words} for the pod {one} of priority {one.priority}, which needs its devices"
-            self._post(victim, reason, f"{text} on node {verdict.node}")
+            kind = "gang" if one.gang else "pod"
+            text = f"{words} for the {kind} {one} of priority {one.priority}, which needs its devices"
+            self._post(victim, reason, f"{text} on node {nodes_of(verdict.placed)}")
             if not dry:
                 self._metrics.eviction_ended("evicted")
 
@@ -263,7 +269,8 @@ class Preemptor:
             self._metrics.eviction_ended("refused")
             seconds = self._rooms.lose(one.uid, now)
             text = f"an eviction was refused: {done.stopped}; tries again in {seconds:.0f} s"
-            self._post(one.pod, EventReason.ROOM_REFUSED, text)
+            for pod in one.pods:
+                self._post(pod, EventReason.ROOM_REFUSED, text)
         elif done.error is not None:
             self._metrics.eviction_ended("failed")
             self._not_before = now + self._backoff.next_seconds(done.error)
@@ -271,15 +278,15 @@ class Preemptor:
             # Something else has changed; the watches show it within a moment.
             self._not_before = now + SETTLE_SECONDS
 
-    def _follow(self, kept: Kept, pod: Object | None, left: list[Object]) -> None:
-        """See what became of the room of a pod; ``left`` are the victims that have not ended."""
+    def _follow(self, kept: Kept, pods: Mapping[str, Object], left: list[Object]) -> None:
+        """See what became of a room; ``left`` are the victims that have not ended."""
         now = self._clock()
-        outcome = self._rooms.judge(kept, pod, left, now, lambda: self._decisions.fits(kept))
+        outcome = self._rooms.judge(kept, pods, left, now, lambda: self._decisions.fits(kept, pods))
         if outcome is None:
             return
         if not self._behaviour.dry_run:
             self._metrics.room_ended(outcome)
-        _log.info("a room is kept no longer", pod=str(kept.waiting), node=kept.node, outcome=outcome)
+        _log.info("a room is kept no longer", pod=str(kept.waiting), node=kept.nodes, outcome=outcome)
         if outcome in ("used", "gone"):
             self._rooms.drop(kept.waiting.uid)
             return
@@ -287,32 +294,38 @@ class Preemptor:
             self._rooms.give_up_on(left)
         seconds = self._rooms.lose(kept.waiting.uid, now)
         why = {
-            "taken": f"another pod took the devices on node {kept.node}",
-            "stuck": f"{', '.join(map(name_of, left))} did not end on node {kept.node}",
-            "unused": f"the scheduler did not place the pod on node {kept.node}, where it seems to fit",
+            "taken": f"another pod took the devices on node {kept.nodes}",
+            "stuck": f"{', '.join(map(name_of, left))} did not end on node {kept.nodes}",
+            "unused": f"the scheduler did not place the pod on node {kept.nodes}, where it seems to fit",
         }[outcome]
-        self._post(kept.waiting.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
-        if self._behaviour.nominate and not self._behaviour.dry_run:
-            self._nominate(kept.waiting, "")
+        for placed in kept.placed:
+            self._post(placed.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
+            if self._behaviour.nominate and not self._behaviour.dry_run:
+                self._nominate(placed.pod, "")
 
-    def _nominate(self, one: Waiting, node: str) -> None:
+    def _nominate(self, pod: Object, node: str) -> None:
         """Tell the scheduler for which node the pod waits; it keeps CPU and memory there for it."""
-        metadata = one.pod["metadata"]
+        metadata = pod["metadata"]
         path = f"{pod_path(metadata['namespace'], metadata['name'])}/status"
         body = {"metadata": {"uid": metadata["uid"]}, "status": {"nominatedNodeName": node or None}}
         try:
             self._client.patch(path, body, "application/merge-patch+json")
         except ApiError as error:
-            _log.info("cannot nominate a node", pod=str(one), node=node, error=str(error))
+            _log.info("cannot nominate a node", pod=name_of(pod), node=node, error=str(error))
 
     def _say_why_not(self, one: Waiting, verdict: Verdict) -> None:
         refused = verdict.kind == "refused"
         reason = EventReason.ROOM_REFUSED if refused else EventReason.ROOM_NOT_JUDGED
         if self._told.get(one.uid) != verdict.text:
             self._told[one.uid] = verdict.text
-            self._post(one.pod, reason, f"nobody is evicted for this pod: {verdict.text}")
+            for pod in one.pods:
+                self._post(pod, reason, f"nobody is evicted for {_whom(one)}: {verdict.text}")
 
     def _post(self, pod: Object, reason: EventReason, text: str) -> None:
         metadata = pod["metadata"]
         about = Reference("v1", "Pod", metadata["name"], metadata["uid"], metadata["namespace"])
         self._recorder.post(about, reason, text)
+
+
+def _whom(one: Waiting) -> str:
+    return f"its gang {one}" if one.gang else "this pod"

@@ -12,6 +12,7 @@ from controller.preemptor.kept import (
     UNUSED_SECONDS,
     Fits,
     Kept,
+    Placed,
     Rooms,
     grace_seconds,
 )
@@ -35,8 +36,9 @@ CLAIM: Object = {"metadata": {"namespace": "team", "name": "urgent", "uid": "cla
 
 def kept(*, dry_run: bool = False) -> Rooms:
     rooms = Rooms(dry_run=dry_run)
-    waiting = Waiting(pod("urgent"), (CLAIM,), "")
-    rooms.keep(Kept(waiting, "node-a", (pod("victim"),), (FREED,), (CLAIM,), until=100.0))
+    waiting = Waiting((pod("urgent"),), (CLAIM,), "")
+    placed = Placed(pod("urgent"), "node-a", (CLAIM,))
+    rooms.keep(Kept(waiting, (placed,), (pod("victim"),), (FREED,), until=100.0))
     return rooms
 
 
@@ -45,7 +47,7 @@ def judged(
 ) -> str | None:
     [room] = rooms.all()
     there, held = ({one["metadata"]["uid"]: one for one in some} for some in (pods, claims))
-    return rooms.judge(room, there.get("urgent"), room.left(there, held), now, lambda: fits)
+    return rooms.judge(room, there, room.left(there, held), now, lambda: fits)
 
 
 def test_its_victims_count_as_ending_before_the_watch_shows_it() -> None:
