@@ -26,7 +26,7 @@ class Walk:
     def __init__(self, plane: ControlPlane, folder: Path, machine: str = "t4") -> None:
         self.plane = plane
         self.said: list[str] = []
-        self.before_eviction: Callable[[], object] = lambda: None
+        self._acts: list[tuple[str, Callable[[], None]]] = []
         kubeconfig = plane.server.write_kubeconfig(folder / "config")
         self.client: KubeClient = connect_client(kubeconfig)
         plane.add_node("node-b", unschedulable=True)
@@ -37,8 +37,8 @@ class Walk:
             for one in slices_of(node, machine):
                 plane.server.create(f"{RESOURCE}/resourceslices", one)
 
-    def deploys(self, name: str, shares: int, *, movable: bool = True) -> None:
-        """A Deployment with one pod, which runs."""
+    def deploys(self, name: str, shares: int, *, movable: bool = True, replicas: int = 1) -> None:
+        """A Deployment whose pods all run."""
         template = {**head("ResourceClaimTemplate", name), "spec": {"spec": claim_spec(SHARE, shares)}}
         path = f"{RESOURCE}/namespaces/default/resourceclaimtemplates"
         self.plane.server.create(path, template)
@@ -55,13 +55,13 @@ class Walk:
             "kind": "Deployment",
             "metadata": {"name": name},
             "spec": {
-                "replicas": 1,
+                "replicas": replicas,
                 "selector": {"matchLabels": {"app": name}},
                 "template": {"metadata": metadata, "spec": spec},
             },
         }
         self.plane.server.create(APPS, body)
-        eventually(f"{name} runs", lambda: self._kubelets() and bool(self.running(name)))
+        eventually(f"{name} runs", lambda: self._kubelets() and len(self.running(name)) == replicas)
 
     def close(self, node: str, *, closed: bool = True) -> None:
         """Cordon a node, or open it again."""
@@ -106,10 +106,15 @@ class Walk:
         self._kubelets()
         waiting.sleep(0.01)
 
+    def when(self, said: str, act: Callable[[], None]) -> None:
+        """Do this each time that a line with these words is said."""
+        self._acts.append((said, act))
+
     def _say(self, line: str) -> None:
         self.said.append(line)
-        if line.startswith("evicting"):
-            self.before_eviction()
+        for words, act in self._acts:
+            if words in line:
+                act()
 
     def evictions(self) -> int:
         """How many evictions were asked for."""
@@ -151,7 +156,7 @@ def test_after_each_move_it_looks_again_and_all_pods_of_a_gpu_are_moved(walk: Wa
     walk.deploys("api", 1, movable=False)
     walk.close("node-a", closed=False)
     # The batch pod would fit on node-a as well, beside the old one.
-    walk.before_eviction = lambda: walk.close("node-a")
+    walk.when("evicting", lambda: walk.close("node-a"))
 
     done = walk.run(node="node-a")
 
@@ -159,9 +164,21 @@ def test_after_each_move_it_looks_again_and_all_pods_of_a_gpu_are_moved(walk: Wa
     assert (walk.running("web"), walk.running("batch")) == (["node-b"], ["node-b"])
 
 
+def test_other_pods_of_the_controller_are_not_taken_for_the_new_one(walk: Walk) -> None:
+    walk.deploys("web", 1, replicas=2)
+    walk.close("node-a")
+    walk.close("node-b", closed=False)
+    walk.deploys("api", 1, movable=False)
+
+    done = walk.run()
+
+    assert (done.complete, done.freed, len(done.moved)) == (True, 1, 2)
+    assert walk.running("web") == ["node-b", "node-b"]
+
+
 def test_it_stops_when_the_new_pod_lands_where_the_old_one_was(walk: Walk) -> None:
     scattered(walk, 1)
-    walk.before_eviction = lambda: walk.close("node-b")
+    walk.when("evicting", lambda: walk.close("node-b"))
 
     done = walk.run(node="node-a")
 
@@ -170,11 +187,14 @@ def test_it_stops_when_the_new_pod_lands_where_the_old_one_was(walk: Walk) -> No
     assert walk.evictions() == 1
 
 
-def test_it_stops_when_a_move_has_taken_as_much_as_it_freed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["for good", "until it has moved"])
+def test_it_stops_when_a_move_has_taken_as_much_as_it_freed(tmp_path: Path, *, again: bool) -> None:
     with control_plane() as plane:
         walk = Walk(plane, tmp_path, "l4-quad")
         scattered(walk, 3)
-        walk.before_eviction = lambda: walk.close("node-b")
+        walk.when("evicting", lambda: walk.close("node-b"))
+        if again:
+            walk.when("in place of", lambda: walk.close("node-b", closed=False))
 
         done = walk.run(node="node-a")
 
@@ -208,7 +228,7 @@ def test_a_new_pod_that_does_not_run_in_time_ends_it(walk: Walk) -> None:
         walk.close("node-a")
         walk.close("node-b")
 
-    walk.before_eviction = close_both
+    walk.when("evicting", close_both)
 
     done = walk.run(timeout_seconds=0.3)
 
@@ -231,7 +251,7 @@ def test_a_pod_that_is_gone_before_its_eviction_is_looked_at_again(walk: Walk) -
         walk.plane.end_pod(pod["metadata"]["name"])
         walk.plane.wait(lambda: len(walk.plane.claims()) == 1)
 
-    walk.before_eviction = scale_down
+    walk.when("evicting", scale_down)
 
     done = walk.run()
 
