@@ -186,7 +186,9 @@ class Placing:
         for name in nodes:
             if name not in known:
                 node, more = self._cluster.nodes[name], self._more.get(name)
-                known[name] = try_node(self._cluster, member, self._is_victim, node, domains, more)
+                known[name] = try_node(
+                    self._cluster, member, self._is_victim, node, domains, more, in_gang=True
+                )
         return [known[name] for name in nodes]
 
     def _is_victim(self, unit: Unit) -> bool:
