@@ -433,7 +433,9 @@ def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> No
 def gang(scene: Scene, played: Played, count: int) -> None:
     """A gang of so many pods with a GPU each, all of which wait."""
     about = {"namespace": "team", "name": "gang", "uid": "uid-of-gang"}
-    played.groups.append({"metadata": about, "spec": {"schedulingPolicy": {"gang": {"minCount": count}}}})
+    played.groups.append(
+        {"metadata": about, "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, "priority": 10}}
+    )
     for number in range(count):
         scene.waits(f"member-{number}", 10, schedulingGroup={"podGroupName": "gang"})
 
@@ -457,6 +459,70 @@ def test_a_gang_gets_room_for_all_its_pods_at_once(scene: Scene) -> None:
         played.round()
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="used") == 1
     assert played.told(LOST) == set()
+
+
+def test_a_gang_may_have_a_pod_that_needs_no_devices(full: Scene) -> None:
+    played = Played(full)
+    gang(full, played, 2)
+    path = f"{PODS}/member-1"
+    plain = {key: one for key, one in full.pod("member-1")["spec"].items() if key != "resourceClaims"}
+    plain["containers"] = [{"name": "main", "image": "any"}]
+    full.client.patch(path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    full.server.delete(path)
+    full.server.create(PODS, {"metadata": {"name": "member-1"}, "spec": plain})
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    full.status(full.pod("member-1"), {"phase": "Pending", "conditions": [refused]})
+    played.round()
+
+    assert full.names() == {"notebook", "member-0", "member-1"}
+    assert played.told(MADE) == {"member-0", "member-1"}
+
+
+def test_a_further_pod_of_a_gang_gets_room_by_itself(scene: Scene) -> None:
+    scene.node("node-a")
+    scene.runs("batch", 1, "node-a", "gpu-0")
+    scene.runs("first", 10, "node-a", "gpu-1", schedulingGroup={"podGroupName": "gang"})
+    played = Played(scene)
+    gang(scene, played, 1)
+    played.round()
+
+    assert scene.names() == {"first", "member-0"}
+
+
+def test_a_gang_uses_its_room_with_other_pods_than_those_it_was_made_for(scene: Scene) -> None:
+    scene.node("node-a", gpus=1)
+    scene.runs("batch", 1, "node-a", "gpu-0")
+    played = Played(scene)
+    gang(scene, played, 2)
+    played.groups[0]["spec"]["schedulingPolicy"]["gang"]["minCount"] = 1
+    played.round()
+    [made_for] = played.told(MADE)
+    [other] = {"member-0", "member-1"} - {made_for}
+    scene.ends("batch")
+    played.round()
+    scene.places(other, "node-a", "gpu-0")
+    played.round()
+
+    assert played.number("gpu_dra_preemptor_rooms_total", outcome="used") == 1
+    assert played.told(LOST) == set()
+
+
+def test_a_gang_that_can_only_be_disrupted_as_a_whole_goes_as_a_whole_or_not_at_all(scene: Scene) -> None:
+    for node in ("node-a", "node-b"):
+        scene.node(node, gpus=1)
+        scene.runs(f"old-{node}", 5, node, "gpu-0", schedulingGroup={"podGroupName": "old"})
+    played = Played(scene)
+    about = {"namespace": "team", "name": "old", "uid": "uid-of-old"}
+    basic = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}, "priority": 20}
+    played.groups.append({"metadata": about, "spec": basic})
+    scene.waits("urgent", 10)
+    played.round()
+    assert scene.names() == {"old-node-a", "old-node-b", "urgent"}
+
+    played.groups[0] = {"metadata": about, "spec": {**basic, "priority": 5}}
+    played.round()
+    assert scene.names() == {"urgent"}
+    assert played.told(PREEMPTED) == {"old-node-a", "old-node-b"}
 
 
 def test_nobody_goes_for_a_part_of_a_gang(full: Scene) -> None:
