@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from controller.preemptor.kept import Fits, Kept, Placed, Rooms, nodes_of
-from controller.preemptor.pending import Exempt, Surroundings, Waiting, name_of
+from controller.preemptor.pending import Exempt, Surroundings, Waiting, named
 from controller.preemptor.watch import Object, Stored
+from driver.process.log import get_logger
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.choose import best_room
@@ -20,6 +21,8 @@ from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.gangs import GangChoice, best_gang_room, missing_members
 from kubernetes_rules.preemption.room import Room
 from kubernetes_rules.preemption.units import Unit
+
+_log = get_logger(__name__)
 
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of pods that a kubelet runs from a file; the API server refuses to evict them."""
@@ -95,7 +98,11 @@ class Decisions:
         try:
             verdict = self._decided(waiting)
         except RuleError as error:
-            verdict = Verdict("unjudged", error.what)
+            # The message may name a claim of somebody else.
+            _log.warning("cannot decide", pod=str(waiting), error=error.what)
+            verdict = Verdict(
+                "unjudged", "an object of the cluster is malformed; the preemptor's log names it"
+            )
         if verdict.kind != "room":
             self._known[waiting.alike] = self._moment, verdict
         return verdict
@@ -114,7 +121,7 @@ class Decisions:
         placed = tuple(_placed(self._cluster, choice.placed))
         victims = tuple(dict(pod) for unit in choice.units for pod in unit.pods)
         if choice.cost.violations:
-            names = ", ".join(sorted(map(name_of, victims)))
+            names = named(victims, waiting.pod["metadata"]["namespace"])
             return Verdict("refused", f"a budget protects a pod among {names} on node {nodes_of(placed)}")
         freed = tuple(dict(claim) for unit in choice.units for claim in unit.claims)
         return Verdict("room", choice.text, placed, victims, freed)

@@ -102,6 +102,8 @@ class Rooms:
         self._ending: set[str] = set()
         self._stuck: set[str] = set()
         self._seen: dict[str, tuple[Object, Object]] = {}
+        self._before: Mapping[str, Object] = {}
+        self._gone: dict[str, tuple[Object, float]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
 
     def keep(self, kept: Kept) -> None:
@@ -184,6 +186,23 @@ class Rooms:
         """The UIDs of the pods that were evicted and do not end."""
         return frozenset(self._stuck)
 
+    def see(self, pods: Mapping[str, Object], claims: Iterable[Object], now: float) -> None:
+        """Note which pods have gone since the last time; ``pods`` are those that exist, by UID.
+
+        Kubernetes frees their claims a moment later. Until then the claims count as those of ending pods.
+        """
+        for uid in self._before.keys() - pods.keys():
+            pod = self._before[uid]
+            if pod["spec"].get("nodeName"):
+                self._gone[uid] = _as_ending(pod), now + END_SECONDS
+        self._before = pods
+        if self._gone:
+            held = [one["status"].get("reservedFor") or () for one in claims if is_allocated(one)]
+            users = {user.get("uid") for some in held for user in some}
+            before = self._gone
+            self._gone = {uid: one for uid, one in before.items() if uid in users and now < one[1]}
+            self.version += len(before) - len(self._gone)
+
     def forget(self, uids: Collection[str]) -> None:
         """Forget about pods that no longer exist; ``uids`` are those that do."""
         self._ending.intersection_update(uids)
@@ -193,22 +212,21 @@ class Rooms:
     def overlaid(self, pods: Iterable[Object]) -> list[Object]:
         """The pods as decisions have to see them: who is ending soon, and who seems to end and does not."""
         before, self._seen = self._seen, {}
-        return [self._seen_as(pod, before) for pod in pods]
+        seen = [self._seen_as(pod, before) for pod in pods]
+        return [*seen, *(pod for pod, _ in self._gone.values())]
 
     def _seen_as(self, pod: Object, before: Mapping[str, tuple[Object, Object]]) -> Object:
-        uid, metadata = str(pod["metadata"]["uid"]), pod["metadata"]
+        uid, ends = _uid(pod), "deletionTimestamp" in pod["metadata"]
         if uid in self._stuck:
-            changed = {key: one for key, one in metadata.items() if key != "deletionTimestamp"}
-        elif uid in self._ending and "deletionTimestamp" not in metadata:
-            changed = {**metadata, "deletionTimestamp": metadata.get("creationTimestamp")}
+            seems_to_end = False
+        elif uid in self._ending and not ends:
+            seems_to_end = True
         else:
             return pod
-        original, seen = before.get(uid, ({}, {}))
+        original, seen = before.get(uid, (None, pod))
         # The same object again, by which others see that nothing changed.
-        if original is not pod or ("deletionTimestamp" in seen["metadata"]) != (
-            "deletionTimestamp" in changed
-        ):
-            seen = {**pod, "metadata": changed}
+        if original is not pod or ("deletionTimestamp" in seen["metadata"]) != seems_to_end:
+            seen = _as_ending(pod) if seems_to_end else _as_staying(pod)
         self._seen[uid] = pod, seen
         return seen
 
@@ -218,6 +236,7 @@ class Rooms:
             kept.until if kept.freed_at is None else kept.freed_at + UNUSED_SECONDS for kept in self.all()
         ]
         times += [kept.doubted_at + TAKEN_SECONDS for kept in self.all() if kept.doubted_at is not None]
+        times += [until for _, until in self._gone.values()]
         times += [until for _, until in self._failures.values()]
         return min((at - now for at in times if at > now), default=float("inf"))
 
@@ -235,3 +254,13 @@ def grace_seconds(victims: Iterable[Json]) -> float:
 
 def _uid(one: Json) -> str:
     return str(one["metadata"]["uid"])
+
+
+def _as_ending(pod: Object) -> Object:
+    metadata = pod["metadata"]
+    return {**pod, "metadata": {"deletionTimestamp": metadata.get("creationTimestamp"), **metadata}}
+
+
+def _as_staying(pod: Object) -> Object:
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "deletionTimestamp"}
+    return {**pod, "metadata": metadata}

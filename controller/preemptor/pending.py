@@ -201,5 +201,14 @@ def _key(one: Object) -> Key:
     return str(one["metadata"]["namespace"]), str(one["metadata"]["name"])
 
 
+def named(pods: Iterable[Mapping[str, Any]], namespace: str) -> str:
+    """The names of pods, for an event in this namespace. Whoever reads it may not know pods of others."""
+    found = list(pods)
+    own = sorted(name_of(pod) for pod in found if pod["metadata"]["namespace"] == namespace)
+    others = len(found) - len(own)
+    some = [f"{others} pod{'s' * (others > 1)} of other namespaces"] if others else []
+    return ", ".join([*own, *some])
+
+
 def _created(pod: Object) -> str:
     return str(pod["metadata"].get("creationTimestamp") or "")

@@ -19,7 +19,7 @@ from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
 from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds, nodes_of
 from controller.preemptor.lease import Lease
-from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of
+from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of, named
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
 from controller.preemptor.watch import Stored, Watch
 from driver.errors import ApiError
@@ -146,6 +146,7 @@ class Preemptor:
         pods = {str(pod["metadata"]["uid"]): pod for pod in stored["pods"]}
         uids = pods.keys() | {str(one["metadata"]["uid"]) for one in stored["groups"]}
         self._rooms.forget(uids)
+        self._rooms.see(pods, stored["claims"], self._clock())
         self._told = {uid: text for uid, text in self._told.items() if uid in uids}
         claims = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in stored["claims"]}
         around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"], stored["groups"])
@@ -237,16 +238,18 @@ class Preemptor:
         patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
         until = self._clock() + patience
         self._rooms.keep(Kept(one, verdict.placed, verdict.victims, verdict.freed, until))
-        names = ", ".join(map(name_of, verdict.victims))
-        dry = self._behaviour.dry_run
-        word = "would evict" if dry else "evicted"
+        dry, nodes = self._behaviour.dry_run, nodes_of(verdict.placed)
         reason = EventReason.ROOM_WOULD_BE_MADE if dry else EventReason.ROOM_MADE
-        nodes = nodes_of(verdict.placed)
+        names = named(verdict.victims, one.pod["metadata"]["namespace"])
+        text = (
+            f"{'would evict' if dry else 'evicted'} {names} on node {nodes} for the devices of {_whom(one)}"
+        )
         for placed in verdict.placed:
-            self._post(placed.pod, reason, f"{word} {names} on node {nodes} for the devices of {_whom(one)}")
+            self._post(placed.pod, reason, text)
             if self._behaviour.nominate and not dry:
                 self._nominate(placed.pod, placed.node)
-        _log.info("made room", pod=str(one), node=nodes, evicted=names, dry_run=dry)
+        everybody = ", ".join(map(name_of, verdict.victims))
+        _log.info("made room", pod=str(one), node=nodes, evicted=everybody, dry_run=dry)
 
     def _report_victims(self, one: Waiting, verdict: Verdict, done: Carried) -> None:
         dry = self._behaviour.dry_run
@@ -254,7 +257,10 @@ class Preemptor:
         for victim in done.evicted:
             words = "would be evicted" if dry else "evicted"
             kind = "gang" if one.gang else "pod"
-            text = f"{words} for the {kind} {one} of priority {one.priority}, which needs its devices"
+            # Pods of other namespaces go by their UID, as in kube-scheduler's own event.
+            is_own = victim["metadata"]["namespace"] == one.pod["metadata"]["namespace"]
+            text = f"{words} for the {kind} {one if is_own else one.uid} of priority {one.priority}"
+            text = f"{text}, which needs its devices"
             self._post(victim, reason, f"{text} on node {nodes_of(verdict.placed)}")
             if not dry:
                 self._metrics.eviction_ended("evicted")
@@ -268,9 +274,9 @@ class Preemptor:
         if done.refused:
             self._metrics.eviction_ended("refused")
             seconds = self._rooms.lose(one.uid, now)
-            text = f"an eviction was refused: {done.stopped}; tries again in {seconds:.0f} s"
+            text = "the API server refused an eviction, as it does for a PodDisruptionBudget"
             for pod in one.pods:
-                self._post(pod, EventReason.ROOM_REFUSED, text)
+                self._post(pod, EventReason.ROOM_REFUSED, f"{text}; tries again in {seconds:.0f} s")
         elif done.error is not None:
             self._metrics.eviction_ended("failed")
             self._not_before = now + self._backoff.next_seconds(done.error)
@@ -293,9 +299,10 @@ class Preemptor:
         if outcome == "stuck":
             self._rooms.give_up_on(left)
         seconds = self._rooms.lose(kept.waiting.uid, now)
+        namespace = kept.waiting.pod["metadata"]["namespace"]
         why = {
             "taken": f"another pod took the devices on node {kept.nodes}",
-            "stuck": f"{', '.join(map(name_of, left))} did not end on node {kept.nodes}",
+            "stuck": f"{named(left, namespace)} did not end on node {kept.nodes}",
             "unused": f"the scheduler did not place the pod on node {kept.nodes}, where it seems to fit",
         }[outcome]
         for placed in kept.placed:

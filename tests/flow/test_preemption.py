@@ -147,6 +147,7 @@ def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
         log = partial(getattr, process, "log")
         eventually("all rooms are used", log, lambda text: text.count('"used"') == len(KINDS), seconds=20)
 
+    assert "was answered 403" not in process.log
     assert told(cluster, namespace, "PreemptedForDevices") == named
     everybody = {name for names in notebooks.values() for name in names}
     left = {one["metadata"]["name"] for one in cluster.api.list_objects(paths.pod(namespace=namespace))}

@@ -9,7 +9,7 @@ import pytest
 
 from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
-from controller.preemptor.pending import Exempt
+from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
 from driver.event_reasons import EventReason
 from kubernetes_rules.preemption.choose import best_room
@@ -102,6 +102,15 @@ def test_the_room_is_not_taken_by_another_pod_when_its_own_pod_has_the_devices(f
     assert played.told(LOST) == set()
 
 
+def test_an_event_names_no_pod_of_another_namespace() -> None:
+    def pod_of(namespace: str, name: str) -> dict[str, Any]:
+        return {"metadata": {"namespace": namespace, "name": name}}
+
+    pods = [pod_of("team", "b"), pod_of("secret", "x"), pod_of("team", "a"), pod_of("other", "y")]
+    assert named(pods, "team") == "team/a, team/b, 2 pods of other namespaces"
+    assert named(pods[1:2], "team") == "1 pod of other namespaces"
+
+
 @pytest.mark.parametrize("priority", [1, 0])
 def test_nobody_goes_for_a_pod_of_the_same_or_a_lower_priority(full: Scene, priority: int) -> None:
     full.waits("late", priority)
@@ -144,6 +153,22 @@ def test_a_pod_that_fits_now_needs_nobody_to_go(full: Scene) -> None:
     Played(full).round()
 
     assert full.names() == {"notebook", "batch", "urgent"}
+
+
+def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(full: Scene) -> None:
+    played = Played(full)
+    played.round()
+    full.waits("urgent", 10)
+    full.client.patch(f"{PODS}/batch", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    full.server.delete(f"{PODS}/batch")
+    due = played.round()
+    assert full.names() == {"notebook", "urgent"}
+
+    # Nobody frees it: somebody may have to go after all.
+    assert due == pytest.approx(END_SECONDS)
+    played.clock.now += due
+    played.round()
+    assert full.names() == {"urgent"}
 
 
 def test_a_pod_that_no_node_can_ever_run_evicts_nobody(full: Scene) -> None:
