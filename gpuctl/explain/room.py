@@ -206,4 +206,6 @@ def room_finding(cluster: Cluster, asked: Asked) -> Finding | None:
     message = f"it would fit on {choice.room.node} if {who}, of lower priority, ended"
     if choice.room.cost.violations:
         message += ", which a budget forbids now"
-    return Finding("room", message, f"`gpuctl room {asked.pod['metadata']['name']}` shows who else could end")
+    metadata = asked.pod["metadata"]
+    command = f"gpuctl room {metadata['name']} -n {metadata['namespace']}"
+    return Finding("room", message, f"`{command}` shows who else could end")

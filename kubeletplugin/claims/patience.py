@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, NvmlError
 from driver.fabric.api import FabricError
+from driver.kube.errors import Forbidden
 from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.devices.fabric.matching import PartitionTaken
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
@@ -61,8 +62,9 @@ class Patience:
             try:
                 return work()
             except _PASSING as error:
-                is_lasting = not error.retryable or isinstance(error, _LASTING)
-                if is_lasting or time.monotonic() + delay_seconds > end or not call.is_active():
+                # An API server that has just started forbids everything until it has read the roles.
+                passes = isinstance(error, Forbidden) or (error.retryable and not isinstance(error, _LASTING))
+                if not passes or time.monotonic() + delay_seconds > end or not call.is_active():
                     raise
                 if complain is not None:
                     complain(error)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -67,9 +68,22 @@ class Caller:
                 f"/{SERVICE}/NodePrepareResources",
                 request_serializer=pb.NodePrepareResourcesRequest.SerializeToString,
             )
-            begun = [prepare.future(pb.NodePrepareResourcesRequest(claims=one), timeout=60) for one in sets]
+            # While all wait for the API server, no thread is free for the next one.
+            with self.node.silent_api_server():
+                begun = [
+                    prepare.future(pb.NodePrepareResourcesRequest(claims=one), timeout=60) for one in sets
+                ]
+                self._wait_for_threads()
             for call in begun:
                 call.result()
+
+    def _wait_for_threads(self) -> None:
+        """Wait until the plugin makes no more threads."""
+        folder = Path(f"/proc/{self.node.processes()['kubeletplugin'].host_pid}/task")
+        known = 0
+        while (now := len(list(folder.iterdir()))) > known:
+            known = now
+            time.sleep(_AGAIN_SECONDS)
 
     def _one(self, kind: str, suffix: str) -> None:
         claim = self._make(kind, suffix)

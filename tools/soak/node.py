@@ -22,6 +22,7 @@ from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_for_list, wait_until
 from envtest.cluster import Process
 from envtest.real.cluster import RealCluster
+from envtest.real.control_plane import API_SERVER
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.faults import ANY
 from gpuctl.demo.driver_node import MPS, DriverNode
@@ -105,6 +106,16 @@ class Node:
             "kubeletplugin": self._plugin(),
             "controller": self.driver.process("controller"),
         }
+
+    @contextmanager
+    def silent_api_server(self) -> Iterator[None]:
+        """An API server that answers nothing."""
+        server = self.cluster.processes.named(API_SERVER)
+        server.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            server.send(signal.SIGCONT)
 
     def wait_unused(self) -> None:
         """Wait until no claim has a device, and every device is offered again."""

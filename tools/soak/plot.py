@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 from gpuctl.svg.drawing import Drawing
-from tools.soak.judgement import Mark, Sample
+from gpuctl.svg.panel import Panel
+from tools.soak.judgement import Mark, Process, Sample
 
-_WIDTH, _LEFT, _RIGHT, _PANEL, _GAP, _TOP = 960, 56, 16, 110, 34, 76
-_LINES = {"kubelet plugin": "nvlink", "controller": "edge"}
-"""The class of each process's line."""
+_WIDTH, _LEFT, _RIGHT, _HEIGHT, _APART, _TOP = 960, 64, 16, 110, 146, 80
+_PROCESSES = {"kubeletplugin": ("kubelet plugin", "nvlink"), "controller": ("controller", "edge")}
+"""What each process is called, and the class of its line."""
 
-_PROCESSES = {"kubeletplugin": "kubelet plugin", "controller": "controller"}
+_MEASURED: Mapping[str, Callable[[Process], float]] = {
+    "memory, MiB": lambda one: one.memory_mib,
+    "threads": lambda one: one.threads,
+    "descriptors": lambda one: one.descriptors,
+}
 _MOST_POINTS = 600
 
 
@@ -20,28 +26,28 @@ def plot(samples: Sequence[Sample], marks: Sequence[Mark], title: str) -> str:
     drawing = Drawing(_WIDTH, title, _described(samples, marks))
     drawing.words(_LEFT, 24, title, "words head")
     _legend(drawing)
-    of_processes: dict[str, Callable[[Sample, str], float]] = {
-        "memory, MiB": lambda one, name: one.processes[name].memory_mib,
-        "threads": lambda one, name: one.processes[name].threads,
-        "descriptors": lambda one, name: one.processes[name].descriptors,
-    }
-    y = float(_TOP)
-    for words, value in of_processes.items():
-        lines = {
-            _LINES[told]: [(one.at, value(one, name)) for one in samples if name in one.processes]
-            for name, told in _PROCESSES.items()
+    panels = {
+        words: {
+            kind: [(one.at, value(one.processes[name])) for one in samples if name in one.processes]
+            for name, (_, kind) in _PROCESSES.items()
         }
-        _panel(drawing, y, words, lines, samples[-1].at, marks)
-        y += _PANEL + _GAP
-    _panel(
-        drawing, y, "claims held", {"nvlink": [(one.at, one.held) for one in samples]}, samples[-1].at, marks
-    )
-    y += _PANEL
-    for minute in _minutes(samples[-1].at):
-        drawing.words(
-            _x(minute * 60, samples[-1].at), y + 16, f"{minute} min", "faint small", anchor="middle"
+        for words, value in _MEASURED.items()
+    }
+    panels["claims held"] = {"nvlink": [(one.at, one.held) for one in samples]}
+    for row, (words, lines) in enumerate(panels.items()):
+        most = max(value for points in lines.values() for _, value in points)
+        panel = Panel(
+            words,
+            _LEFT,
+            _TOP + _APART * row,
+            _WIDTH - _LEFT - _RIGHT,
+            _HEIGHT,
+            math.ceil(most * 1.1) or 1,
+            samples[-1].at,
         )
-    return drawing.text(y + 28)
+        panel.draw(drawing, moments=row == len(panels) - 1)
+        _fill(drawing, panel, lines, marks)
+    return drawing.text(panel.bottom + 28)
 
 
 def _described(samples: Sequence[Sample], marks: Sequence[Mark]) -> str:
@@ -49,7 +55,7 @@ def _described(samples: Sequence[Sample], marks: Sequence[Mark]) -> str:
     told = (
         f"the {words}'s memory {first.processes[name].memory_mib:.0f} MiB at the start and "
         f"{last.processes[name].memory_mib:.0f} MiB at the end"
-        for name, words in _PROCESSES.items()
+        for name, (words, _) in _PROCESSES.items()
         if name in first.processes and name in last.processes
     )
     return (
@@ -60,43 +66,22 @@ def _described(samples: Sequence[Sample], marks: Sequence[Mark]) -> str:
 
 def _legend(drawing: Drawing) -> None:
     x = float(_LEFT)
-    for words, kind in (*_LINES.items(), ("restart, full disk", "excluded"), ("fault of a GPU", "sick")):
+    for words, kind in (*_PROCESSES.values(), ("restart, full disk", "excluded"), ("fault of a GPU", "sick")):
         drawing.curve(f"M{x:g} 40h18", kind, width=2)
         drawing.words(x + 24, 44, words, "faint")
         x += 48 + 7.3 * len(words)
 
 
-def _panel(
-    drawing: Drawing,
-    y: float,
-    words: str,
-    lines: dict[str, list[tuple[float, float]]],
-    until: float,
-    marks: Sequence[Mark],
+def _fill(
+    drawing: Drawing, panel: Panel, lines: Mapping[str, list[tuple[float, float]]], marks: Sequence[Mark]
 ) -> None:
-    """Values from 0 at the bottom to the largest at the top, with the marks behind them."""
-    most = max(value for points in lines.values() for _, value in points) * 1.1 or 1.0
-    drawing.words(_LEFT, y - 6, words, "faint")
-    drawing.box(_LEFT, y, _WIDTH - _LEFT - _RIGHT, _PANEL, "card", round_=0)
-    for part in (0.0, 0.5, 1.0):
-        drawing.words(
-            _LEFT - 6, y + _PANEL * (1 - part) + 4, f"{most * part:.0f}", "faint small", anchor="end"
-        )
+    """Draw the lines of a panel, with the marks behind them."""
     for mark in marks:
         hint = f"{mark.what} at {mark.began:.0f} s"
-        height, kind = (_PANEL, "excluded") if mark.gpu is None else (6, "sick")
-        drawing.curve(f"M{_x(mark.began, until):.1f} {y + _PANEL:g}v-{height}", kind, hint=hint)
+        height, kind = (panel.height, "excluded") if mark.gpu is None else (6, "sick")
+        drawing.curve(f"M{panel.x(mark.began):.1f} {panel.bottom:g}v-{height:g}", kind, hint=hint)
     for kind, points in lines.items():
         # Of a long run every n-th sample: more than one in a pixel cannot be seen.
         shown = points[:: len(points) // _MOST_POINTS + 1]
-        steps = (f"{_x(at, until):.1f} {y + _PANEL * (1 - value / most):.1f}" for at, value in shown)
+        steps = (f"{panel.x(at):.1f} {panel.y(value):.1f}" for at, value in shown)
         drawing.curve("M" + "L".join(steps), kind, width=2)
-
-
-def _x(at: float, until: float) -> float:
-    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * at / until
-
-
-def _minutes(until: float) -> range:
-    """The minutes that are named: ten at most."""
-    return range(0, int(until / 60) + 1, int(until / 600) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,13 +111,14 @@ class Watched:
     scheduled: float | None = None
     running: float | None = None
     deleting: bool = False
+    waits_for: str = "the API server"
 
 
 @dataclass(slots=True)
 class PodWatch:
     """Creates pods, deletes them when it is time, and judges each; ``failures`` says which failed and why.
 
-    ``clock`` gives the seconds since the run began.
+    ``ran`` counts those that ran, by kind. ``clock`` gives the seconds since the run began.
     """
 
     api: ApiClient
@@ -124,13 +126,19 @@ class PodWatch:
     marks: Sequence[Mark]
     plugin: Callable[[], Process]
     failures: list[str] = field(default_factory=list)
-    waits: dict[str, list[float]] = field(default_factory=dict)
-    prepared: int = 0
+    ran: Counter[str] = field(default_factory=Counter)
     _open: dict[str, Watched] = field(default_factory=dict)
 
-    def unfinished(self) -> int:
-        """How many pods are not done."""
-        return len(self._open)
+    def unfinished(self, kind: str | None = None) -> int:
+        """How many pods are not done: those of a kind, or all."""
+        return sum(kind in (None, one.pod.kind) for one in list(self._open.values()))
+
+    def waiting(self) -> list[str]:
+        """What the pods that are not done wait for, and which ones."""
+        found: dict[str, list[str]] = {}
+        for name, one in sorted(self._open.items()):
+            found.setdefault(one.waits_for, []).append(f"{name} ({self.clock() - one.created:.0f} s)")
+        return [f"waits for {what}: {', '.join(names)}" for what, names in found.items()]
 
     def create(self, pod: Pod) -> None:
         """Create a pod, once the API server takes it."""
@@ -145,6 +153,8 @@ class PodWatch:
             return
         found = {one["metadata"]["name"]: one for one in listed}
         for name, watched in list(self._open.items()):
+            if name in found:
+                watched.waits_for = waits_for(found[name])
             try:
                 if self._is_done(watched, found.get(name)):
                     self._open.pop(name)
@@ -170,8 +180,7 @@ class PodWatch:
             watched.scheduled = now
         if phase in ("Running", "Succeeded") and watched.running is None:
             watched.running = now
-            self.prepared += 1
-            self.waits.setdefault(pod.kind, []).append(now - watched.created)
+            self.ran[pod.kind] += 1
         if phase == "Succeeded":
             wrong = self._unlike(pod, stored)
         elif phase == "Failed" and not watched.deleting:
@@ -214,6 +223,19 @@ class PodWatch:
         told = [f"  event {one['reason']}: {one['message'][:300]}" for one in kept]
         log = self.plugin().log.splitlines()[-_LOG_LINES:]
         return "\n".join([*told, *(f"  plugin {line[:300]}" for line in log)])
+
+
+def waits_for(stored: Object) -> str:
+    """What a pod waits for, as its status says it."""
+    status = stored["status"]
+    if "deletionTimestamp" in stored["metadata"]:
+        return "its removal by the kubelet"
+    if not stored["spec"].get("nodeName"):
+        told = (one.get("message") for one in status.get("conditions", ()) if one["type"] == "PodScheduled")
+        return f"a place: {(next(told, None) or 'the scheduler has not tried').partition(' preemption:')[0]}"
+    states = [one["state"] for one in status.get("containerStatuses", ())]
+    reasons = [one["waiting"].get("reason", "not said") for one in states if "waiting" in one]
+    return f"its container: {reasons[0]}" if reasons else f"its end, being {status.get('phase')}"
 
 
 def insist(call: Callable[[], object], seconds: float = 60.0) -> None:

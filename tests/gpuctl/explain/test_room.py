@@ -38,7 +38,7 @@ def test_the_best_room_comes_first() -> None:
 
     assert told.findings[0].kind == "room"
     assert told.findings[0].message == "it would fit on node-b if team/note, of lower priority, ended"
-    assert told.findings[0].remedy == "`gpuctl room serve` shows who else could end"
+    assert told.findings[0].remedy == "`gpuctl room serve -n team` shows who else could end"
     assert told.findings[1].kind == "in-use"
 
 

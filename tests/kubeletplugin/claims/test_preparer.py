@@ -17,6 +17,7 @@ from driver.errors import (
     ApiError,
     DeviceHeld,
 )
+from driver.kube.errors import Forbidden
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.fake_node import POOL, FakeNode
@@ -235,10 +236,13 @@ def test_subrequests_are_answered_by_their_request(node: FakeNode) -> None:
     assert node.prepare(ref)[0].request_names == ("gpu",)
 
 
-def test_the_api_may_be_away_for_a_while(node: FakeNode) -> None:
+def test_the_api_may_be_away_for_a_while_and_know_no_roles_at_first(node: FakeNode) -> None:
     node.patience_seconds = 30.0
     node.restart()
-    node.api_failures = [ApiError("connection refused", "start the API server")]
+    node.api_failures = [
+        ApiError("connection refused", "start the API server"),
+        Forbidden("cannot get resourceclaims", "grant this right"),
+    ]
 
     assert len(node.prepare(node.claim("train", 1))) == 1
     assert node.complaints == [

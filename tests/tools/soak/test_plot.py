@@ -29,7 +29,7 @@ def test_the_plot_can_be_read_and_says_in_words_what_it_shows() -> None:
     root = read_picture(plot(SAMPLES, MARKS, "7,495 claims in 50 minutes"))
 
     words = words_of(root)
-    assert {"memory, MiB", "threads", "descriptors", "claims held", "50 min"} - set(words) == {"50 min"}
+    assert {"memory, MiB", "threads", "descriptors", "claims held", "45 min"} <= set(words)
     assert "kubelet plugin's memory 60 MiB at the start and 62 MiB at the end" in (root[1].text or "")
 
 
@@ -39,7 +39,8 @@ def test_every_panel_has_its_lines_and_every_mark() -> None:
     legend = 1
     assert len(paths(text, "nvlink", "2")) == PANELS + legend
     assert len(paths(text, "edge", "2")) == PANELS - 1 + legend
-    assert len(paths(text, "excluded", "1")) == PANELS
+    lines_of_axes = 3
+    assert len(paths(text, "excluded", "1")) == PANELS * (1 + lines_of_axes)
     assert len(paths(text, "sick", "1")) == PANELS
     assert "lost at 200 s" in text
 
