@@ -70,6 +70,14 @@ def facts(kind: Kind, item: Object) -> tuple[Any, ...]:
             return *identity, spec
 
 
+def matters(kind: Kind, item: Object) -> bool:
+    """Whether an object can matter at all: clusters keep many pods that have ended and never had a claim."""
+    status = item.get("status") or {}
+    if kind != "pods" or status.get("phase") not in ("Succeeded", "Failed"):
+        return True
+    return bool(item["spec"].get("resourceClaims") or status.get("extendedResourceClaimStatus"))
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """The objects of the cluster at one moment. ``version`` changes if something changed that matters.
@@ -145,6 +153,7 @@ class Watch:
             on_event=seen,
             on_list=lambda _count: self._changed(),
             on_failure=failed,
+            concerns=lambda item: matters(kind, item),
         )
 
     def _run_if_served(self, kind: Kind) -> Callable[[], None]:

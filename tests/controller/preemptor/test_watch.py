@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,13 @@ def test_pods_without_a_node_are_counted_apart(watched: Watched) -> None:
 
     assert after.pods_version > before.pods_version
     assert after.version == before.version + MARKER + 1, "its claim is new"
+
+
+def test_a_pod_that_has_ended_matters_only_with_a_claim() -> None:
+    ended: dict[str, Any] = {"metadata": {}, "spec": {}, "status": {"phase": "Succeeded"}}
+    assert not watch.matters("pods", ended)
+    assert watch.matters("pods", {**ended, "spec": {"resourceClaims": [{"name": "gpu"}]}})
+    assert watch.matters("pods", {**ended, "status": {"phase": "Running"}})
 
 
 def test_it_is_not_up_to_date_while_the_api_server_is_away(watched: Watched) -> None:
