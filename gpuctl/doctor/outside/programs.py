@@ -8,19 +8,21 @@ from typing import Any, Literal
 
 from gpuctl.doctor.outside.seen import Object, containers_of
 
-Program = Literal["controller", "kubeletplugin", "mps", "page", "webhook"]
+Program = Literal["controller", "kubeletplugin", "mps", "page", "preemptor", "webhook"]
 
 PROGRAMS: dict[str, Program] = {
     "gpu-dra-controller": "controller",
     "gpu-dra-kubeletplugin": "kubeletplugin",
     "gpu-dra-mps": "mps",
     "gpu-dra-page": "page",
+    "gpu-dra-preemptor": "preemptor",
     "gpu-dra-webhook": "webhook",
 }
 _MODULES: dict[str, Program] = {
     "controller": "controller",
     "kubeletplugin": "kubeletplugin",
     "kubeletplugin.sharing.mps": "mps",
+    "controller.preemptor": "preemptor",
     "controller.webhook": "webhook",
 }
 

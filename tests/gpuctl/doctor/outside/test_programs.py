@@ -16,6 +16,7 @@ from gpuctl.doctor.outside.programs import program_of
         ({"command": ["/usr/local/bin/gpu-dra-mps"]}, "mps"),
         ({"args": ["gpu-dra-kubeletplugin"]}, "kubeletplugin"),
         ({"command": ["python3", "-m", "controller.webhook"]}, "webhook"),
+        ({"command": ["gpu-dra-preemptor", "--dry-run"]}, "preemptor"),
         ({"command": ["python3", "-m", "http.server"]}, None),
         ({"command": ["python3", "-m"]}, None),
         ({"command": ["sh", "-c", "gpu-dra-controller"]}, None),
