@@ -98,6 +98,29 @@ def test_a_gang_that_fits_is_said_to_fit() -> None:
     assert told.summary.startswith("it can be placed with its group train: 2 of the 2 pods")
 
 
+def test_the_oldest_pod_is_placed_first_and_all_pods_get_the_same_answer() -> None:
+    site = Site("node-a")
+    pods = [member(site, "worker-0"), member(site, "worker-1")]
+    for pod, day in zip(pods, ("2", "1"), strict=True):
+        pod["metadata"]["creationTimestamp"] = f"2026-03-0{day}T08:00:00Z"
+    rooms = rooms_of(site, gang())
+
+    first, second = (explained(site, pod, rooms).findings[0] for pod in pods)
+
+    assert first.message.startswith("worker-0 is blocked")
+    assert first is second
+
+
+def test_a_further_pod_of_a_gang_needs_a_place_of_its_own() -> None:
+    site = Site("node-a")
+    group = {"podGroupName": "train"}
+    site.runs("worker-0", "node-a", claim_spec(WHOLE), priority=10, schedulingGroup=group)
+
+    told = explained(site, member(site, "worker-1"), rooms_of(site, gang(1)))
+
+    assert (told.verdict, "0 of the 1 pods" in told.summary) == ("waits", True)
+
+
 def test_members_that_run_are_not_needed_again() -> None:
     site = Site("node-a", "node-b")
     group = {"podGroupName": "train"}

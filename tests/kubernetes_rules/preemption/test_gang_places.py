@@ -105,3 +105,21 @@ def test_a_search_that_takes_too_long_finds_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gang_places, "MOST_TRIES", 1)
 
     assert _found({"any": ANY, "big": BIG}, {"n0": 2}).otherwise == ()
+
+
+def test_members_that_fit_on_few_nodes_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang_places, "MOST_TRIES", 5)
+    two = {"exactly": {**ANY["exactly"], "count": 2}, "name": "r0"}
+    found = _found({"a": ANY, "b": ANY, "two": two}, {"n0": 2, "n1": 1, "n2": 1})
+
+    assert sorted(_names(found.otherwise)) == [("a", "n1"), ("b", "n2"), ("two", "n0")]
+
+
+def test_places_are_not_searched_for_members_that_share_a_claim() -> None:
+    cluster, [any_one, big, other] = cluster_with(
+        [], {"any": ANY, "big": BIG, "c": ANY}, [gang(3)], {"n0": 3}
+    )
+    found = _progress(cluster, [any_one, big, Asked(other.pod, any_one.claims)])
+
+    assert [name for name, _ in _names(found.placed)] == ["any", "c"]
+    assert found.otherwise == ()
