@@ -135,7 +135,8 @@ class Decisions:
             return GangChoice("never", missing)
         if waiting.gang is not None:
             metadata = waiting.gang["metadata"]
-            needed = missing_members(cluster, (metadata["namespace"], metadata["name"]))
+            # Once a gang has its pods, each further one is placed by itself.
+            needed = max(1, missing_members(cluster, (metadata["namespace"], metadata["name"])))
             return best_gang_room(cluster, asked, needed, may_go)
         choice = best_room(cluster, asked[0], may_go)
         if choice.room is None:

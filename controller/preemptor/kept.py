@@ -158,11 +158,12 @@ class Rooms:
         ``pods`` are those that exist, by UID, ``left`` is what ``Kept.left`` says. ``fits`` is called only
         after everything was freed.
         """
-        there = [pods.get(_uid(one.pod)) for one in kept.placed]
-        living = [pod for pod in there if pod is not None and "deletionTimestamp" not in pod["metadata"]]
-        if len(living) < len(there):
+        # A gang may have more pods than it needs, and the scheduler may choose others of them.
+        there = [pod for one in kept.waiting.pods if (pod := pods.get(_uid(one))) is not None]
+        living = [pod for pod in there if "deletionTimestamp" not in pod["metadata"]]
+        if len(living) < len(kept.placed):
             return "gone"
-        if all(pod["spec"].get("nodeName") for pod in living):
+        if sum(bool(pod["spec"].get("nodeName")) for pod in living) >= len(kept.placed):
             return "used"
         if left:
             return "stuck" if now >= kept.until else None

@@ -102,15 +102,18 @@ class WaitingPods:
         labels = _repelled_labels(around.pods)
         if labels != self._labels:
             self._labels, self._known = labels, {}
+        gangs = {_key(one): one for one in around.groups if least_of(one)}
         found = {}
         for pod in around.pods:
-            if asks(pod) and not self._exempt.covers(pod):
+            # A pod of a gang may need no devices itself, such as the launcher of a job.
+            waits = is_refused(pod) and (asks_devices(pod) or group_key(pod) in gangs)
+            if waits and not self._exempt.covers(pod):
                 one = self._waiting(pod, around)
                 if one is not None:
                     found[one.uid] = one
         self._known = found
         order = sorted(found.values(), key=lambda one: (-one.priority, _created(one.pod), one.uid))
-        return _with_gangs(order, around.groups) if around.groups else order
+        return _with_gangs(order, gangs) if gangs else order
 
     def _waiting(self, pod: Object, around: Surroundings) -> Waiting | None:
         known = self._known.get(str(pod["metadata"]["uid"]))
@@ -125,9 +128,8 @@ class WaitingPods:
         return Waiting((pod,), asked.claims, _alike(pod, asked.claims, self._labels))
 
 
-def _with_gangs(order: Iterable[Waiting], groups: Iterable[Object]) -> list[Waiting]:
-    """The same with the pods of each gang as one."""
-    gangs = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in groups if least_of(one)}
+def _with_gangs(order: Iterable[Waiting], gangs: Mapping[Key, Object]) -> list[Waiting]:
+    """The same with the pods of each gang as one; a gang without devices waits for something else."""
     members: dict[tuple[str, str], list[Waiting]] = {}
     found: list[Waiting] = []
     for one in order:
@@ -138,24 +140,30 @@ def _with_gangs(order: Iterable[Waiting], groups: Iterable[Object]) -> list[Wait
             members.setdefault(key, []).append(one)
     for key, some in members.items():
         pods = tuple(one.pod for one in some)
+        if not any(map(asks_devices, pods)):
+            continue
         claims = tuple({id(claim): claim for one in some for claim in one.claims}.values())
         found.append(Waiting(pods, claims, json.dumps([key, *(one.alike for one in some)]), gangs[key]))
     return sorted(found, key=lambda one: (-one.priority, _created(one.pod), one.uid))
 
 
-def asks(pod: Object) -> bool:
-    """Whether the pod waits because no node fits, may preempt others, and asks for devices."""
+def asks_devices(pod: Object) -> bool:
+    """Whether the pod asks for devices."""
+    return bool(pod["spec"].get("resourceClaims") or asked_resources(pod))
+
+
+def is_refused(pod: Object) -> bool:
+    """Whether the pod waits because no node fits, and may preempt others."""
     spec = pod["spec"]
     if spec.get("nodeName") or "deletionTimestamp" in pod["metadata"]:
         return False
     if spec.get("preemptionPolicy") == "Never":
         return False
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    is_refused = any(
+    return any(
         (one["type"], one["status"], one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
         for one in conditions
     )
-    return is_refused and bool(spec.get("resourceClaims") or asked_resources(pod))
 
 
 def _repelled_labels(pods: Iterable[Object]) -> frozenset[str]:
@@ -187,6 +195,10 @@ def _alike(pod: Object, claims: Iterable[Object], labels: frozenset[str]) -> str
 def name_of(pod: Mapping[str, Any]) -> str:
     """``namespace/name``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _key(one: Object) -> Key:
+    return str(one["metadata"]["namespace"]), str(one["metadata"]["name"])
 
 
 def named(pods: Iterable[Mapping[str, Any]], namespace: str) -> str:

@@ -1,8 +1,9 @@
-"""Explains a pod or a claim: whether it waits, what is in the way, and what would help."""
+"""Explains a pod, a claim or a PodGroup: whether it waits, what is in the way, and what would help."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -11,9 +12,12 @@ from gpuctl.explain.judge import Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod, unused_claims
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.requests import owners
+from gpuctl.explain.room import Rooms
 from gpuctl.explain.snapshot import Object, Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
+from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked
+from kubernetes_rules.preemption.units import least_of
 
 SELECTOR_SECONDS = 10.0
 """The processor time that the selectors of one answer may take; anybody who may create claims writes them."""
@@ -68,6 +72,23 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", (idle,), judged.reports)
 
 
+def explain_group(group: Object, snapshot: Snapshot, rooms: Rooms) -> Explanation:
+    """How far the pods of a PodGroup get together. Raises ApiError."""
+    answer = _answering("podgroup", group, snapshot)
+    if least_of(group) is None:
+        return answer("fits", "its pods are scheduled one by one; explain them one by one, too")
+    try:
+        found, unread = rooms.gang((group["metadata"]["namespace"], group["metadata"]["name"]))
+    except RuleError as error:
+        return answer("waits", "it cannot be judged", (Finding("error", error.what, error.way_out),))
+    except TooCostly as error:
+        return answer("waits", _UNKNOWN, (Finding(COSTLY, str(error), "explain one of its pods"),))
+    unread = tuple(dict.fromkeys((*snapshot.unread, *unread)))
+    if found is None:
+        return replace(answer("waits", "it cannot be judged without all pods and PodGroups"), unread=unread)
+    return replace(answer(found.verdict, f"it {found.summary}", found.findings), unread=unread)
+
+
 _UNKNOWN = "the reason for its waiting takes too long to work out"
 
 
@@ -87,7 +108,9 @@ def _waiting(waits: str, judged: Judged) -> str:
     return f"{waits}, and no node can ever serve it as it is" if judged.never else waits
 
 
-def _answering(kind: Literal["pod", "claim"], item: Object, snapshot: Snapshot) -> partial[Explanation]:
+def _answering(
+    kind: Literal["pod", "claim", "podgroup"], item: Object, snapshot: Snapshot
+) -> partial[Explanation]:
     """Makes explanations of one object, from a verdict, a summary, findings and reports about requests."""
     metadata = item["metadata"]
     return partial(Explanation, kind, metadata["namespace"], metadata["name"], unread=snapshot.unread)

@@ -1,4 +1,4 @@
-"""The command ``gpuctl explain``: why pods or claims wait, on any cluster and with any DRA driver."""
+"""The command ``gpuctl explain``: why pods, claims or PodGroups wait, on any cluster, with any DRA driver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from click.shell_completion import CompletionItem
 
-from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option, pods
+from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option, pod_groups, pods
 from gpuctl.cli.output import as_data, columns, document, emit, output_option
 
 if TYPE_CHECKING:
@@ -20,17 +20,27 @@ if TYPE_CHECKING:
     from gpuctl.explain.findings import Explanation
 
 
-Kind = Literal["pod", "claim"]
+Kind = Literal["pod", "claim", "podgroup"]
 
 _WORDS: Mapping[str, Kind] = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
     **dict.fromkeys(("resourceclaim.resource.k8s.io", "resourceclaims.resource.k8s.io"), "claim"),
+    **dict.fromkeys(("podgroup", "podgroups"), "podgroup"),
+    **dict.fromkeys(("podgroup.scheduling.k8s.io", "podgroups.scheduling.k8s.io"), "podgroup"),
 }
-_OFFERED = ("pod", "claim")
-_VALUES: Mapping[Kind, Callable[[click.Context, str], list[str]]] = {"pod": pods, "claim": claims}
+_OFFERED = ("pod", "claim", "podgroup")
+_VALUES: Mapping[Kind, Callable[[click.Context, str], list[str]]] = {
+    "pod": pods,
+    "claim": claims,
+    "podgroup": pod_groups,
+}
 
-KUBECTL_NAMES = {"pod": "pod", "claim": "resourceclaim.resource.k8s.io"}
+KUBECTL_NAMES = {
+    "pod": "pod",
+    "claim": "resourceclaim.resource.k8s.io",
+    "podgroup": "podgroup.scheduling.k8s.io",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,9 @@ def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
 def _kind(word: str) -> Kind:
     found = _WORDS.get(word.lower())
     if found is None:
-        raise click.UsageError(f"{word!r} is neither a pod nor a claim: name `pod NAME` or `claim NAME`")
+        raise click.UsageError(
+            f"{word!r} is neither a pod nor a claim nor a podgroup: name one as `pod NAME` or `claim NAME`"
+        )
     return found
 
 
@@ -98,8 +110,8 @@ def explain(
 ) -> None:
     """Say why pods or claims wait: what rules out each device, and what would let them run.
 
-    KIND NAME is `pod train`, `pod/train`, or `claim mine`; several names can follow. Without a name all pods
-    that ask for devices, or all claims, are listed in a line each.
+    KIND NAME is `pod train`, `pod/train`, `claim mine`, or `podgroup gang`; several names can follow. Without
+    a name all pods that ask for devices, or all objects of the kind, are listed in a line each.
 
     Reads only; needs to read slices, classes and claims. Exit codes: 0 when all run, have ended well, have
     their devices or would fit, 3 when one waits, cannot be prepared or has failed, 1 when one is not there or
@@ -138,17 +150,20 @@ def explain(
 def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
     """The explanation of one object; raises ConfigError if it does not exist."""
     from driver.errors import ConfigError
-    from gpuctl.explain.answer import explain_claim, explain_pod
+    from gpuctl.explain.answer import explain_claim, explain_group, explain_pod
     from gpuctl.explain.room import Rooms, read_occupants
-    from gpuctl.explain.snapshot import claim_of, events_of, pod_of, take_snapshot
+    from gpuctl.explain.snapshot import claim_of, events_of, group_of, pod_of, take_snapshot
     from kubernetes_rules.extended_resources import asked_resources
 
     name = str(target.name)
-    found = pod_of(view, namespace, name) if target.kind == "pod" else claim_of(view, namespace, name)
+    found = {"pod": pod_of, "claim": claim_of, "podgroup": group_of}[target.kind](view, namespace, name)
     if found is None:
         raise ConfigError(f"there is no {target.kind} {namespace}/{name}", "name its namespace with -n")
     if target.kind == "claim":
         return explain_claim(found, take_snapshot(view, namespace))
+    if target.kind == "podgroup":
+        snapshot = take_snapshot(view, namespace)
+        return explain_group(found, snapshot, Rooms(snapshot, lambda: read_occupants(view)))
     events = events_of(view, namespace, found["metadata"]["uid"])
     snapshot = take_snapshot(view, namespace, asked_resources(found))
     templates = _templates(view, found, {})
@@ -157,13 +172,13 @@ def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
 
 
 def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Explanation]:
-    """The explanations of all claims, or of all pods that ask for devices, by namespace and name."""
-    from gpuctl.explain.answer import explain_claim, explain_pod
+    """The explanations of all objects of a kind, pods only if they ask for devices, by namespace and name."""
+    from gpuctl.explain.answer import explain_claim, explain_group, explain_pod
     from gpuctl.explain.room import Rooms, read_occupants
     from gpuctl.explain.snapshot import events_by_object, list_of, quotas_of, take_snapshot
     from kubernetes_rules.extended_resources import asked_resources
 
-    listed = list_of(view, "pods" if kind == "pod" else "resourceclaims", namespace)
+    listed = list_of(view, kind, namespace)
     resources: set[str] = set()
     if kind == "pod":
         listed = [pod for pod in listed if pod["spec"].get("resourceClaims") or asked_resources(pod)]
@@ -184,6 +199,8 @@ def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Expla
         for one in sorted(members, key=lambda item: str(item["metadata"]["name"])):
             if kind == "claim":
                 yield explain_claim(one, here)
+            elif kind == "podgroup":
+                yield explain_group(one, here, rooms)
             else:
                 about = events.get(one["metadata"]["uid"], [])
                 own = _templates(view, one, templates)
@@ -208,7 +225,7 @@ def _templates(
 def _data(found: Explanation) -> dict[str, Any]:
     """The explanation for scripts; the object has a field of its own, since the document has a kind, too."""
     data: dict[str, Any] = as_data(found)
-    kind = {"pod": "Pod", "claim": "ResourceClaim"}[data.pop("kind")]
+    kind = {"pod": "Pod", "claim": "ResourceClaim", "podgroup": "PodGroup"}[data.pop("kind")]
     return {"object": {"kind": kind, "namespace": data.pop("namespace"), "name": data.pop("name")}, **data}
 
 
@@ -223,7 +240,7 @@ def _pictures(found: Sequence[Explanation], *, wide: bool) -> RenderableType:
 def _table(found: Sequence[Explanation], *, wide: bool, all_namespaces: bool) -> str:
     """A line for each object; ``wide`` adds what would help."""
     if not found:
-        return "no pod or claim here asks for devices"
+        return "nothing here asks for devices"
     heads = (
         *(["namespace"] if all_namespaces else []),
         "name",

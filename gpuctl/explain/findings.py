@@ -12,7 +12,7 @@ for, so it will be placed soon, or waits for something other than devices. ``wai
 ``fails``: it was placed, and the node cannot prepare its claims. ``succeeded``, ``failed``: it has ended."""
 
 BAD = frozenset({"waits", "fails", "failed"})
-"""The verdicts of pods and claims that neither run nor have done their work."""
+"""The verdicts of objects that neither run nor have done their work."""
 
 FITS = "fits"
 """Used in place of a gate for devices that nothing rules out."""
@@ -72,9 +72,9 @@ class RequestReport:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer about one pod or claim."""
+    """The answer about one pod, claim or PodGroup."""
 
-    kind: Literal["pod", "claim"]
+    kind: Literal["pod", "claim", "podgroup"]
     namespace: str
     name: str
     verdict: Verdict

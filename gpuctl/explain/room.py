@@ -9,22 +9,24 @@ from typing import Any
 from driver.kube.errors import Forbidden, NotFound
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.findings import Explanation, Finding
+from gpuctl.explain.gang import GangAnswer, judge_gang
 from gpuctl.explain.pod.claims import claims_of_pod
-from gpuctl.explain.snapshot import LIVING, Object, Snapshot
+from gpuctl.explain.snapshot import SCHEDULING, Object, Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked
 from kubernetes_rules.preemption.choose import best_room
 from kubernetes_rules.preemption.cluster import Cluster
-from kubernetes_rules.preemption.units import Unit
+from kubernetes_rules.preemption.units import GroupKey, Unit, effective_priority, group_key
 
 SELECTOR_SECONDS = 10.0
 """The processor time that selectors may take while room is looked for."""
 
-_SCHEDULING = "/apis/scheduling.k8s.io/v1beta1"
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of pods that a kubelet runs from a file; nobody can evict them."""
+
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 _HELD = frozenset({"in-use", "counters", "capacity", "constraint", "together", "too-few"})
 """The kinds of findings about devices that others may hold."""
@@ -35,12 +37,20 @@ CLAIM_NOT_MADE = "claim-not-made"
 
 @dataclass(frozen=True, slots=True)
 class Occupants:
-    """Who uses the nodes, and what protects them; ``unread`` are the kinds that this user may not read."""
+    """Who uses the nodes or waits for one, and what protects pods.
+
+    ``groups`` is None if the cluster has no PodGroups. ``unread`` are the kinds that this user may not read.
+    """
 
     pods: tuple[Object, ...]
     budgets: tuple[Object, ...]
-    groups: tuple[Object, ...]
+    groups: tuple[Object, ...] | None
     unread: tuple[str, ...]
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether all PodGroups and their pods were read."""
+        return self.groups is not None and not {"pods", "podgroups"}.intersection(self.unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ def priority_of(pod: Mapping[str, Any]) -> int:
 
 
 def read_occupants(view: ClusterView) -> Occupants:
-    """Read all pods on nodes, and the budgets and groups. Raises ApiError, but not if rights are missing."""
+    """Read all pods, and the budgets and groups. Raises ApiError, but not if rights are missing."""
     unread: list[str] = []
 
     def perhaps(path: str, **params: str) -> tuple[Object, ...]:
@@ -77,11 +87,11 @@ def read_occupants(view: ClusterView) -> Occupants:
             pass
         return ()
 
-    pods, budgets = perhaps("/api/v1/pods", fieldSelector=LIVING), perhaps(_BUDGETS)
+    pods, budgets = perhaps("/api/v1/pods", fieldSelector=_NOT_ENDED), perhaps(_BUDGETS)
     # Where groups are not served, a user without rights to them would be refused all the same.
-    served = (view.found(_SCHEDULING) or {}).get("resources") or ()
+    served = (view.found(SCHEDULING) or {}).get("resources") or ()
     has_groups = any(one["name"] == "podgroups" for one in served)
-    groups = perhaps(f"{_SCHEDULING}/podgroups") if has_groups else ()
+    groups = perhaps(f"{SCHEDULING}/podgroups") if has_groups else None
     return Occupants(pods, budgets, groups, tuple(unread))
 
 
@@ -95,17 +105,21 @@ def cluster_of(snapshot: Snapshot, occupants: Occupants, *classes: Object) -> Cl
         pods=occupants.pods,
         budgets=occupants.budgets,
         taint_rules=snapshot.taint_rules,
-        groups=occupants.groups,
+        groups=occupants.groups or (),
     )
 
 
 class Rooms:
-    """Adds to explanations who would have to go; pods and budgets are read once, when they first matter."""
+    """Adds to explanations who would have to go, and what becomes of a gang.
+
+    Pods, budgets and groups are read once, when they first matter.
+    """
 
     def __init__(self, snapshot: Snapshot, read: Callable[[], Occupants]) -> None:
         self._snapshot = snapshot
         self._read = read
         self._known: tuple[Occupants, Cluster] | None = None
+        self._gangs: dict[GroupKey, GangAnswer | None] = {}
 
     def added_to(
         self,
@@ -115,6 +129,11 @@ class Rooms:
         events: Sequence[Object],
     ) -> Explanation:
         """The explanation of a pod, with its room as the first finding if there is one. Raises ApiError."""
+        key = group_key(pod)
+        if key is not None and told.verdict in ("waits", "fits"):
+            told, is_gang = self._with_gang(told, key)
+            if is_gang:
+                return told
         if told.verdict != "waits" or not any(one.kind in _HELD for one in told.findings):
             return told
         claims = claims_of_pod(pod, self._snapshot, templates, events)
@@ -129,6 +148,42 @@ class Rooms:
             return told  # the explanation names what is malformed, or too costly, already
         unread = tuple(dict.fromkeys((*told.unread, *occupants.unread)))
         return replace(told, findings=(*([found] if found else []), *told.findings), unread=unread)
+
+    def gang(self, key: GroupKey) -> tuple[GangAnswer | None, tuple[str, ...]]:
+        """What is said of a PodGroup, None if its pods are no gang; and the kinds that could not be read.
+
+        Raises ApiError, RuleError and TooCostly.
+        """
+        with selectors_within(SELECTOR_SECONDS):
+            occupants, cluster = self._seen()
+            if key not in self._gangs and occupants.knows_groups:
+                members = [pod for pod in occupants.pods if group_key(pod) == key]
+                priority = min((effective_priority(pod, cluster.groups) for pod in members), default=0)
+                may_go = LowerPriority(priority)
+                self._gangs[key] = judge_gang(self._snapshot, cluster, members, key, may_go)
+            return self._gangs.get(key), occupants.unread
+
+    def _with_gang(self, told: Explanation, key: GroupKey) -> tuple[Explanation, bool]:
+        """The explanation of a pod with that of its gang, and whether it has one."""
+        try:
+            found, more = self.gang(key)
+        except (RuleError, TooCostly):
+            return told, True  # the explanation names what is malformed, or too costly, already
+        unread = tuple(dict.fromkeys((*told.unread, *more)))
+        if found is None or found.verdict == "runs":
+            return replace(told, unread=unread), False
+        waits = told.verdict == "waits" and found.verdict == "fits"
+        summary = told.summary if waits else f"it {found.summary}"
+        return (
+            replace(
+                told,
+                verdict=told.verdict if waits else found.verdict,
+                summary=summary,
+                findings=(*found.findings, *told.findings),
+                unread=unread,
+            ),
+            True,
+        )
 
     def _seen(self) -> tuple[Occupants, Cluster]:
         if self._known is None:

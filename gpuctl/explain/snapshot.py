@@ -14,6 +14,15 @@ from kubernetes_rules.extended_resources import provides
 
 Object = dict[str, Any]
 
+SCHEDULING = "/apis/scheduling.k8s.io/v1beta1"
+
+_COLLECTIONS = {
+    "pod": ("/api/v1", "pods"),
+    "claim": (DRA, "resourceclaims"),
+    "podgroup": (SCHEDULING, "podgroups"),
+}
+"""The API group and the collection of each kind that can be explained."""
+
 # A pod that has ended keeps its node and its requests, but no longer uses anything there.
 LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
@@ -109,12 +118,17 @@ def _quotas_path(namespace: str) -> str:
 
 
 def list_of(
-    view: ClusterView, resource: Literal["pods", "resourceclaims"], namespace: str | None
+    view: ClusterView, kind: Literal["pod", "claim", "podgroup"], namespace: str | None
 ) -> list[Object]:
-    """All pods or claims of a namespace; None means all namespaces."""
-    prefix = "/api/v1" if resource == "pods" else DRA
+    """All objects of a kind in a namespace, or in all with None; a server may have no PodGroups."""
+    prefix, resource = _COLLECTIONS[kind]
     place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
-    return view.listed(f"{prefix}{place}/{resource}")
+    try:
+        return view.listed(f"{prefix}{place}/{resource}")
+    except NotFound:
+        if kind != "podgroup":
+            raise
+        return []
 
 
 def pod_of(view: ClusterView, namespace: str, name: str) -> Object | None:
@@ -125,6 +139,12 @@ def pod_of(view: ClusterView, namespace: str, name: str) -> Object | None:
 def claim_of(view: ClusterView, namespace: str, name: str) -> Object | None:
     """The claim, None when there is none."""
     return view.found(claim_path(namespace, name))
+
+
+def group_of(view: ClusterView, namespace: str, name: str) -> Object | None:
+    """The PodGroup, None when there is none, or the cluster has no PodGroups."""
+    path = f"{SCHEDULING}/namespaces/{quote(namespace, safe='')}/podgroups"
+    return view.found(f"{path}/{quote(name, safe='')}")
 
 
 def template_of(view: ClusterView, namespace: str, name: str) -> Object | None:

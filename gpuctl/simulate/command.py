@@ -38,6 +38,7 @@ pods:
   lasts_seconds: 3600      # how long each runs; absent: forever
   busy_gpus: 1.9           # how many GPUs each keeps busy; absent: not known
   priority: 100            # those with more get devices first; absent: 0
+  gang: 4                  # each is a gang of so many pods, placed together or not at all; absent: 1
   claims:                  # each is the spec of a ResourceClaim
   - devices:
       requests:

@@ -2,8 +2,8 @@
 
 A node is chosen at random among those that fit, as the real scheduler does if nodes differ only by devices.
 The same seed gives the same choices. CPU and memory are not considered. Pods wait in the scheduler's order,
-by priority and arrival, and are tried again as soon as something ends on a node. The scheduler's backoff, of
-up to ten seconds, and preemption are left out.
+by priority and arrival, and are tried again as soon as something ends on a node. A gang is placed as a whole
+or not at all. The scheduler's backoff, of up to ten seconds, and preemption are left out.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from gpuctl.simulate.cluster import Object, SimulatedCluster
 from gpuctl.simulate.reasons import SIMULATION, Reasons
-from gpuctl.simulate.results import ClassResult, Fragments, GroupResult, Result
+from gpuctl.simulate.results import ClassResult, Fragments, GroupResult, Result, Why
 from gpuctl.simulate.timeline import Timeline
 from gpuctl.simulate.trace import Arrival
 from gpuctl.simulate.usage import Device, Level, Usage
@@ -56,7 +57,7 @@ class Candidates:
 
 
 class _Waiting(NamedTuple):
-    """A pod that waits since it came, and how long it will run; None means for ever."""
+    """A pod, or a gang, that waits since it came, and how long it will run; None means for ever."""
 
     since: float
     lasts: float | None
@@ -121,8 +122,8 @@ class Simulation:
         self._running_pods = [Level() for _ in groups]
         traced = Counter[int]()
         for one in trace:
-            traced[one.group] += one.pods
-        self._results = [GroupResult(one.name, one.count + traced[i]) for i, one in enumerate(groups)]
+            traced[one.group] += one.pods * groups[one.group].gang
+        self._results = [GroupResult(one.name, one.pods + traced[i]) for i, one in enumerate(groups)]
         self._claims = [
             [_claim(group, spec, number) for number, spec in enumerate(group.claims)] for group in groups
         ]
@@ -156,11 +157,10 @@ class Simulation:
         return self._result(now if self._until is None else self._until)
 
     def _result(self, now: float) -> Result:
-        reasons = Reasons(self._cluster, self._allocator)
         for group, (waiting, result) in enumerate(zip(self._waiting, self._results, strict=True)):
-            result.waiting = len(waiting)
+            result.waiting = len(waiting) * self._groups[group].gang
             if waiting and result.error is None:
-                self._say_why(group, reasons, now)
+                self._say_why(group, now)
         free = self._free()
         return Result(
             tuple(self._results),
@@ -179,9 +179,9 @@ class Simulation:
         while self._ends and self._ends[0][0] <= now:
             ended, _, group, node, claims = heapq.heappop(self._ends)
             self._running_pods[group].change(-1, ended)
+            self._release(node, claims)
             for claim in claims:
-                self._allocator.release(claim)
-                self._count(node, claim, -1, ended)
+                self._count(claim, -1, ended)
             # A device that several nodes can reach may have been held from any of them.
             for candidates in self._candidates:
                 for place in range(len(self._cluster.nodes)) if self._reach_across else (node,):
@@ -194,66 +194,111 @@ class Simulation:
         heapq.heapify(order)
         while order:
             group = heapq.heappop(order)[-1]
-            waiting, result = self._waiting[group], self._results[group]
+            waiting, result, pods = self._waiting[group], self._results[group], self._groups[group].gang
             if result.error is not None:
                 continue
             if self._place(group, now):
-                result.placed += 1
-                result.waits_seconds.append(now - waiting.popleft().since)
+                result.placed += pods
+                result.waits_seconds += [now - waiting.popleft().since] * pods
                 self._queue(group, -1, now)
-                self._running_pods[group].change(1, now)
+                self._running_pods[group].change(pods, now)
                 if waiting:
                     heapq.heappush(order, self._first(group))
             elif self._results[group].error is None and result.why_seconds is None:
-                self._say_why(group, Reasons(self._cluster, self._allocator), now)
+                self._say_why(group, now)
 
     def _first(self, group: int) -> tuple[int, float, int]:
         """What sorts the first pod of a group in the queue."""
         return -self._groups[group].priority, self._waiting[group][0].since, group
 
     def _queue(self, group: int, change: int, now: float) -> None:
-        """Count pods that begin or cease to wait."""
+        """Count pods, or gangs, that begin or cease to wait."""
+        change *= self._groups[group].gang
         self._waiting_pods[group].change(change, now)
         self._all_waiting += change
         if self._timeline is not None:
             self._timeline.wait(self._all_waiting, now)
 
-    def _count(self, node: int, claim: Object, change: int, now: float) -> None:
+    def _count(self, claim: Object, change: int, now: float) -> None:
         """Count a claim that gets its devices (1), or gives them back (-1)."""
         self._changes += 1
-        self._uses.count(node, claim, change)
         self._usage.count(claim, change, now)
         if self._timeline is not None:
             self._timeline.count(claim, change, now)
 
-    def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
+    def _say_why(self, group: int, now: float) -> None:
         """Record why pods of a group wait now."""
-        self._results[group].why_seconds = now
+        result, gang = self._results[group], self._groups[group].gang
+        result.why_seconds = now
         # The answer stays the same until a pod gets devices or gives them back.
-        if self._explained.get(group) != self._changes:
-            self._results[group].why = reasons.of(self._claims[group])
-            self._explained[group] = self._changes
+        if self._explained.get(group) == self._changes:
+            return
+        self._explained[group] = self._changes
+        # What is in the way of a gang is in the way of the first member beside those that have a place.
+        with self._tried(group) as found:
+            why = Reasons(self._cluster, self._allocator).of(self._claims[group])
+        part = (Why(f"{len(found)} of the {gang} pods of a gang find a place"),) if gang > 1 else ()
+        result.why = (*part, *why)
 
     def _place(self, group: int, now: float) -> bool:
-        """Place the first pod of a group that waits on any node; whether that was possible."""
+        """Place the first pod of a group that waits, or all of the first gang; whether that was possible."""
+        with self._tried(group) as found:
+            if len(found) < self._groups[group].gang:
+                return False
+            places = list(found)
+            found.clear()
+        lasts = self._waiting[group][0].lasts
+        for node, held in places:
+            for claim in held:
+                self._count(claim, 1, now)
+            if lasts is not None:
+                heapq.heappush(self._ends, (now + lasts, next(self._sequence), group, node, held))
+        return True
+
+    @contextmanager
+    def _tried(self, group: int) -> Iterator[list[tuple[int, list[Object]]]]:
+        """Nodes for the pods of a gang, or for one pod, as many as there are, with what each pod holds there.
+
+        What is still in the list at the end is given back.
+        """
+        found: list[tuple[int, list[Object]]] = []
+        dropped: list[int] = []
+        while len(found) < self._groups[group].gang:
+            place = self._find(group, dropped)
+            if place is None:
+                break
+            found.append(place)
+        yield found
+        if found:
+            for node, held in found:
+                self._release(node, held)
+            for node in dropped:
+                self._candidates[group].restore(node)
+
+    def _find(self, group: int, dropped: list[int]) -> tuple[int, list[Object]] | None:
+        """A node for one pod of a group, and the claims that it holds there from now on.
+
+        Notes in ``dropped`` the nodes that are no candidates any more.
+        """
         candidates, claims, unfit = self._candidates[group], self._claims[group], self._unfit[group]
         while (node := candidates.pick(self._chance)) is not None:
             state = None if self._reach_across else self._uses.state(node)
-            if state in unfit:
-                candidates.drop(node)
-                continue
-            try:
-                allocations = self._allocator.allocate(self._cluster.nodes[node], claims)
-            except PoolInvalid:
-                candidates.drop(node)
-                continue
-            except AllocationFailed as error:
-                self._results[group].error = f"{error.what}: {error.way_out}" if error.way_out else error.what
-                return False
+            allocations = None
+            if state not in unfit:
+                try:
+                    allocations = self._allocator.allocate(self._cluster.nodes[node], claims)
+                except PoolInvalid:
+                    state = None
+                except AllocationFailed as error:
+                    self._results[group].error = (
+                        f"{error.what}: {error.way_out}" if error.way_out else error.what
+                    )
+                    return None
             if allocations is None:
                 if state is not None:
                     unfit.add(state)
                 candidates.drop(node)
+                dropped.append(node)
                 continue
             held = [
                 {**claim, "status": {"allocation": allocation}}
@@ -261,13 +306,15 @@ class Simulation:
             ]
             for claim in held:
                 self._allocator.assume(claim)
-                self._count(node, claim, 1, now)
-            lasts = self._waiting[group][0].lasts
-            if lasts is not None:
-                end = now + lasts
-                heapq.heappush(self._ends, (end, next(self._sequence), group, node, held))
-            return True
-        return False
+                self._uses.count(node, claim, 1)
+            return node, held
+        return None
+
+    def _release(self, node: int, claims: Iterable[Object]) -> None:
+        """Give back what a pod holds on a node."""
+        for claim in claims:
+            self._allocator.release(claim)
+            self._uses.count(node, claim, -1)
 
     def _classes(self, now: float) -> dict[str, ClassResult]:
         """The classes with pods that had to wait for devices."""

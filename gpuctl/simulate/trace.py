@@ -6,8 +6,8 @@
 
 A trace is CSV with a header. ``arrival`` is in seconds, or a moment such as ``2026-03-01T08:00:00Z``; then
 the first moment is second 0. ``pod`` is the name of a group of the workload. ``duration`` is in seconds;
-without it a pod runs as long as its group says. ``count`` is how many such pods come, 1 without it. Rows may
-be in any order.
+without it a pod runs as long as its group says. ``count`` is how many such pods, or gangs if the group has
+gangs, come; 1 without it. Rows may be in any order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LATEST_SECONDS = 1e10
 
 
 class Arrival(NamedTuple):
-    """So many pods of the group with this index come, and run so long; None means for ever."""
+    """So many pods, or gangs, of the group with this index come, and run so long; None means for ever."""
 
     seconds: float
     group: int
@@ -80,7 +80,7 @@ def _arrivals(rows: Iterable[list[str]], groups: Sequence[PodGroup]) -> list[Arr
         group = by_name[values["pod"]]
         duration, count = values.get("duration"), _count(values.get("count") or "1")
         lasts = _seconds("duration", duration) if duration else groups[group].lasts_seconds
-        pods += count
+        pods += count * groups[group].gang
         if pods > MOST_PODS:
             raise _Wrong(f"these are more than {MOST_PODS:,} pods")
         found.append(Arrival(seconds, group, count, lasts))

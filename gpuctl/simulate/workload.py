@@ -15,7 +15,8 @@
 
 Each claim is the ``spec`` of a ResourceClaim; every pod of the group gets claims of its own. ``busy_gpus`` is
 the work that a pod does on average, in GPUs, whatever it is given. Pods of a higher ``priority`` come first
-where several wait. ``count`` may be left out if a trace says when pods come.
+where several wait. ``count`` may be left out if a trace says when pods come. With ``gang: 4`` each of them
+is a gang of four such pods, which are placed together or not at all.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from driver.errors import ConfigError
 MOST_PODS = 1_000_000
 """The most pods of one group, and of a trace."""
 
+MOST_IN_GANG = 1000
+
 _SECONDS = {"type": "number", "minimum": 0}
 _GROUP = {
     "type": "object",
@@ -42,6 +45,7 @@ _GROUP = {
     "properties": {
         "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$"},
         "count": {"type": "integer", "minimum": 1, "maximum": MOST_PODS},
+        "gang": {"type": "integer", "minimum": 1, "maximum": MOST_IN_GANG},
         "priority": {"type": "integer"},
         "starts_seconds": _SECONDS,
         "every_seconds": _SECONDS,
@@ -71,6 +75,7 @@ _SCHEMA = {
 class PodGroup:
     """``count`` equal pods: the first comes at ``starts_seconds``, then one ``every_seconds``.
 
+    With ``gang`` each of them stands for a gang of so many pods, which are placed together or not at all.
     ``lasts_seconds`` is how long each pod runs once it is placed, None for ever. ``claims`` are the specs of
     its claims. ``busy_gpus`` is the work that each does, in GPUs, None if that is not known.
     """
@@ -83,6 +88,12 @@ class PodGroup:
     lasts_seconds: float | None = None
     busy_gpus: float | None = None
     priority: int = 0
+    gang: int = 1
+
+    @property
+    def pods(self) -> int:
+        """How many pods come."""
+        return self.count * self.gang
 
     @property
     def last_seconds(self) -> float:
@@ -128,6 +139,11 @@ def load_workload(path: Path, *, traced: bool = False) -> tuple[PodGroup, ...]:
             f"pods[{index}]: count is missing, which only --trace can replace"
             for index, group in enumerate(document["pods"])
             if not traced and "count" not in group
+        ]
+        wrong += [
+            f"pods[{index}]: these are more than {MOST_PODS:,} pods"
+            for index, group in enumerate(document["pods"])
+            if group.get("count", 0) * group.get("gang", 1) > MOST_PODS
         ]
     if wrong:
         raise ConfigError(

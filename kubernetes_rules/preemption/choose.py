@@ -158,11 +158,13 @@ def try_node(
     node: Object,
     domains: Iterable[Domain],
     more: Mapping[str, int] | None = None,
+    *,
+    in_gang: bool = False,
 ) -> Tried:
     """What is found on one node.
 
     ``domains`` are where other pods keep the pod away. ``more`` is what is used of the node's resources
-    beyond what the snapshot says.
+    beyond what the snapshot says. A pod ``in_gang`` may need no devices itself.
     """
     name = str(node["metadata"]["name"])
     try:
@@ -170,7 +172,7 @@ def try_node(
         if why is not None:
             return Tried(None, why)
         wanted = asked.on(node)
-        if not wanted:
+        if not wanted and not in_gang:
             return Tried(None, "it needs no devices of claims there")
         if is_in(node, domains):
             return Tried("unjudged", f"the anti-affinity of other pods may keep it away from {name}")

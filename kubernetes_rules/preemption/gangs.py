@@ -30,6 +30,13 @@ from kubernetes_rules.preemption.units import (
 Json = Mapping[str, Any]
 Object = dict[str, Any]
 
+_UNJUDGED = {
+    "schedulingConstraints": "the topology",
+    "resourceClaims": "the claims",
+    "parentCompositePodGroupName": "the composite group",
+}
+"""Fields of a PodGroup's spec that need feature gates of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class GangChoice:
@@ -54,23 +61,35 @@ def missing_members(cluster: Cluster, key: GroupKey) -> int:
     return max(0, (least or 0) - sum(group_key(pod) == key for pod in there))
 
 
-def best_gang_room(cluster: Cluster, members: Sequence[Asked], needed: int, may_go: MayGo) -> GangChoice:
-    """What has to happen until ``needed`` of the members, which wait, can run at once."""
+def cannot_judge_gang(cluster: Cluster, members: Sequence[Asked]) -> str | None:
+    """What a gang or one of its members has that these rules cannot judge, as a sentence."""
     for one in members:
+        group = cluster.groups.get(group_key(one.pod) or ("", "")) if one.pod is not None else None
         own = cannot_judge(one)
         if own is not None:
-            return GangChoice("unjudged", f"{_name(one)}: {own}")
+            return f"{_name(one)}: {own}"
+        for field, what in _UNJUDGED.items():
+            if group is not None and group["spec"].get(field):
+                return f"these rules cannot judge {what} of the group {group['metadata']['name']}"
+    return None
+
+
+def best_gang_room(cluster: Cluster, members: Sequence[Asked], needed: int, may_go: MayGo) -> GangChoice:
+    """What has to happen until ``needed`` of the members, which wait, can run at once."""
+    own = cannot_judge_gang(cluster, members)
+    if own is not None:
+        return GangChoice("unjudged", own)
     if len(members) < needed:
         return GangChoice("unjudged", f"only {len(members)} of the {needed} pods that it lacks are waiting")
     with within(cluster.allocator, cluster.units.ending):
-        placed = _placed(cluster, members, needed, _nobody, with_ending=True)
-    if not isinstance(placed, _Blocked):
+        placed = _placed(cluster, members, needed, nobody, with_ending=True)
+    if not isinstance(placed, Blocked):
         return GangChoice("fits now", "its devices are free", placed)
-    placed = _placed(cluster, members, needed, _nobody)
-    if not isinstance(placed, _Blocked):
+    placed = _placed(cluster, members, needed, nobody)
+    if not isinstance(placed, Blocked):
         return GangChoice("waits", "it fits once pods that are being deleted have ended", placed)
     placed = _placed(cluster, members, needed, may_go)
-    if isinstance(placed, _Blocked):
+    if isinstance(placed, Blocked):
         return GangChoice(placed.kind, placed.text)
     units = _needed_units(cluster, placed)
     nodes = ", ".join(dict.fromkeys(room.node for _, room in placed))
@@ -86,11 +105,13 @@ def _name(member: Asked) -> str:
     return pod_name(member.pod) if member.pod is not None else "its claim"
 
 
+_NO_ROOM = "there is no room for it beside the others"
+
 _Placed = tuple[tuple[Asked, Room], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocked:
+class Blocked:
     """The member that finds no place beside the others, and why."""
 
     kind: Kind
@@ -98,18 +119,19 @@ class _Blocked:
     member: Asked
 
 
-def _nobody(_: Unit) -> bool:
+def nobody(_: Unit) -> bool:
+    """Nobody may go."""
     return False
 
 
 def _placed(
     cluster: Cluster, members: Sequence[Asked], needed: int, may_go: MayGo, *, with_ending: bool = False
-) -> _Placed | _Blocked:
+) -> _Placed | Blocked:
     """The members in an order in which all that are needed find a place, each with its room."""
     order = list(members)
     tried_first = set()
     while True:
-        with _Placing(cluster, may_go, with_ending=with_ending) as placing:
+        with Placing(cluster, may_go, with_ending=with_ending) as placing:
             blocked = next((found for one in order[:needed] if (found := placing.place(one))), None)
             if blocked is None:
                 return tuple(placing.placed)
@@ -121,8 +143,8 @@ def _placed(
         order.insert(len(order) if len(order) >= needed else 0, blocked.member)
 
 
-class _Placing:
-    """Places members one after the other; the allocator is as before once the context ends."""
+class Placing:
+    """Places members one after the other, each where it costs least; later the allocator is as before."""
 
     def __init__(self, cluster: Cluster, may_go: MayGo, *, with_ending: bool = False) -> None:
         self._cluster = cluster
@@ -142,7 +164,7 @@ class _Placing:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def place(self, member: Asked, only: str | None = None) -> _Blocked | None:
+    def place(self, member: Asked, only: str | None = None) -> Blocked | None:
         """Place one more member where it costs least, or on one node; None, or why that cannot be done."""
         # A claim that several members share has its devices once the first is placed.
         own = replace(member, claims=tuple(self._allocated.get(_uid(one), one) for one in member.claims))
@@ -150,8 +172,9 @@ class _Placing:
         rooms = [one.room for one in found if one.room is not None]
         doubtful = in_doubt(found)
         if not rooms or (doubtful is not None and doubtful.gives_up):
-            text = doubtful.text if doubtful else "there is no room for it beside the others"
-            return _Blocked("unjudged" if doubtful else "no victims", f"{_name(member)}: {text}", member)
+            lack = next((one.text for one in found if one.kind is not None and one.text), _NO_ROOM)
+            text = doubtful.text if doubtful else lack
+            return Blocked("unjudged" if doubtful else "no victims", f"{_name(member)}: {text}", member)
         best = min(rooms, key=lambda room: room.cost)
         self._take(own, best)
         self.placed.append((member, best))
@@ -163,7 +186,9 @@ class _Placing:
         for name in nodes:
             if name not in known:
                 node, more = self._cluster.nodes[name], self._more.get(name)
-                known[name] = try_node(self._cluster, member, self._is_victim, node, domains, more)
+                known[name] = try_node(
+                    self._cluster, member, self._is_victim, node, domains, more, in_gang=True
+                )
         return [known[name] for name in nodes]
 
     def _is_victim(self, unit: Unit) -> bool:
@@ -201,7 +226,7 @@ def _needed_units(cluster: Cluster, placed: _Placed) -> tuple[Unit, ...]:
     going = [unit for _, room in placed for unit in room.units]
     for unit in sorted(going, key=importance, reverse=True):
         others = [one for one in going if one is not unit]
-        with _Placing(cluster, _nobody) as placing:
+        with Placing(cluster, nobody) as placing:
             placing.let_go(others)
             if all(placing.place(one, room.node) is None for one, room in placed):
                 going = others

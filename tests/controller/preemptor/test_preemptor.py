@@ -455,43 +455,6 @@ def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> No
     assert "nominatedNodeName" not in full.pod("urgent")["status"]
 
 
-def gang(scene: Scene, played: Played, count: int) -> None:
-    """A gang of so many pods with a GPU each, all of which wait."""
-    about = {"namespace": "team", "name": "gang", "uid": "uid-of-gang"}
-    played.groups.append({"metadata": about, "spec": {"schedulingPolicy": {"gang": {"minCount": count}}}})
-    for number in range(count):
-        scene.waits(f"member-{number}", 10, schedulingGroup={"podGroupName": "gang"})
-
-
-def test_a_gang_gets_room_for_all_its_pods_at_once(scene: Scene) -> None:
-    for node in ("node-a", "node-b"):
-        scene.node(node, gpus=1)
-        scene.runs(f"batch-{node}", 1, node, "gpu-0")
-    played = Played(scene)
-    gang(scene, played, 2)
-    played.round()
-    assert scene.names() == {"member-0", "member-1"}
-    assert played.told(MADE) == {"member-0", "member-1"}
-    assert "for the gang team/gang of priority 10" in played.text(PREEMPTED)
-
-    for number, node in enumerate(("node-a", "node-b")):
-        scene.ends(f"batch-{node}")
-        played.round()
-        scene.places(f"member-{number}", node, "gpu-0")
-        played.clock.now += TAKEN_SECONDS
-        played.round()
-    assert played.number("gpu_dra_preemptor_rooms_total", outcome="used") == 1
-    assert played.told(LOST) == set()
-
-
-def test_nobody_goes_for_a_part_of_a_gang(full: Scene) -> None:
-    played = Played(full)
-    gang(full, played, 3)
-    played.round()
-
-    assert {"notebook", "batch"} <= full.names()
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pods about which something was really decided, in order."""

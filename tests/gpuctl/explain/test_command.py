@@ -122,7 +122,7 @@ def test_names_are_printed_for_other_commands(cluster: Cluster) -> None:
 def test_a_namespace_where_nobody_asks_for_devices_says_so(cluster: Cluster) -> None:
     told = cluster.run("pods", "-n", "kube-system")
 
-    assert (told.exit_code, told.output) == (0, "no pod or claim here asks for devices\n")
+    assert (told.exit_code, told.output) == (0, "nothing here asks for devices\n")
 
 
 def test_a_name_has_one_namespace(cluster: Cluster) -> None:

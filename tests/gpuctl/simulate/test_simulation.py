@@ -12,6 +12,7 @@ from gpuctl.node.planned import plan_node
 from gpuctl.simulate.cluster import planned_cluster
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation
+from gpuctl.simulate.trace import load_trace
 from gpuctl.simulate.workload import PodGroup, load_workload
 from kubernetes_rules.taints import tainted_slices
 from tests.gpuctl.simulate.workloads import group, machines, run, run_on, wants
@@ -206,3 +207,53 @@ def test_a_device_that_many_nodes_reach_is_free_on_all_when_a_pod_on_one_ends() 
     results = [run_on(cluster, half, first, both, seed=seed).groups for seed in range(8)]
 
     assert [groups[2].waits_seconds for groups in results] == [[50]] * 8
+
+
+def test_a_gang_is_placed_as_a_whole_or_not_at_all() -> None:
+    result = run(group("gangs", 2, gang=6), group("ones", 3, starts_seconds=1))
+
+    gangs, ones = result.groups
+    # Of eight GPUs the first gang has six. The second one does not keep the rest from others.
+    assert (gangs.pods, gangs.placed, gangs.waiting) == (12, 6, 6)
+    assert (ones.placed, ones.waiting) == (2, 1)
+    assert (result.tiers["whole"].allocated, result.tiers["whole"].most_allocated) == (8, 8)
+    assert result.most_waiting == 7
+
+
+def test_a_gang_that_waits_says_how_many_of_its_pods_find_a_place() -> None:
+    result = run(group("gang", 1, wants(3), gang=3))
+
+    assert [(one.reason, one.devices) for one in result.groups[0].why] == [
+        ("2 of the 3 pods of a gang find a place", 0),
+        ("in use by pods of gang", 6),
+        ("free, but not enough on one node", 2),
+    ]
+    assert (result.groups[0].waiting, result.tiers["whole"].allocated) == (3, 0)
+
+
+def test_a_gang_is_placed_once_enough_has_ended_and_ends_as_a_whole() -> None:
+    ones = group("ones", 3, lasts_seconds=100)
+    result = run(ones, group("gang", 1, gang=8, starts_seconds=1, lasts_seconds=50), hours=1)
+
+    assert result.groups[1].waits_seconds == [99] * 8
+    assert result.tiers["whole"].allocated == 0
+    assert result.tiers["whole"].hours_in_use == pytest.approx((3 * 100 + 8 * 50) / 3600)
+
+
+def test_gangs_of_a_trace_count_as_gangs(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival,pod,count\n0,gang,2\n")
+    groups = (group("gang", 0, gang=3),)
+    result = Simulation(machines(("a30-quad", 2)), groups, 1, None, load_trace(path, groups)).run(
+        lambda _: None
+    )
+
+    assert (result.groups[0].pods, result.groups[0].placed) == (6, 6)
+
+
+def test_a_workload_may_not_have_more_pods_in_gangs_than_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    path.write_text("version: v1\npods:\n- {name: a, count: 100000, gang: 11, claims: [{devices: {}}]}\n")
+
+    with pytest.raises(ConfigError, match="more than 1,000,000 pods"):
+        load_workload(path)
