@@ -186,10 +186,10 @@ def _missing(view: ClusterView, move: Move, known: set[str]) -> Iterable[str]:
     new = next(_new(view, move, known), None)
     if new is None:
         return (f"{pod.owner} has not made another pod for {pod} yet",)
-    status = new.get("status") or {}
-    if status.get("phase") == "Running":
+    conditions = (new.get("status") or {}).get("conditions") or ()
+    # Budgets count ready pods: the next eviction would be refused before.
+    if any((one["type"], one["status"]) == ("Ready", "True") for one in conditions):
         return ()
-    conditions = status.get("conditions") or ()
     why = next((one.get("message") for one in conditions if one.get("status") == "False"), None)
     name = f"{pod.namespace}/{new['metadata']['name']}"
     return (f"the new pod {name} does not run yet{f': {why}' if why else ''}",)

@@ -1,7 +1,7 @@
 """Keeps the status of PodDisruptionBudgets, as the controller in kube-controller-manager does.
 
-Deployments and ReplicaSets say how many pods there should be. A Job does not, nor does a pod that nothing
-manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
+Deployments, ReplicaSets and StatefulSets say how many pods there should be. A Job does not, nor does a pod
+that nothing manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class EmbeddedDisruptionController(Controller):
     """Reconciles all budgets after every change of one, of a pod, or of a workload."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        super().__init__(NAME, server, (kinds.PODS, kinds.BUDGETS, kinds.DEPLOYMENTS, kinds.REPLICA_SETS))
+        workloads = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.STATEFUL_SETS)
+        super().__init__(NAME, server, (kinds.PODS, kinds.BUDGETS, *workloads))
         self._back_off = ObjectBackOff(NAME)
 
     def sync(self) -> float | None:
@@ -45,7 +46,7 @@ class EmbeddedDisruptionController(Controller):
             uid_of(job): budget_rules.Scaled(uid_of(job), None, "jobs.batch")
             for job in self._objects.list(kinds.JOBS)
         }
-        for one in self._objects.list(kinds.REPLICA_SETS):
+        for one in (*self._objects.list(kinds.REPLICA_SETS), *self._objects.list(kinds.STATEFUL_SETS)):
             wanting = deployments.get(controller_uid(one), one)
             found[uid_of(one)] = budget_rules.Scaled(uid_of(wanting), wanting["spec"].get("replicas", 1))
         return found

@@ -26,6 +26,7 @@ class Walk:
     def __init__(self, plane: ControlPlane, folder: Path, machine: str = "t4") -> None:
         self.plane = plane
         self.said: list[str] = []
+        self.ready = True
         self._acts: list[tuple[str, Callable[[], None]]] = []
         kubeconfig = plane.server.write_kubeconfig(folder / "config")
         self.client: KubeClient = connect_client(kubeconfig)
@@ -94,7 +95,7 @@ class Walk:
                 if not waits and len(apps) > 1:
                     self.plane.end_pod(name)
             elif pod["spec"].get("nodeName") and pod["status"].get("phase") != "Running":
-                ready = [{"type": "Ready", "status": "True"}]
+                ready = [{"type": "Ready", "status": "True" if self.ready else "False"}]
                 self.plane.set_status(name, phase="Running", conditions=ready)
         return True
 
@@ -234,6 +235,16 @@ def test_a_new_pod_that_does_not_run_in_time_ends_it(walk: Walk) -> None:
 
     assert (done.complete, done.moved) == (False, ())
     assert "is not replaced in time: pod default/web-" in done.why
+
+
+def test_a_new_pod_counts_as_running_once_it_is_ready(walk: Walk) -> None:
+    scattered(walk, 3)
+    walk.ready = False
+
+    done = walk.run(timeout_seconds=0.5)
+
+    assert not done.moved
+    assert "is not replaced in time: the new pod default/web-" in done.why
 
 
 def test_a_pod_that_is_gone_before_its_eviction_is_looked_at_again(walk: Walk) -> None:

@@ -94,6 +94,23 @@ def test_a_budget_of_what_may_be_lost_allows_nothing_for_pods_that_nothing_manag
     cluster.wait(lambda: any("to be unmanaged" in text for text in cluster.told("UnmanagedPods")))
 
 
+def test_a_stateful_set_says_how_many_pods_there_should_be(cluster: ControlPlane) -> None:
+    labels = {"app": "b"}
+    template = {"metadata": {"labels": labels}, "spec": pod("s")["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    cluster.server.create(
+        "/apis/apps/v1/namespaces/default/statefulsets", {"metadata": {"name": "s"}, "spec": spec}
+    )
+    cluster.wait(lambda: cluster.has_pod("s-0"))
+    cluster.wait_bound("s-0")
+    cluster.set_status("s-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
+
+    add_budget(cluster, maxUnavailable=1, selector={"matchLabels": labels})
+
+    assert budget(cluster)["status"]["expectedPods"] == 1
+    assert evict(cluster, "s-0").code == 201
+
+
 def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane) -> None:
     stored = cluster.pod("one")
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
