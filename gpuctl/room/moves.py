@@ -23,6 +23,9 @@ from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.units import is_ending
 
+_EVICTION_TRIES = 5
+"""How often an eviction is tried that a budget refuses, ``waiting.LOOK_SECONDS`` apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Now:
@@ -155,11 +158,11 @@ def _moved(
     known = {str(one["metadata"]["uid"]) for one in _of_controller(view, move)}
     say(f"evicting {pod} from {pod.node}: its replacement would fit on {to.node} ({', '.join(to.devices)})")
     try:
-        evict_pod(client, pod.namespace, pod.name, move.uid)
-    except TooManyRequests as error:
-        return f"the eviction of {pod} was refused: {error.what}"
+        refused = _evict(client, move, say, pause)
     except (NotFound, Conflict):
         return None
+    if refused:
+        return f"the eviction of {pod} was refused: {refused}"
     said = waiting.SayOnce(say)
     deadline = time.monotonic() + timeout_seconds
     left = waiting.wait_for_none(lambda: _missing(view, move, known), deadline, pause, said)
@@ -172,6 +175,24 @@ def _moved(
     landing = Landing(str(new["spec"].get("nodeName")), devices)
     say(f"{name} runs on {landing.node} ({', '.join(devices)}) in place of {pod}")
     return Moved(str(pod), move.devices, name, landing)
+
+
+def _evict(
+    client: KubeClient, move: Move, say: Callable[[str], None], pause: Callable[[float], None]
+) -> str | None:
+    """Evict a pod; a text says why its budget does not allow it. Raises ApiError."""
+    pod, said, tries_left = move.pod, waiting.SayOnce(say), _EVICTION_TRIES
+    # A controller counts the pods of a budget: the pod that was made last counts a moment after it is ready.
+    while True:
+        try:
+            evict_pod(client, pod.namespace, pod.name, move.uid)
+            return None
+        except TooManyRequests as error:
+            tries_left -= 1
+            if not tries_left:
+                return error.what
+            said(f"waiting: {pod} may not be evicted yet: {error.what}")
+        pause(waiting.LOOK_SECONDS)
 
 
 def _missing(view: ClusterView, move: Move, known: set[str]) -> Iterable[str]:

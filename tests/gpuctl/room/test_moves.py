@@ -203,16 +203,22 @@ def test_it_stops_when_a_move_has_taken_as_much_as_it_freed(tmp_path: Path, *, a
     assert done.why == "the last move has brought node-a no nearer to another whole GPU"
 
 
-def test_a_refused_eviction_ends_it(walk: Walk) -> None:
-    scattered(walk, 3)
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+def _budget(walk: Walk, available: int) -> None:
+    """A budget of the pods that keeps so many of them; the controller has counted it."""
+    spec = {"minAvailable": available, "selector": {"matchLabels": {"app": "web"}}}
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}}
-    walk.plane.server.create(path, {**body, "spec": spec})
+    walk.plane.server.create(
+        "/apis/policy/v1/namespaces/default/poddisruptionbudgets", {**body, "spec": spec}
+    )
     budgets = walk.plane.server.objects
     walk.plane.wait(
         lambda: "disruptionsAllowed" in budgets("poddisruptionbudgets", "policy")[0].get("status", {})
     )
+
+
+def test_a_refused_eviction_ends_it(walk: Walk) -> None:
+    scattered(walk, 3)
+    _budget(walk, 1)
 
     done = walk.run()
 
@@ -220,6 +226,28 @@ def test_a_refused_eviction_ends_it(walk: Walk) -> None:
     assert "was refused: " in done.why
     assert "disruption budget" in done.why
     assert walk.running("web") == ["node-a"]
+
+
+def test_a_budget_that_is_counted_late_does_not_end_it(walk: Walk) -> None:
+    scattered(walk, 3)
+    _budget(walk, 1)
+
+    budgets = walk.plane.server.objects
+
+    def count_again() -> None:
+        (stored,) = budgets("poddisruptionbudgets", "policy")
+        path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web"
+        walk.plane.server.replace(path, {**stored, "spec": {**stored["spec"], "minAvailable": 0}})
+        walk.plane.wait(
+            lambda: budgets("poddisruptionbudgets", "policy")[0]["status"]["disruptionsAllowed"] == 1
+        )
+
+    walk.when("may not be evicted yet", count_again)
+
+    done = walk.run()
+
+    assert done.complete, done.why
+    assert walk.running("web") == ["node-b"]
 
 
 def test_a_new_pod_that_does_not_run_in_time_ends_it(walk: Walk) -> None:
