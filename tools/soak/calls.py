@@ -91,15 +91,16 @@ class Caller:
             self._until_done(claim, lambda plugin: plugin.prepare(claim))
         self.prepared += 1
         self._until_done(claim, lambda plugin: plugin.unprepare(claim))
-        insist(lambda: self.node.cluster.api.delete(paths.resource_claim(claim.name, claim.namespace)))
+        self._delete(claim.name)
 
     def _make(self, kind: str, suffix: str) -> pb.Claim:
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
+            name = f"{kind}-{uuid.uuid4().hex[:8]}"
             try:
                 return make_claim(
                     self.node.cluster,
-                    f"{kind}-{uuid.uuid4().hex[:8]}",
+                    name,
                     self.node.driver.node.name,
                     gpu_device_name(self.gpu) + suffix,
                     admin=kind == "admin",
@@ -108,7 +109,12 @@ class Caller:
             except ApiRefused:
                 if time.monotonic() > until:
                     raise
+                # The API server may have ended between the claim and its allocation.
+                self._delete(name)
                 time.sleep(_AGAIN_SECONDS)
+
+    def _delete(self, name: str) -> None:
+        insist(lambda: self.node.cluster.api.delete(paths.resource_claim(name, "bench")))
 
     def _until_done(self, claim: pb.Claim, call: Callable[[Plugin], float]) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
