@@ -114,8 +114,8 @@ def _decide(cluster: Cluster, asked: Asked, may_go: MayGo, key: Hashable) -> Cho
     open_to = [one for one in found if one.kind is not None]
     if not any(one.kind == "no victims" for one in open_to):
         return Choice("never", _never(found))
-    nodes = f"{len(open_to)} nodes" if len(open_to) > 1 else "1 node"
-    nobody = f"nobody that may go makes room for it on any of {nodes}"
+    nodes = f"any of {len(open_to)} nodes" if len(open_to) > 1 else "the one node that could run it"
+    nobody = f"nobody that may go makes room for it on {nodes}"
     return Choice("no victims", next((one.text for one in open_to if one.text), nobody))
 
 
