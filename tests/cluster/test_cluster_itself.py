@@ -151,8 +151,10 @@ def test_two_clusters_at_once_do_not_meet(
 def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealCluster) -> None:
     """A minted token creates, changes and deletes the node's slices, and no others."""
     cluster = installed_cluster
-    controller = cluster.api_as(cluster.mint_token("gpu-dra-controller", "node-0"))
-    own = controller.create(slice_of("node-0"))
+    # On a node where a controller runs, it would delete the slice, which it does not know.
+    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "unattended"}})
+    controller = cluster.api_as(cluster.mint_token("gpu-dra-controller", "unattended"))
+    own = controller.create(slice_of("unattended"))
     foreign = cluster.api.create(slice_of("elsewhere"))
     own_path, foreign_path = (paths.resource_slice(o["metadata"]["name"]) for o in (own, foreign))
 
@@ -163,7 +165,7 @@ def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealClu
     foreign["spec"]["pool"]["generation"] = 2
     refuse(controller, "PUT", foreign_path, foreign)
     refuse(controller, "DELETE", foreign_path, {})
-    other = slice_of("node-0")
+    other = slice_of("unattended")
     other["spec"]["driver"] = "gpu.example.com"
     with pytest.raises(ApiRefused, match=r'only slices with spec\.driver "gpu\.nvidia\.com"'):
         controller.create(other)
@@ -171,11 +173,12 @@ def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealClu
 
     assert cluster.api.find(own_path) is None
     cluster.api.delete(foreign_path)
+    cluster.api.delete(paths.node("unattended"))
 
 
 def refuse(api: ApiClient, method: str, path: str, body: dict[str, Any]) -> None:
     """Assert that the policy refuses a request, and says why."""
-    with pytest.raises(ApiRefused, match="the driver on node node-0 may") as caught:
+    with pytest.raises(ApiRefused, match="the driver on node unattended may") as caught:
         api.request(method, path, body)
     assert caught.value.status == 403
 
