@@ -2,7 +2,7 @@
 
 One thread does all of this. It acts only while this replica has the Lease and everything it watches is up to
 date. If thousands of pods wait while devices come and go, it rests after each round, so that it uses no more
-than a fortieth of a core. A pod about which nothing was decided yet does not have to wait for that, unless
+than a sixtieth of a core. A pod about which nothing was decided yet does not have to wait for that, unless
 there are very many.
 """
 
@@ -40,7 +40,7 @@ SETTLE_SECONDS = 0.2
 _SETTLE, _MOST_SETTLE_SECONDS = 4.0, 1.0
 """If rounds take long, it waits so many times as long as the last one took, up to a second."""
 
-REST = 39.0
+REST = 59.0
 """After a round it rests so many times as long as the round took, unless a pod waits that is new."""
 
 ROUND_SECONDS, NEW_SECONDS = 0.5, 0.05
