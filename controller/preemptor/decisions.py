@@ -20,12 +20,9 @@ from kubernetes_rules.preemption.choose import best_room
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.gangs import GangChoice, best_gang_room, missing_members
 from kubernetes_rules.preemption.room import Room
-from kubernetes_rules.preemption.units import Unit
+from kubernetes_rules.preemption.units import Unit, can_be_evicted
 
 _log = get_logger(__name__)
-
-_MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of pods that a kubelet runs from a file; the API server refuses to evict them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +50,10 @@ class MayGo:
 
     def __call__(self, unit: Unit) -> bool:
         """Whether the unit may go."""
-        return unit.priority < self.priority and not any(
-            self.exempt.covers(pod)
-            or pod["metadata"]["uid"] in self.stuck
-            or _MIRROR in (pod["metadata"].get("annotations") or {})
-            for pod in unit.pods
+        return (
+            unit.priority < self.priority
+            and can_be_evicted(unit)
+            and not any(self.exempt.covers(pod) or pod["metadata"]["uid"] in self.stuck for pod in unit.pods)
         )
 
 

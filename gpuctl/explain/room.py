@@ -17,14 +17,12 @@ from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked
 from kubernetes_rules.preemption.choose import best_room
 from kubernetes_rules.preemption.cluster import Cluster
-from kubernetes_rules.preemption.units import GroupKey, Unit, effective_priority, group_key
+from kubernetes_rules.preemption.units import GroupKey, Unit, can_be_evicted, effective_priority, group_key
 
 SELECTOR_SECONDS = 10.0
 """The processor time that selectors may take while room is looked for."""
 
 _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
-_MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of pods that a kubelet runs from a file; nobody can evict them."""
 
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -62,11 +60,6 @@ class LowerPriority:
     def __call__(self, unit: Unit) -> bool:
         """Whether the unit may go."""
         return unit.priority < self.priority and can_be_evicted(unit)
-
-
-def can_be_evicted(unit: Unit) -> bool:
-    """Whether the Eviction API can end the unit's pods, as far as budgets allow it."""
-    return not any(_MIRROR in (pod["metadata"].get("annotations") or {}) for pod in unit.pods)
 
 
 def priority_of(pod: Mapping[str, Any]) -> int:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.errors import ConfigError
-from gpuctl.explain.room import can_be_evicted
 from gpuctl.fleet.devices import attribute
 from gpuctl.room.rooms import MOVABLE, Leaving, controller_of, devices_of, is_movable, leaving
 from kubernetes_rules.allocator.allocate import AllocationFailed
@@ -30,7 +29,7 @@ from kubernetes_rules.preemption.pod_fit import (
     unjudged,
 )
 from kubernetes_rules.preemption.room import Room, smallest_room, within, without
-from kubernetes_rules.preemption.units import Unit
+from kubernetes_rules.preemption.units import Unit, can_be_evicted
 
 Object = dict[str, Any]
 

@@ -14,7 +14,6 @@ from gpuctl.explain.room import (
     CLAIM_NOT_MADE,
     SELECTOR_SECONDS,
     LowerPriority,
-    can_be_evicted,
     priority_of,
 )
 from gpuctl.explain.snapshot import Object, Snapshot
@@ -25,7 +24,7 @@ from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.choose import MayGo, best_room, rooms
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.room import Room
-from kubernetes_rules.preemption.units import Unit
+from kubernetes_rules.preemption.units import Unit, can_be_evicted
 
 MOVABLE = "gpu.nvidia.com/movable"
 """The annotation by which the owner of a pod allows it to be evicted for others: ``true``."""

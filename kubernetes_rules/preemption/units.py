@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = Mapping[str, Any]
+
+_MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of pods that a kubelet runs from a file; the API server refuses to evict them."""
+
 GroupKey = tuple[str, str]
 """Namespace and name of a PodGroup."""
 
@@ -157,6 +161,11 @@ def is_ending(pod: Json) -> bool:
 def node_of(pod: Json) -> str:
     """The name of the pod's node, empty without one."""
     return str(pod["spec"].get("nodeName") or "")
+
+
+def can_be_evicted(unit: Unit) -> bool:
+    """Whether the Eviction API can end the unit's pods, as far as budgets allow it."""
+    return not any(_MIRROR in (pod["metadata"].get("annotations") or {}) for pod in unit.pods)
 
 
 def pod_name(pod: Json) -> str:
