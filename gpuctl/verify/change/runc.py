@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from driver.errors import NodeIncomplete
@@ -26,6 +26,7 @@ from gpuctl.demo import watchdog
 from gpuctl.verify.change.control_groups import end_groups
 from gpuctl.verify.change.program import ContainerFailed, StartedProgram
 from gpuctl.verify.change.rootfs import Plan
+from kubeletplugin.claims.cdi.hook import CACHE
 from kubeletplugin.devices.host.driver_files import DriverFiles
 
 ID_PREFIX = "gpu-dra-verify-"
@@ -147,6 +148,19 @@ def environment(view: ContainerView) -> dict[str, str]:
     return {**own, **python, **view.env}
 
 
+def linker_path(view: ContainerView) -> dict[str, str]:
+    """LD_LIBRARY_PATH for the driver's libraries, as nvidia/cuda images have one; empty if a hook lists them.
+
+    In a cluster the plugin brings nvidia-cdi-hook along, which writes the container's linker cache. Without a
+    cache, a linker searches only the folders of its distribution.
+    """
+    if any(CACHE in hook.get("args", ()) for hook in view.hooks):
+        return {}
+    libraries = (PurePosixPath(path) for path in view.mounts)
+    folders = dict.fromkeys(str(path.parent) for path in libraries if path.name.startswith("libcuda.so"))
+    return {"LD_LIBRARY_PATH": os.pathsep.join(folders)} if folders else {}
+
+
 def oci_config(
     view: ContainerView, words: Sequence[str], variables: Mapping[str, str], root: Path, *, cgroup: str
 ) -> dict[str, Any]:
@@ -246,7 +260,8 @@ class RuncContainers:
         bundle = self._folder / name
         for made in ("rootfs", "layers"):
             (bundle / made).mkdir(parents=True)
-        config = oci_config(view, words, {**environment(view), **mark}, bundle / "rootfs", cgroup=name)
+        variables = {**linker_path(view), **environment(view), **mark}
+        config = oci_config(view, words, variables, bundle / "rootfs", cgroup=name)
         (bundle / "config.json").write_text(json.dumps(config))
         state = str(self._folder / STATE)
         run = (self._program, "--root", state, "run", "--bundle", str(bundle), name)

@@ -237,7 +237,7 @@ def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str,
 
 def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
     mounts = [
-        _mount(host.below_root(files.below_root(path)), path, _READ_ONLY)
+        _mount(host.below_root(files.mounted(path)), path, _READ_ONLY)
         for path in (*files.libraries, *files.modules, *files.binaries, *files.firmware)
     ]
     mounts += [_mount(host.below_root(one.path), one.in_container, _READ_ONLY) for one in files.settings]

@@ -94,10 +94,17 @@ class DriverFiles:
     modules: tuple[str, ...] = ()
     # For files with another path below the driver root: the path in the container -> that path.
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    # For programs that are scripts on the host: the path in the container -> the program that it gets there,
+    # by its path below the driver root.
+    behind_scripts: Mapping[str, str] = field(default_factory=dict)
 
     def below_root(self, path: str) -> str:
         """The path below the driver root of the file with this path in the container."""
         return self.elsewhere.get(path, path)
+
+    def mounted(self, path: str) -> str:
+        """The path below the driver root of what a container gets at this path."""
+        return self.behind_scripts.get(path) or self.below_root(path)
 
     @property
     def library_folders(self) -> tuple[str, ...]:
@@ -172,7 +179,9 @@ class DriverRoot:
             graphics.settings,
             graphics.modules,
         )
-        return _as_in_containers(files, self.root)
+        behind = self._behind_scripts(binaries)
+        placed = {self.root.in_container(there): self.root.for_host(path) for there, path in behind.items()}
+        return replace(_as_in_containers(files, self.root), behind_scripts=placed)
 
     def _binaries(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -181,6 +190,23 @@ class DriverRoot:
             for name in (*BINARIES, HOOK):
                 if name not in found and library_files.is_file(self.root, f"{folder}/{name}"):
                     found[name] = f"/{folder}/{name}"
+        return found
+
+    def _behind_scripts(self, binaries: Mapping[str, str]) -> dict[str, str]:
+        """The programs of other folders that scripts of the same names start, by the path of the script.
+
+        Some hosts have them, to set the linker up. Containers have neither the script's folders nor its
+        program, so they get the program itself in its place.
+        """
+        folders = library_files.distinct(self.root, PROGRAM_FOLDERS)
+        found: dict[str, str] = {}
+        for name, script in binaries.items():
+            if name == HOOK or not library_files.is_script(self.root, script):
+                continue
+            others = (f"/{folder}/{name}" for folder in folders)
+            program = next((path for path in others if library_files.is_elf(self.root, path)), None)
+            if program is not None:
+                found[script] = program
         return found
 
     def _firmware(self, version: str) -> tuple[str, ...]:

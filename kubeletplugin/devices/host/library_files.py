@@ -22,7 +22,8 @@ _OWN_VERSION = re.compile(
     r"^lib(?:nvidia-egl-(?:gbm|wayland2?|xcb|xlib)\.so\.\d+\.\d+(?:\.\d+)?|nvidia-nvvm70\.so\.[\d.]+)$"
 )
 # The fifth byte of an ELF file, EI_CLASS, is 1 for 32 bits and 2 for 64.
-_ELF_OF_32_BITS = b"\x7fELF\x01"
+_SCRIPT, _ELF = b"#!", b"\x7fELF"
+_ELF_OF_32_BITS = _ELF + b"\x01"
 
 _ALWAYS_LINKED = {
     "libcuda.so": ("libcuda.so", "libcuda.so.1"),
@@ -123,11 +124,7 @@ def _is_wanted(entry: Path, version: str) -> bool:
 
 def _is_of_32_bits(file: Path) -> bool:
     """Whether it is a library for programs of 32 bits; NVIDIA's CDI generator leaves those out as well."""
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(_ELF_OF_32_BITS)) == _ELF_OF_32_BITS
-    except OSError:
-        return False
+    return _beginning(file, len(_ELF_OF_32_BITS)) == _ELF_OF_32_BITS
 
 
 def distinct(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
@@ -174,3 +171,22 @@ def is_file(root: Root, path: str) -> bool:
     """Whether there is a file at the path, or a link to one."""
     real = root.at(path)
     return real is not None and real.is_file()
+
+
+def is_script(root: Root, path: str) -> bool:
+    """Whether the file at the path begins with ``#!``, so that the kernel starts another program for it."""
+    return _beginning(root.at(path), len(_SCRIPT)) == _SCRIPT
+
+
+def is_elf(root: Root, path: str) -> bool:
+    """Whether the file at the path is a compiled program or library."""
+    return _beginning(root.at(path), len(_ELF)) == _ELF
+
+
+def _beginning(file: Path | None, count: int) -> bytes:
+    """The first bytes of a file, none if it cannot be read."""
+    try:
+        with (file or Path()).open("rb") as stream:
+            return stream.read(count)
+    except OSError:
+        return b""

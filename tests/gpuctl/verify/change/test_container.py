@@ -16,6 +16,7 @@ import pytest
 
 from driver.errors import NodeIncomplete
 from driver.roots.root import Root
+from envtest.embedded.node.cdi import ContainerView, Mount
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from fakegpu.machine.fake_machine import FakeMachine
@@ -24,7 +25,8 @@ from gpuctl.verify.change import runc
 from gpuctl.verify.change.container import CONTROL_GROUP, Containers, PlainContainers, clear, containers_for
 from gpuctl.verify.change.program import ContainerFailed
 from gpuctl.verify.change.rootfs import hide, mount_point_of, mount_points
-from kubeletplugin.devices.host.driver_files import DriverRoot
+from kubeletplugin.claims.cdi.hook import Hook, driver_calls
+from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 from tests.needs import MAKES_NODES, RUNC
 
@@ -185,6 +187,14 @@ def test_what_a_killed_process_left_is_cleared(
     assert not [pid for pid in processes if watchdog.belongs(pid, str(folder))]
     assert not list(Path("/sys/fs/cgroup").rglob(f"{runc.ids_of(folder)}*"))
     folder.mkdir()
+
+
+@pytest.mark.parametrize("hooked", [False, True], ids=["without a hook", "with a hook"])
+def test_the_linker_is_told_where_the_driver_is_unless_a_hook_lists_it(*, hooked: bool) -> None:
+    library = "/usr/local/nvidia/lib64/libcuda.so.580.95.05"
+    calls = driver_calls(Hook("/usr/bin/nvidia-cdi-hook"), DriverFiles("580.95.05", (library,)))
+    view = ContainerView(mounts={library: Mount(library, library, ())}, hooks=[*calls] if hooked else [])
+    assert runc.linker_path(view) == ({} if hooked else {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"})
 
 
 def test_a_plain_process_has_the_variables_and_the_pipes_of_the_hosts_mps(

@@ -74,6 +74,26 @@ def test_binaries_firmware_sockets_and_the_hook_are_found(tmp_path: Path) -> Non
     assert files.sockets == ("/run/nvidia-persistenced/socket",)
 
 
+def test_containers_get_the_program_that_a_script_of_the_host_starts(tmp_path: Path) -> None:
+    install(tmp_path, "580.65.06")
+    for name, content in (
+        ("usr/bin/nvidia-smi", b"#!/bin/sh\nexec /usr/local/nvidia/bin/nvidia-smi"),
+        ("usr/local/nvidia/bin/nvidia-smi", b"\x7fELF"),
+        ("usr/bin/nvidia-debugdump", b"#!/bin/sh\necho nothing else has this name"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+
+    files = DriverRoot(tmp_path).files()
+
+    assert files.binaries == ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-debugdump")
+    assert files.below_root("/usr/bin/nvidia-smi") == "/usr/bin/nvidia-smi", "the host runs the script"
+    assert [files.mounted(path) for path in files.binaries] == [
+        "/usr/local/nvidia/bin/nvidia-smi",
+        "/usr/bin/nvidia-debugdump",
+    ]
+
+
 def test_a_folder_reached_by_two_names_is_taken_once(tmp_path: Path) -> None:
     install(tmp_path, "580.65.06")
     (tmp_path / "lib").symlink_to("usr/lib")
