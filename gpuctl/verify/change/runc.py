@@ -124,6 +124,7 @@ def driver_paths(files: DriverFiles, root: Root) -> tuple[str, ...]:
         *files.sockets,
         *files.modules,
         *files.elsewhere.values(),
+        *files.behind_scripts.values(),
         *(one.path for one in files.settings),
         # No container image has it. It makes device nodes that CDI did not give.
         *(f"/{folder}/nvidia-modprobe" for folder in PROGRAM_FOLDERS),
