@@ -147,7 +147,8 @@ def _entries(edits: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[s
     for group in edits.get("additionalGids", ()):
         yield ("group", str(group)), {}
     for node in edits.get("deviceNodes", ()):
-        yield ("node", node["path"]), node
+        # nvidia-ctk leaves out a minor number that is 0.
+        yield ("node", node["path"]), {"minor": 0, **node} if "major" in node else node
     for mount in edits.get("mounts", ()):
         yield ("mount", mount["containerPath"]), {**mount, "options": sorted(mount.get("options", ()))}
     for call in edits.get("hooks", ()):
