@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import os
 import subprocess
+import tarfile
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,12 +42,13 @@ def former_version(
     target = cache / hexadecimal
     if target.is_dir():
         return target
-    archive = _git(commit, repository, environment, "archive", "--format=zip", hexadecimal)
+    archive = _git(commit, repository, environment, "archive", "--format=tar", hexadecimal)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{hexadecimal}-", dir=cache) as work:
         tree = Path(work, "tree")
-        with zipfile.ZipFile(io.BytesIO(archive)) as files:
-            files.extractall(tree)
+        # Not a zip, whose links Python extracts as files with the path: manifests are links into the chart.
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(tree, filter="data")
         try:
             tree.rename(target)
         except OSError:

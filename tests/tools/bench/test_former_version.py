@@ -26,8 +26,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / "driver" / "__init__.py"
     package.parent.mkdir()
     package.write_text("")
+    (folder / "link").symlink_to("driver/__init__.py")
     commit(folder, "first")
     shutil.rmtree(package.parent)
+    (folder / "link").unlink()
     (folder / "readme").write_text("")
     commit(folder, "second")
     return folder
@@ -54,6 +56,7 @@ def test_a_former_version_lies_in_the_cache_as_it_was_committed(repository: Path
     assert folder.parent == tmp_path / "gpu-dra" / "former"
     assert folder.name.startswith(first(repository))
     assert (folder / "driver" / "__init__.py").is_file()
+    assert (folder / "link").readlink() == Path("driver/__init__.py")
     assert not (folder / "readme").exists()
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
