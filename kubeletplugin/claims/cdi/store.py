@@ -10,7 +10,8 @@ from driver.kube.decode import decode_json
 from driver.process.durable import remove, write_atomically
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec, former_cdi_spec_file_name
 
-_MOST_AT_ONCE = 1 << 16
+# A spec has about 8 KiB. From 64 KiB on the C library maps memory for each read (driver/process/lean.py).
+_MOST_AT_ONCE = 1 << 15
 
 
 class CdiStore:
