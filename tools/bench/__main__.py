@@ -39,17 +39,27 @@ CALLS = {
     "eight_at_once": "8 claims at once",
     "all_at_once": f"{MANY} claims at once on 16 GPUs",
 }
+# What was measured on quiet cores, and a margin; docs/compare.md says where the time goes.
 FLOOR_LIMITS = {
-    "prepare": 1.3,
+    "prepare": 1.35,
     # The driver reads the hardware and its files again, which the floor does not.
     "again": 1.5,
-    "unprepare": 1.4,
-    "eight_at_once": 1.4,
+    # Locks, logs, metrics and one more file to remove, beside a floor of which gRPC is two thirds.
+    "unprepare": 1.5,
+    "eight_at_once": 1.6,
     # Four claims of a GPU wait for each other.
-    "all_at_once": 1.6,
+    "all_at_once": 1.8,
 }
 FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
-LIMITS_BESIDE = {"8b64fd5": FORMER_LIMITS | {"prepare": 0.75, "again": 0.78, "unprepare": 0.75}}
+LIMITS_BESIDE = {
+    "8b64fd5": {
+        "prepare": 0.92,
+        "again": 0.98,
+        "unprepare": 0.92,
+        "eight_at_once": 0.95,
+        "all_at_once": 0.9,
+    }
+}
 """Other limits beside some commits."""
 
 
