@@ -23,8 +23,12 @@ from kubernetes_rules.pod_claims import controlling_pod
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.units import is_ending
 
-_EVICTION_TRIES = 5
-"""How often an eviction is tried that a budget refuses, ``waiting.LOOK_SECONDS`` apart."""
+_EVICTION_TRIES = 65
+"""How often an eviction is tried that a budget refuses, ``waiting.LOOK_SECONDS`` apart.
+
+Kubernetes notes an evicted pod by its name. If a StatefulSet makes the next pod of that name at once, it may
+count as evicted for two minutes, and no other pod of the budget may go (stalePodDisruptionTimeout).
+"""
 
 
 @dataclass(frozen=True, slots=True)

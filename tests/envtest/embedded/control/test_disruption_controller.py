@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, Answer, ask, pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
@@ -164,3 +165,29 @@ def test_a_budget_that_makes_no_sense_is_refused() -> None:
     assert answer.body["message"].startswith(
         'PodDisruptionBudget.policy "b" is invalid: spec: Invalid value: '
     )
+
+
+def test_a_pod_with_the_name_of_an_evicted_one_does_not_count_as_evicted() -> None:
+    with EmbeddedApiServer() as server:
+        cluster, controller = ControlPlane(server), EmbeddedDisruptionController(server)
+        for name in ("one", "two"):
+            run_bound(cluster, name)
+        spec = {"selector": SELECTOR, "minAvailable": 1}
+        server.create(BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
+        controller.sync()
+        assert evict(cluster, "one").code == 201
+        # It ends, and there is another one, before the controller looks again.
+        assert ask(server, "DELETE", f"{PODS}/one", {"gracePeriodSeconds": 0}).code == 200
+        run_bound(cluster, "one")
+
+        controller.sync()
+
+        assert evict(cluster, "two").code == 201
+
+
+def run_bound(cluster: ControlPlane, name: str) -> None:
+    bound = pod(name)
+    bound["metadata"]["labels"] = {"app": "a"}
+    bound["spec"]["nodeName"] = "node-a"
+    cluster.server.create(PODS, bound)
+    cluster.set_status(name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
