@@ -188,12 +188,13 @@ def serve(driver: DriverNode, metrics_addr: str) -> None:
 @click.option("--kubernetes", default=DEFAULT_KUBERNETES, show_default=True, help="The minor version.")
 def main(kubernetes: str) -> None:
     """Measure shares whose memory is held, on a real cluster; exits 1 when a limit is not met."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        metrics_addr = f"127.0.0.1:{free.getsockname()[1]}"
     with start_cluster(kubernetes=kubernetes) as cluster:
         machine = machine_file(cluster.nodes[0].folder)
         driver = DriverNode.install(cluster, machine=machine, memory_hook=memory_hook())
         groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
+        # Not before the cluster is there, whose clients may take a port that is free until then.
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            metrics_addr = f"127.0.0.1:{free.getsockname()[1]}"
         serve(driver, metrics_addr)
         make_namespace(cluster)
         gpus = [gpu_device_name(pci) for pci in sorted(driver.machine.state.gpus)]

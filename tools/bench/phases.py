@@ -93,12 +93,13 @@ def columns(address: str, plugin: Plugin, claims: Sequence[pb.Claim]) -> list[Ma
 @click.option("--busy", is_flag=True, help="Keep another thread of the plugin busy.")
 def main(kubernetes: str, busy: bool) -> None:
     """Print the mean milliseconds of each phase."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     with start_cluster(kubernetes=kubernetes) as cluster:
         driver = DriverNode.install(
             cluster, machine=MACHINE, launcher=("tools.bench.phases", "--run") if busy else ()
         )
+        # Not before the cluster is there, whose clients may take a port that is free until then.
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
         driver.start_plugin("--metrics-addr", address)
         driver.wait_serving()
         make_namespace(cluster)
