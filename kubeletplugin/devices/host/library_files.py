@@ -184,9 +184,11 @@ def is_elf(root: Root, path: str) -> bool:
 
 
 def _beginning(file: Path | None, count: int) -> bytes:
-    """The first bytes of a file, none if it cannot be read."""
+    """The first bytes of a file, none if it is not there or cannot be read."""
+    if file is None:
+        return b""
     try:
-        with (file or Path()).open("rb") as stream:
+        with file.open("rb") as stream:
             return stream.read(count)
     except OSError:
         return b""
