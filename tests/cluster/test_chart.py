@@ -312,8 +312,8 @@ REFUSED: dict[str, tuple[Object, str]] = {
     ),
 }
 UNKNOWN: dict[str, Object] = {
-    "a name that nobody knows": {"imag": {}},
-    "a nested name that nobody knows": {"webhook": {"certificates": {"sorce": "secret"}}},
+    "an unknown name": {"imag": {}},
+    "an unknown nested name": {"webhook": {"certificates": {"sorce": "secret"}}},
     "a field that no rule has": {"nodeConfig": {"rules": [{"ofer": "whole"}]}},
     "a class that is not there": {"deviceClasses": {"huge": True}},
     "a relative root": {"kubeletRoot": "var/lib/kubelet"},

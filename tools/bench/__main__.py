@@ -41,7 +41,7 @@ CALLS = {
 }
 # What was measured on quiet cores, and a margin; docs/compare.md says where the time goes.
 FLOOR_LIMITS = {
-    "prepare": 1.35,
+    "prepare": 1.3,
     # The driver reads the hardware and its files again, which the floor does not.
     "again": 1.5,
     # Locks, logs, metrics and one more file to remove, beside a floor of which gRPC is two thirds.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import statistics
 import subprocess
 import time
@@ -33,7 +32,7 @@ from fakegpu.machine.spec import MACHINES
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
-from tools.bench.scrape import scrape
+from tools.bench.scrape import free_address, scrape
 from tools.bench.table import Row, Spread, finish
 from tools.testbed.memory_hook import memory_hook
 
@@ -192,9 +191,7 @@ def main(kubernetes: str) -> None:
         machine = machine_file(cluster.nodes[0].folder)
         driver = DriverNode.install(cluster, machine=machine, memory_hook=memory_hook())
         groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
-        # Not before the cluster is there, whose clients may take a port that is free until then.
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            metrics_addr = f"127.0.0.1:{free.getsockname()[1]}"
+        metrics_addr = free_address()
         serve(driver, metrics_addr)
         make_namespace(cluster)
         gpus = [gpu_device_name(pci) for pci in sorted(driver.machine.state.gpus)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,7 @@ from proto import dra_v1_pb2 as pb
 from tools.bench.__main__ import MACHINE, claims_of, plugin_of
 from tools.bench.kubelet_calls import Plugin, make_namespace
 from tools.bench.latency import CLAIMS_PER_ROUND
-from tools.bench.scrape import scrape
+from tools.bench.scrape import free_address, scrape
 
 ROUNDS = 20
 COLUMNS = ("prepare", "again", "unprepare", "prepare, 8 at once")
@@ -97,9 +96,7 @@ def main(kubernetes: str, busy: bool) -> None:
         driver = DriverNode.install(
             cluster, machine=MACHINE, launcher=("tools.bench.phases", "--run") if busy else ()
         )
-        # Not before the cluster is there, whose clients may take a port that is free until then.
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = free_address()
         driver.start_plugin("--metrics-addr", address)
         driver.wait_serving()
         make_namespace(cluster)

@@ -31,6 +31,12 @@ BESIDE_LIMIT = 1.1
 _SERIES = b"gpu_dra_device_memory_used_bytes{"
 
 
+def free_address() -> str:
+    """An address for ``--metrics-addr``, to be used at once: clients of a cluster take free ports, too."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 def scrape(address: str) -> bytes:
     """All metrics of the plugin."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
@@ -85,10 +91,9 @@ def beside_row(address: str, plugin: Plugin, claim: pb.Claim) -> Row:
 
 def main() -> int:
     """Measure on the embedded cluster; returns 1 if a limit is not met."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     with EmbeddedCluster(1) as cluster:
         driver = DriverNode.install(cluster, machine="hgx-h100")
+        address = free_address()
         driver.start_plugin("--metrics-addr", address)
         driver.wait_serving()
         make_namespace(cluster)
