@@ -146,6 +146,15 @@ class Attempt:
             left = self._counters[pool] = dict(self._available.of(self._view, pool))
         return left
 
+    def state(self, claim: int) -> Hashable:
+        """Everything in the attempt that later choices for this claim and later claims depend on."""
+        return (
+            len(self.chosen[claim]),
+            frozenset((device, len(claims), claim in claims) for device, claims in self._marked.items()),
+            frozenset((device, tuple(sorted(sum_of(one).items()))) for device, one in self._shares.items()),
+            tuple(one.state for one in self._constraints[claim]),
+        )
+
     def use_of(self, device: Device) -> tuple[Hashable, ...]:
         """How the device is used now: by allocated claims, and in this attempt as a whole or in shares."""
         shares = self._shares.get(device.id)

@@ -2,7 +2,8 @@
 
 The scheduler's allocator tries all combinations, 2^n of them for one device too many. This search has the
 same result, but skips devices that the claims cannot tell apart from one that led nowhere. A long search
-also looks ahead: it turns round where the devices that are left can't suffice.
+also skips requests that failed before while the same devices were taken, and looks ahead: it turns round
+where the devices that are left can't suffice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kubernetes_rules.errors import AllocationFailed
 _MOST_TRIES = 2_000
 """Devices tried before the search is given up: some seconds. The scheduler has 10 s for a node."""
 EASY_TRIES = 100
-"""Devices tried before the search looks ahead; most searches need fewer."""
+"""Devices tried before the search looks ahead and remembers failed states; most searches need fewer."""
 _TRIES_OF_A_LOOK = 2
 """Looking ahead takes as long as so many devices that are tried."""
 _MOST_WAYS, _MOST_KINDS = 16, 4
@@ -46,6 +47,7 @@ class Search:
         self.selected: dict[tuple[int, int], Request] = {}
         """After success, the chosen request or subrequest, by the indexes of claim and request."""
         self._tries = 0
+        self._failed: set[Hashable] = set()
         self._known_traits: dict[Device, Hashable] = {}
         self._matches: dict[int, list[int] | None] = {}
         self._needs_after: dict[tuple[int, int], list[list[Need]]] = {}
@@ -76,7 +78,16 @@ class Search:
             # With other devices here, the next claim may take a smaller alternative.
             except TooManyDevices:
                 return False
-        return self._one_alternative(claim, request)
+        # The rest of the search depends only on this state, so a state that failed once fails again.
+        state = None
+        if self._tries > EASY_TRIES:
+            state = claim, request, self._attempt.state(claim)
+            if state in self._failed:
+                return False
+        done = self._one_alternative(claim, request)
+        if not done and state is not None:
+            self._failed.add(state)
+        return done
 
     def _one_alternative(self, claim: int, request: int) -> bool:
         alternatives = self._claims[claim].requests[request]
