@@ -245,25 +245,34 @@ class Search:
             ]
             ways: list[list[tuple[int, Request]]] = [[]]
             for number, alternatives in after:
-                # The scheduler may fail the pod at such a request, before it sees what comes after.
-                if len(ways) * len(alternatives) > _MOST_WAYS or not all(map(self._is_certain, alternatives)):
+                if len(ways) * len(alternatives) > _MOST_WAYS or any(
+                    self._may_fail(number, request) for request in alternatives
+                ):
                     break
                 ways = [[*way, (number, request)] for way in ways for request in alternatives]
             found = self._needs_after[claim, index] = [self._added_up(way) for way in ways]
         return found
 
-    def _is_certain(self, request: Request) -> bool:
-        return not (request.takes_all or request.admin_access) and self._candidates(request) is not None
+    def _may_fail(self, claim: int, request: Request) -> bool:
+        """Whether the scheduler may fail the pod at the request, before it sees what comes after."""
+        must = request.takes_all and self._attempt.constraints_on(claim, request)
+        return bool(must) or self._candidates(request) is None
 
     def _added_up(self, way: Sequence[tuple[int, Request]]) -> list[Need]:
         """The needs of requests, those of requests that can have the same devices as one."""
         needs: dict[Hashable, Need] = {}
         for claim, request in way:
+            # Claims with admin access may have the same devices.
+            if request.admin_access:
+                continue
             constraints = self._attempt.constraints_on(claim, request)
             capacity = tuple(sorted((name, amount.nanos) for name, amount in request.capacity.items()))
-            key = request.selectors, repr(request.tolerations), capacity, tuple(map(id, constraints))
+            alike = request.selectors, request.every, repr(request.tolerations), capacity
+            key = alike, tuple(map(id, constraints))
             known = needs.get(key, Need(claim, request, 0, 0, self._candidates(request) or ()))
-            needs[key] = replace(known, requests=known.requests + 1, count=known.count + request.count)
+            # Of no device at all there is one too few.
+            count = max(1, request.count) if request.takes_all else request.count
+            needs[key] = replace(known, requests=known.requests + 1, count=known.count + count)
         return list(needs.values())[:_MOST_KINDS]
 
     def _candidates(self, request: Request) -> list[int] | None:
@@ -274,6 +283,7 @@ class Search:
                 self._matches[key] = [
                     position
                     for position in self._matching(request).positions
+                    if not request.takes_all or self._view.devices[position] in request.every
                     if self.selectable(request, device := self._view.devices[position])
                     and request.demand_on(device).possible
                 ]
