@@ -10,7 +10,7 @@ import pytest
 from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
 from controller.preemptor.pending import Exempt, named
-from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
+from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
 from kubernetes_rules.preemption.choose import best_room
 from tests.controller.preemptor.played import Played
@@ -481,29 +481,49 @@ def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: l
     assert len(asked) == 2
 
 
-def test_it_rests_after_a_round_but_not_for_a_pod_that_is_new(full: Scene, asked: list[str]) -> None:
-    full.waits("first", 11, gpus=3)
+def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
+    full: Scene, asked: list[str]
+) -> None:
+    for name, priority in (("first", 14), ("second", 13), ("third", 12)):
+        full.waits(name, priority, gpus=priority)
     played = Played(full)
-    played.cpu.step = 0.01
+    played.cpu.step = SHORT_SECONDS / 5
     played.round()
-    full.waits("second", 10, gpus=4)
-    due = played.round()
-    assert asked == ["first", "second"]
-
-    played.clock.now += due
+    full.waits("new", 11, gpus=4)
+    asked.clear()
     played.round()
-    assert asked == ["first", "second", "first", "second"]
+    assert asked == ["first", "second", "new"]
 
 
-def test_a_round_that_takes_too_long_is_continued_after_a_rest(full: Scene, asked: list[str]) -> None:
+def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:
     for number in range(4):
         full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
     played = Played(full)
     played.cpu.step = 0.4 * ROUND_SECONDS
     due = played.round()
     assert asked == ["waits-3", "waits-2"]
-    assert due > REST * ROUND_SECONDS / 2
+    assert REST * SHORT_SECONDS <= due < REST * ROUND_SECONDS
 
-    played.clock.now += due
+    played.clock.now += REST * 4 * ROUND_SECONDS
     played.round(changed=False)
     assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]
+
+
+def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_waiting(
+    full: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "DECISION_SECONDS", 0.002)
+    monkeypatch.setattr(decisions, "NODE_SECONDS", 0.0)
+    digits = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
+    costly = [f"{digits}.all(a, {digits}.all(b, {digits}.all(c, a + b + c > {n})))" for n in range(3)]
+    full.waits("costly", 20, selectors=costly)
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    assert (played.told(MADE), played.told(UNJUDGED)) == ({"urgent"}, {"costly"})
+    assert "most of it the selector '[1, 2, 3" in played.text(UNJUDGED)
+
+    for _ in costly:
+        played.clock.now += REST * ROUND_SECONDS
+        played.round(changed=False)
+    assert played.told(MADE) == {"urgent", "costly"}
