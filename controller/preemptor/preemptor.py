@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
-from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds, nodes_of
+from controller.preemptor.kept import Kept, Rooms, end_seconds, nodes_of
 from controller.preemptor.lease import Lease
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of, named
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
@@ -176,7 +176,8 @@ class Preemptor:
     ) -> Literal["any", "costly"] | None:
         """Decide and evict in order; returns whether pods are left, or only some that take long to decide."""
         started = self._cpu()
-        on_node = _by_node(stored["pods"])
+        stuck = self._rooms.stuck()
+        on_node = _by_node(pod for pod in stored["pods"] if pod["metadata"]["uid"] not in stuck)
         told: Counter[str] = Counter()
         left: set[Literal["any", "costly"]] = set()
         # One pod whose decision takes long must not keep others waiting.
@@ -248,7 +249,7 @@ class Preemptor:
             self._stopped(one, done)
             return
         self._backoff.reset()
-        patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
+        patience = float("inf") if self._behaviour.dry_run else end_seconds(verdict.victims)
         until = self._clock() + patience
         self._rooms.keep(Kept(one, verdict.placed, verdict.victims, verdict.freed, until))
         dry, nodes = self._behaviour.dry_run, nodes_of(verdict.placed)

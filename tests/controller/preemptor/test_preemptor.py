@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from controller.preemptor import decisions
-from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
+from controller.preemptor.kept import (
+    END_SECONDS,
+    FIRST_BACKOFF_SECONDS,
+    MOST_END_SECONDS,
+    TAKEN_SECONDS,
+    UNUSED_SECONDS,
+)
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
@@ -308,6 +314,33 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.round()
     assert full.names() == {"urgent"}
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
+
+
+@pytest.mark.parametrize("who", ["preemptor", "scheduler", "owner"])
+def test_a_victim_with_an_endless_grace_period_keeps_its_gpu_for_five_minutes_only(
+    who: str, scene: Scene
+) -> None:
+    scene.node("node-a")
+    scene.runs("batch", 1, "node-a", "gpu-0", terminationGracePeriodSeconds=10**9)
+    scene.runs("other", 2, "node-a", "gpu-1")
+    urgent = scene.waits("urgent", 10)
+    if who == "scheduler":
+        scene.status(urgent, {**urgent["status"], "nominatedNodeName": "node-a"})
+        told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        batch = scene.pod("batch")
+        scene.status(batch, {**batch["status"], "conditions": [told]})
+    if who != "preemptor":
+        scene.server.delete(f"{PODS}/batch")
+    played = Played(scene)
+    played.round()
+    played.clock.now += MOST_END_SECONDS - 1
+    played.round()
+    assert scene.names() == {"other", "urgent"}
+
+    for _ in range(2):
+        played.clock.now += FIRST_BACKOFF_SECONDS
+        played.round()
+    assert scene.names() == {"urgent"}
 
 
 def test_victims_that_are_made_again_at_once_are_evicted_ever_more_rarely(scene: Scene) -> None:
