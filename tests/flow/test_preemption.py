@@ -31,6 +31,7 @@ rules:
   - {when: gpu.index == 0, offer: whole}
   - {when: gpu.index == 1, mig: {layout: all-3g.40gb}}
   - {when: gpu.index == 2, shared: {strategy: TimeSlicing, shares: 2}}
+  - {when: gpu.index > 5, offer: partitions, mig: {dynamic: {profiles: [1g]}}}
   - {offer: hidden}
 """
 KINDS: dict[str, tuple[Object, int]] = {
@@ -152,3 +153,17 @@ def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
     everybody = {name for names in notebooks.values() for name in names}
     left = {one["metadata"]["name"] for one in cluster.api.list_objects(paths.pod(namespace=namespace))}
     assert left == {f"inference-{kind}" for kind in KINDS} | everybody - named
+
+
+def test_a_claim_for_one_partition_more_than_is_free_gets_it_from_a_pod_of_lower_priority(
+    cluster: Cluster, namespace: str
+) -> None:
+    template(cluster, namespace, "small", profile("1g.10gb"))
+    template(cluster, namespace, "many", request(device_class="mig-small", count=14))
+    cluster.api.create(pod("notebook", "small", "notebook"), namespace)
+    wait_running(cluster, namespace, "notebook")
+    with preemptor(cluster):
+        cluster.api.create(pod("inference", "many", "inference"), namespace)
+        look = partial(told, cluster, namespace, "PreemptedForDevices")
+        eventually("the notebook is evicted", look, {"notebook"}.issubset, seconds=60)
+        wait_running(cluster, namespace, "inference")
