@@ -97,7 +97,8 @@ def make_folder(folder: Path | None) -> ClusterLayout:
     if folder is None:
         return state_folder(Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX)))
     layout = state_folder(folder)
-    layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    layout.folder.mkdir(parents=True, exist_ok=True)
+    layout.folder.chmod(0o700)  # it may have been there
     others = sorted(path.name for path in layout.folder.iterdir() if path != layout.logs)
     if others:
         raise ClusterError(

@@ -2,9 +2,8 @@
 
 There are no images and no containers here, and the command of a pod must not touch this machine. A few
 commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes put
-into the container), sleep, true, false, exit,
-exec, gpuctl probe, and nvidia-smi where CDI put it into the container. For all others the log says that they
-are not run.
+into the container), sleep, true, false, exit, exec, gpuctl probe, and nvidia-smi where CDI put it into the
+container, alone or with -L or topo -m. For all others the log says that they are not run.
 The driver's own programs only wait, as servers do. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``,
 ``|`` and ``$NAME`` are understood.
 """
@@ -26,7 +25,10 @@ Run = Callable[[str, Sequence[str]], Output | None]
 
 NOT_FOUND = 127
 SHELLS = ("sh", "bash", "ash", "dash")
-PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe and nvidia-smi"
+PLAYED = (
+    "echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe, "
+    "and nvidia-smi alone or with -L or topo -m"
+)
 SERVERS = "gpu-dra-"
 """The beginning of the names of the driver's programs, which run until they are ended."""
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")

@@ -63,13 +63,23 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_a_program_of_cdi_runs_with_what_cdi_gave_and_nothing_of_the_pods_own(node: Node) -> None:
-    node.start("nvidia-smi", "-L", "-i", "0")
+    node.start("nvidia-smi", "topo", "-m")
 
     given = {"CUDA_MPS_X=1", f"{VISIBLE_NODES}=/dev/a:/dev/nvidia1", f"PATH={PATH}"}
     with node.changed:
         assert node.changed.wait_for(lambda: given <= set(node.lines()), 20)
-    assert node.lines()[0] == "-L -i 0"
+    assert node.lines()[0] == "topo -m"
     assert not [line for line in node.lines() if line.startswith(("LD_PRELOAD", "HOSTNAME"))]
+
+
+@pytest.mark.parametrize("words", ["-r", "-L -f /root/.bashrc", "-q -x", "-i 0 -mig 1", "-l 1"])
+def test_nvidia_smi_is_run_to_read_and_for_nothing_else(node: Node, words: str) -> None:
+    node.start("nvidia-smi", *words.split())
+
+    with node.changed:
+        assert node.changed.wait_for(node.lines, 20)
+    [line] = node.lines()
+    assert f"nvidia-smi {words} is not run here" in line
 
 
 def test_the_exit_code_of_a_program_counts(node: Node) -> None:
