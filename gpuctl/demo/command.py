@@ -47,10 +47,10 @@ def demo(
 ) -> None:
     """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
-    Needs no GPU; --keep needs openssl. Other users of this machine get nothing from it: the cluster answers only
-    who shows the token of its kubeconfig, which only you can read. With --nvml real it shows the same on the idle GPUs of this machine; it refuses where
-    `gpuctl verify --may-change` does. Exit codes: 0 when every step went as expected, 1 when one did not, 2
-    for a wrong command line.
+    Needs no GPU; --keep needs openssl. Other users of this machine get nothing from it: the cluster answers
+    only who shows the token of its kubeconfig, which only you can read. With --nvml real it shows the same on
+    the idle GPUs of this machine; it refuses where `gpuctl verify --may-change` does. Exit codes: 0 when
+    every step went as expected, 1 when one did not, 2 for a wrong command line.
     """
     is_real = nvml == "real"
     if nvml.startswith("fake:"):

@@ -23,8 +23,9 @@ from kubernetes_rules.custom_resources.definitions import (
 )
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation import status_update_errors_of
-from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.field import FieldError, unique
 from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
+from kubernetes_rules.validation.pods.claims import pod_status_errors
 
 Object = dict[str, Any]
 
@@ -369,6 +370,8 @@ def check_update(
         errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
     elif request.subresource == "status" and resource.group == "resource.k8s.io":
         errors = status_update_errors_of(item, stored)
+    elif (request.subresource, resource.built_in) == ("status", "pods"):
+        errors = unique(pod_status_errors(item, stored))
     _refuse(resource, item, errors)
 
 

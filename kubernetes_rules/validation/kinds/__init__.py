@@ -31,7 +31,10 @@ LEFT_OUT = (
         "probes, lifecycle hooks, security contexts, affinity to pods, topology spread, DNS, host aliases",
     ),
     ("Pod", "volumes other than emptyDir, hostPath, secret, configMap, persistentVolumeClaim and image"),
-    ("Pod", "overhead, ephemeral containers, resize, rules for Windows; its status"),
+    (
+        "Pod",
+        "overhead, ephemeral containers, resize, rules for Windows; most of its status",
+    ),
     (
         "Deployment, ReplicaSet, DaemonSet, StatefulSet, Job",
         "the status, claims for volumes, and the policies of a Job for failure and success",

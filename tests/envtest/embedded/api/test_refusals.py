@@ -349,3 +349,49 @@ def _restore(server: EmbeddedApiServer) -> None:
     for path, item in ((PODS, pod("p")), (CLAIMS, claim("c"))):
         if ask(server, "GET", f"{path}/{item['metadata']['name']}").code == 404:
             server.create(path, item)
+
+
+GPU = "example.com/gpu"
+MAPPED = {"containerName": "c", "resourceName": GPU, "requestName": "r"}
+MAPPING = "extendedResourceClaimStatus.requestMappings[0]."
+
+
+def extended(*mappings: dict[str, str], claim: str = "made") -> dict[str, Any]:
+    return {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": [*mappings]}}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"nominatedNodeName": "n"}, "status.nominatedNodeName: Forbidden"),
+        ({"resourceClaimStatuses": [{"name": "other"}]}, "resourceClaimStatuses[0].name: Invalid value"),
+        ({"resourceClaimStatuses": [{"name": "g"}] * 2}, "resourceClaimStatuses[1].name: Duplicate value"),
+        (
+            {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "A_"}]},
+            "resourceClaimStatuses[0].resourceClaimName: Invalid value",
+        ),
+        (extended(), "requestMappings: Required value"),
+        (extended({**MAPPED, "containerName": "idle"}), f"{MAPPING}resourceName: Invalid value"),
+        (extended({**MAPPED, "containerName": "none"}), f"{MAPPING}containerName: Invalid value"),
+        (extended({**MAPPED, "requestName": "R_"}), "extendedResourceClaimStatus.requestName: Invalid value"),
+        (extended(MAPPED, MAPPED), "requestMappings[1].requestName: Duplicate value"),
+        (extended(MAPPED, claim=""), "extendedResourceClaimStatus.resourceClaimName: Required value"),
+        (extended(MAPPED, claim="A_"), "extendedResourceClaimStatus.resourceClaimName: Invalid value"),
+    ],
+)
+def test_the_status_of_a_pod_names_claims_only_for_what_asks_for_them(
+    server: EmbeddedApiServer, status: dict[str, Any], said: str
+) -> None:
+    asks = {"name": "c", "image": "x", "resources": {"limits": {GPU: 1}}}
+    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    spec = {"containers": [asks, {"name": "idle", "image": "x"}], "resourceClaims": claims, "nodeName": "m"}
+    made = server.create(PODS, {"metadata": {"generateName": "asks-"}, "spec": spec})
+    path = f"{PODS}/{made['metadata']['name']}/status"
+    told = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "mine"}], **extended(MAPPED)}
+    assert ask(server, "PATCH", path, {"status": told}, content_type=MERGE).code == 200
+
+    refused = ask(server, "PATCH", path, {"status": status}, content_type=MERGE)
+
+    assert (refused.code, said in refused.body["message"]) == (422, True), refused.body["message"]
+    kept = ask(server, "PATCH", path, {"status": dict.fromkeys(told)}, content_type=MERGE).body["status"]
+    assert kept.items() >= told.items()

@@ -14,6 +14,7 @@ from driver.errors import ClaimBlocked
 from envtest.embedded.api import unforeseen
 from envtest.embedded.node import kubelet_plugins
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.node.kubelet_claims import container_claims
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.plugin_sockets import READY_PART
 from kubeletplugin.kubelet.registration import Registered
@@ -324,3 +325,19 @@ def test_a_container_waits_for_its_config_map_and_a_pod_for_its_volume(registere
 def _waiting(node: Node, pod: str) -> str:
     (status,) = (node.pod(pod) or {})["status"].get("containerStatuses") or [{"state": {}}]
     return str(status["state"].get("waiting", {}).get("reason"))
+
+
+def test_a_container_gets_of_an_extended_claim_only_what_it_asks_for() -> None:
+    mapped = [
+        {"containerName": name, "resourceName": resource, "requestName": f"{name}-{resource}"}
+        for name in ("asks", "idle")
+        for resource in ("example.com/gpu", "example.com/none", "cpu")
+    ]
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": mapped}}
+    pod = {"metadata": {"namespace": "default"}, "spec": {}, "status": status}
+    amounts = {"example.com/gpu": "1", "example.com/none": "0", "cpu": "1"}
+
+    assert container_claims(pod, {"name": "asks", "resources": {"requests": amounts}}) == {
+        "made": ["asks-example.com/gpu"]
+    }
+    assert container_claims(pod, {"name": "idle"}) == {}
