@@ -143,6 +143,8 @@ def parse_error(text: str) -> str:
             f'{INVALID_OPTIONS}dryRun: Unsupported value: ["Some"]: supported values: "All"',
         ),
         ("DELETE", "/p", [1], 400, "couldn't get version/kind; json parse error"),
+        ("POST", "", pod("q", runtimeClassName="none"), 403, 'RuntimeClass "none" not found'),
+        ("POST", "", pod("q", serviceAccountName="none"), 403, 'serviceaccount "none" not found'),
         (
             "POST",
             "?fieldValidation=Foo",
@@ -395,3 +397,9 @@ def test_the_status_of_a_pod_names_claims_only_for_what_asks_for_them(
     assert (refused.code, said in refused.body["message"]) == (422, True), refused.body["message"]
     kept = ask(server, "PATCH", path, {"status": dict.fromkeys(told)}, content_type=MERGE).body["status"]
     assert kept.items() >= told.items()
+
+
+def test_a_pod_names_a_runtime_class_that_is_there(server: EmbeddedApiServer) -> None:
+    server.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "kata"}, "handler": "kata"})
+
+    assert server.create(PODS, pod("q", runtimeClassName="kata"))["spec"]["runtimeClassName"] == "kata"
