@@ -9,16 +9,14 @@ import tempfile
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from envtest.client.api import ApiClient
-from envtest.client.errors import ClusterError, ClusterFault
+from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.access.certificates import self_signed
 from envtest.embedded.admission.calls import ResolveService
-from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
 from envtest.embedded.control import (
@@ -129,18 +127,9 @@ class EmbeddedCluster:
         """The cluster itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the cluster; raises ClusterFault where one of its own parts failed unexpectedly."""
+    def __exit__(self, *_: object) -> None:
+        """Close the cluster."""
         self.close()
-        faults = unforeseen.take()
-        if faults and error is None:
-            listed = "; ".join(f"{one.doing}: {type(one.error).__name__}: {one.error}" for one in faults)
-            raise ClusterFault(f"the embedded cluster failed at itself, which is a fault of it: {listed}")
 
     def close(self) -> None:
         """End the processes, then everything else, and remove the folder."""

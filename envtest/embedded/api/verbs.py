@@ -297,7 +297,7 @@ class Verbs:
             admission.complete_pod(self._store, item, request.namespace)
         writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
-        if not dry and request.verb == "create" and str(version or "").isdecimal() and int(version):
+        if not dry and request.verb == "create" and str(version or "").lstrip("0").isdecimal():
             raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
         with self._store.changed:

@@ -234,7 +234,7 @@ def _play(command: Command, container: containers.Container, begin: Callable[[],
 
     def wait(seconds: float) -> bool:
         begin()
-        return container.ended.wait(None if seconds == float("inf") else seconds)
+        return container.ended.wait(None if seconds > threading.TIMEOUT_MAX else seconds)
 
     def write(text: str) -> None:
         container.log.print(text)

@@ -17,16 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.process.log import configure
-from envtest.embedded.api import unforeseen
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
+from tests.faults import NOTED
 
 UNMARSHAL = "json: cannot unmarshal"
 INVALID_OPTIONS = 'DeleteOptions.meta.k8s.io "" is invalid: '
 NOT_A_LIST = "expected a []interface {}, but received a int64"
 EVICTION = 'Eviction in version "v1" cannot be handled as a Eviction: '
 ORDER = "$setElementOrder/containers"
+LONG = "1" * 5000
 CHANGED = [{"name": "c", "image": "x"}]
 SICK = {"metadata": {"name": "sick", "namespace": "default", "labels": 5, "resourceVersion": "1"}}
 """What no request can store: a selector that looks at its labels fails."""
@@ -143,6 +144,11 @@ def parse_error(text: str) -> str:
             f'{INVALID_OPTIONS}dryRun: Unsupported value: ["Some"]: supported values: "All"',
         ),
         ("DELETE", "/p", [1], 400, "couldn't get version/kind; json parse error"),
+        ("GET", f"?limit={LONG}", None, 400, f'"{LONG}": value out of range'),
+        ("GET", f"?resourceVersion={LONG}", None, 400, f'"{LONG}": invalid syntax'),
+        ("GET", f"/p:{LONG}/proxy/", None, 400, "invalid pod request"),
+        ("PUT", "/p", {"metadata": {"name": "p", "resourceVersion": LONG}}, 500, f'"{LONG}": invalid syntax'),
+        ("POST", "", b'{"spec": {"priority": %s}}' % LONG.encode(), 400, "a number of so many digits"),
         ("POST", "", pod("q", runtimeClassName="none"), 403, 'RuntimeClass "none" not found'),
         ("POST", "", pod("q", serviceAccountName="none"), 403, 'serviceaccount "none" not found'),
         (
@@ -269,7 +275,7 @@ def test_what_nobody_had_thought_of_is_answered_logged_and_noted() -> None:
         answer = ask(server, "GET", f"{PODS}?labelSelector=app%3Da")
         after = ask(server, "GET", f"{PODS}/sick")
 
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert (answer.code, answer.body["reason"], after.code) == (500, "InternalError", 200)
     assert answer.body["message"].startswith("Internal error occurred: AttributeError: ")
     assert answer.body["details"]["causes"][0]["message"].startswith("AttributeError: ")
@@ -287,7 +293,7 @@ def test_a_watch_that_fails_in_the_middle_is_cut_and_noted() -> None:
         with pytest.raises(http.client.IncompleteRead):
             ask(server, "GET", path)
 
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert fault.doing == f"watch {PODS}"
 
 
@@ -342,7 +348,7 @@ def test_no_request_makes_the_server_fail_at_itself(
     answer: Answer = ask(server, method, f"{path}?{words}", body, content_type=content_type)
 
     assert answer.code != 500 or "Internal error occurred" not in answer.body["message"]
-    assert unforeseen.take() == []
+    assert NOTED.take() == []
     if method == "DELETE":
         _restore(server)
 

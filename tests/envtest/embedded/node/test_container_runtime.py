@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.api import unforeseen
 from envtest.embedded.node.commands.environment import PATH, Command
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
 from fakegpu.machine.capabilities import VISIBLE_NODES
+from tests.faults import NOTED
 
 KIND = "k8s.gpu.nvidia.com/claim"
 
@@ -96,7 +96,7 @@ def test_without_a_device_there_is_no_program(node: Node) -> None:
 
 
 def test_a_pod_that_ends_wakes_who_sleeps_and_its_log_stays(node: Node) -> None:
-    node.start("sh", "-c", "echo one && sleep infinity && echo two")
+    node.start("sh", "-c", "echo one && sleep 9999999999999 && echo two")
     node.wait("one")
 
     node.runtime.end("pod")
@@ -155,6 +155,6 @@ def test_a_program_that_cannot_be_started_is_no_silent_end(node: Node) -> None:
         if thread.name == "container main":
             thread.join(20)
 
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert isinstance(fault.error, OSError)
     assert fault.doing == "the command of the container main"

@@ -31,6 +31,7 @@ from tests.envtest.embedded.node.kubelet_node import (
     head,
     main,
 )
+from tests.faults import NOTED
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, running_plugin
 
 
@@ -262,7 +263,7 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
     faults: list[unforeseen.Unforeseen] = []
 
     def noted() -> bool:
-        faults.extend(unforeseen.take())
+        faults.extend(NOTED.take())
         return bool(faults)
 
     registered.wait(noted)
@@ -273,7 +274,7 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
 
     assert "pod sick" in faults[0].doing
     assert isinstance(faults[0].error, KeyError)
-    assert len(faults) + len(unforeseen.take()) < 8  # it is tried again, with a back-off
+    assert len(faults) + len(NOTED.take()) < 8  # it is tried again, with a back-off
 
 
 def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
@@ -291,7 +292,7 @@ def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
     registered.layout.registry_dir.unlink()
 
     registered.wait(lambda: registered.kubelet.plugins.drivers == ())
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert fault.doing == "kubelet of node-a: looking for plugins"
 
 
