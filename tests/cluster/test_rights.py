@@ -259,6 +259,9 @@ def test_a_slice_is_of_the_nodes_own_pool(installed_cluster: RealCluster) -> Non
     )
 
 
+HUGE = "1e2147483647"
+"""With it the scheduler calculates for ever, and places no pod of anybody."""
+
 TYPED = {"type": {"string": "gpu"}}
 
 
@@ -274,12 +277,31 @@ TYPED = {"type": {"string": "gpu"}}
         ({"attributes": TYPED | {"driverVersion": {"string": "580"}}}, "has a different type"),
         ({"attributes": TYPED | {f"{DRIVER}/profile": {"int": 1}}}, "without this domain"),
         ({"attributes": TYPED, "capacity": {f"{DRIVER}/memory": {"value": "1"}}}, "without this domain"),
+        ({"attributes": TYPED, "capacity": {"memory": {"value": HUGE}}}, "a capacity of a device"),
+        ({"attributes": TYPED, "capacity": {"memory": {"value": "1" * 40}}}, "a capacity of a device"),
+        (
+            {
+                "attributes": TYPED,
+                "allowMultipleAllocations": True,
+                "capacity": {
+                    "memory": {"value": "1", "requestPolicy": {"default": "1m", "validValues": ["1m"]}}
+                },
+            },
+            "a capacity of a device",
+        ),
+        (
+            {
+                "attributes": TYPED,
+                "consumesCounters": [{"counterSet": "gpu", "counters": {"memory": {"value": HUGE}}}],
+            },
+            "a counter is not",
+        ),
     ],
 )
 def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(
     installed_cluster: RealCluster, device: Object, said: str
 ) -> None:
-    """The scheduler would give up on every pod whose class reads what is not there, on all nodes."""
+    """The scheduler would give up on every pod whose class reads what is not there, or hang, on all nodes."""
     controller = token_of(installed_cluster, "gpu-dra-controller")
     lacking = slice_of(OWN)
     lacking["spec"]["devices"].append({"name": "gpu-1", **device})
@@ -291,9 +313,10 @@ def test_the_largest_slice_that_kubernetes_takes_costs_the_policy_less_than_its_
     installed_cluster: RealCluster,
 ) -> None:
     largest = slice_of(OWN)
-    named = {f"{'domain.' * 8}example/{'a' * 30}{number:02}": {"int": 1} for number in range(31)}
+    names = [f"{'domain.' * 8}example/{'a' * 30}{number:02}" for number in range(31)]
+    amounts = {name: {"value": f"{2**49 - 1}Ki"} for name in names}
     largest["spec"]["devices"] = [
-        {"name": f"gpu-{number}", "attributes": TYPED | named} for number in range(128)
+        {"name": f"gpu-{number}", "attributes": TYPED, "capacity": amounts} for number in range(128)
     ]
     controller = token_of(installed_cluster, "gpu-dra-controller")
 
