@@ -263,6 +263,9 @@ HUGE = "1e2147483647"
 """With it the scheduler calculates for ever, and places no pod of anybody."""
 
 TYPED = {"type": {"string": "gpu"}}
+COUNTED = [{"counterSet": "gpu", "counters": {"memory": {"value": HUGE}}}]
+POLICED = {"value": "1", "requestPolicy": {"default": "1m", "validValues": ["1m"]}}
+SHARED = {"attributes": TYPED, "allowMultipleAllocations": True, "capacity": {"memory": POLICED}}
 
 
 @pytest.mark.parametrize(
@@ -278,24 +281,8 @@ TYPED = {"type": {"string": "gpu"}}
         ({"attributes": TYPED | {f"{DRIVER}/profile": {"int": 1}}}, "without this domain"),
         ({"attributes": TYPED, "capacity": {f"{DRIVER}/memory": {"value": "1"}}}, "without this domain"),
         ({"attributes": TYPED, "capacity": {"memory": {"value": HUGE}}}, "a capacity of a device"),
-        ({"attributes": TYPED, "capacity": {"memory": {"value": "1" * 40}}}, "a capacity of a device"),
-        (
-            {
-                "attributes": TYPED,
-                "allowMultipleAllocations": True,
-                "capacity": {
-                    "memory": {"value": "1", "requestPolicy": {"default": "1m", "validValues": ["1m"]}}
-                },
-            },
-            "a capacity of a device",
-        ),
-        (
-            {
-                "attributes": TYPED,
-                "consumesCounters": [{"counterSet": "gpu", "counters": {"memory": {"value": HUGE}}}],
-            },
-            "a counter is not",
-        ),
+        ({"attributes": TYPED, "consumesCounters": COUNTED}, "a counter is not"),
+        (SHARED, "a capacity of a device"),
     ],
 )
 def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(
