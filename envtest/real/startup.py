@@ -97,14 +97,14 @@ def make_folder(folder: Path | None) -> ClusterLayout:
     if folder is None:
         return state_folder(Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX)))
     layout = state_folder(folder)
-    layout.folder.mkdir(parents=True, exist_ok=True)
-    layout.folder.chmod(0o700)  # it may have been there
+    layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     others = sorted(path.name for path in layout.folder.iterdir() if path != layout.logs)
     if others:
         raise ClusterError(
             f"the folder {layout.folder} is in use (it holds {', '.join(others[:3])}): stop the "
             f"cluster in it, or choose an empty folder"
         )
+    layout.folder.chmod(0o700)  # it may have been there
     return layout
 
 
