@@ -26,7 +26,13 @@ _log = get_logger(__name__)
 
 
 def start(
-    service: Service, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str
+    service: Service,
+    cert_file: Path,
+    key_file: Path,
+    addr: str,
+    metrics_addr: str,
+    health_addr: str,
+    classes: frozenset[str],
 ) -> None:
     """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
@@ -37,7 +43,7 @@ def start(
 
     certificate = ServingCertificate(cert_file, key_file)
     expiry = ExpiryWatch(certificate)
-    server = endpoint(addr, certificate)
+    server = endpoint(addr, certificate, classes=classes)
     if metrics_addr:
         from driver.process.metrics import CertificateMetrics, serve
 
@@ -83,6 +89,12 @@ def start(
     help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
 )
 @click.option(
+    "--classes",
+    default="",
+    show_envvar=True,
+    help="DeviceClasses installed with this driver, by commas; what can never work with them is denied.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
@@ -90,7 +102,13 @@ def start(
     help="The log level.",
 )
 def main(
-    log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str
+    log_level: Level,
+    cert_file: Path,
+    key_file: Path,
+    addr: str,
+    metrics_addr: str,
+    health_addr: str,
+    classes: str,
 ) -> None:
     """Review claims, claim templates and DeviceClasses that configure GPUs, before they are stored.
 
@@ -101,7 +119,7 @@ def main(
     configure(log_level)
     service = Service()
     try:
-        start(service, cert_file, key_file, addr, metrics_addr, health_addr)
+        start(service, cert_file, key_file, addr, metrics_addr, health_addr, frozenset(classes.split(",")))
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -60,8 +60,8 @@ CLASS_KINDS: dict[str, type[Document]] = {
 """The classes that come with the driver, each with the kind of configuration for its devices.
 
 A claim under review only names its class, and the webhook has no right to read classes. An admin can give
-most of these names to other classes, so a warning says for which class it is true. Other classes get no such
-warnings.
+most of these names to other classes. So a mistake is an error if the class was installed with the driver,
+else a warning that says for which class it is true. Other classes get neither.
 """
 
 _WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
@@ -89,8 +89,11 @@ class Answer:
         return not self.findings.errors
 
 
-def review(asked: Any) -> Answer:
-    """Answer one AdmissionReview; raises ReviewMalformed for anything else."""
+def review(asked: Any, classes: frozenset[str] = frozenset()) -> Answer:
+    """Answer one AdmissionReview; raises ReviewMalformed for anything else.
+
+    ``classes`` are those of this driver's own that were installed with it.
+    """
     if not isinstance(asked, Mapping) or asked.get("kind") != "AdmissionReview":
         raise ReviewMalformed("the body is not an AdmissionReview")
     if asked.get("apiVersion") != API_VERSION:
@@ -102,7 +105,7 @@ def review(asked: Any) -> Answer:
     if not isinstance(uid, str) or not 0 < len(uid) <= _MOST_UID_CHARACTERS:
         raise ReviewMalformed("the request has no uid")
     kind = _kind(request)
-    findings = judge(_subject(kind, request)) if kind else Findings()
+    findings = judge(_subject(kind, request), classes) if kind else Findings()
     document = {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": _response(uid, findings)}
     return Answer(kind, findings, document)
 
@@ -201,8 +204,8 @@ def _devices(document: type[Document]) -> str:
     return KINDS.described(document.__name__) or "a device that this driver does not offer"
 
 
-def judge(subject: Subject) -> Findings:
-    """All errors and warnings of an object."""
+def judge(subject: Subject, classes: frozenset[str]) -> Findings:
+    """All errors and warnings of an object; for ``classes`` see ``review``."""
     errors: list[str] = []
     decoded: list[_Decoded] = []
     for config in subject.configs:
@@ -215,16 +218,22 @@ def judge(subject: Subject) -> Findings:
     # If a document is malformed, warnings would only be guesses.
     if errors:
         return Findings(tuple(errors))
+    misfits = [
+        *_of_other_kinds(decoded, subject.requests, classes),
+        *_of_other_strategies(decoded, subject.requests, classes),
+    ]
     return Findings(
-        tuple(_contradictions(decoded, subject.requests)),
+        (
+            *_contradictions(decoded, subject.requests),
+            *dict.fromkeys(one for one, is_sure in misfits if is_sure),
+        ),
         tuple(
             # Each sentence once, in order.
             dict.fromkeys(
                 (
-                    *_of_other_kinds(decoded, subject.requests),
-                    *_without_effect(decoded, subject.requests),
+                    *_without_effect(decoded),
                     *_overridden(decoded, subject.requests),
-                    *_of_other_strategies(decoded, subject.requests),
+                    *(one for one, is_sure in misfits if not is_sure),
                     *_of_own_intervals(decoded, subject.requests),
                     *_of_no_threads(decoded, subject.requests),
                     *_of_undivided_gpus(decoded, subject.requests),
@@ -238,9 +247,7 @@ def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
     """Requests that configurations of two kinds name, so that one of them is wrong for every device."""
     clashing: dict[str, list[_Decoded | None]] = {}
     for request in requests:
-        # Not for a class: it may be meant for several kinds of devices, and gets a warning.
-        if request.name:
-            clashing.setdefault(request.top, []).append(_clash(decoded, request))
+        clashing.setdefault(request.top, []).append(_clash(decoded, request))
     # Only if it is so for all alternatives of a request; otherwise one of them can be prepared.
     for top, found in clashing.items():
         first = next(iter(found))
@@ -249,6 +256,9 @@ def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
                 f"{first.config.path}.requests: {top} is named by configurations for different "
                 "kinds of devices, so prepare refuses one of them for any device: name the "
                 "request in only one"
+                if top
+                else f"{first.config.path}: a class applies its configurations to every request for "
+                "it, and prepare refuses those for another kind of device: keep one kind"
             )
 
 
@@ -258,31 +268,37 @@ def _clash(decoded: list[_Decoded], request: Request) -> _Decoded | None:
     return next((one for one in named if one.kind is not named[0].kind), None)
 
 
-def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    for request in requests:
-        clash = None if request.name else _clash(decoded, request)
-        if clash is not None:
-            yield (
-                f"{clash.config.path}: a class applies its configurations to every request for "
-                "it, and prepare refuses those for another kind of device: keep one kind"
-            )
-        wanted = CLASS_KINDS.get(request.class_name)
-        for one in decoded:
-            if wanted not in (None, one.kind) and one.names(request):
-                yield (
-                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, but "
-                    f"{request.class_words} selects {_devices(wanted)}, for which prepare refuses it"
-                )
+_Misfit = tuple[str, bool]
+"""A sentence, and whether prepare refuses the configuration for every device that it can be for."""
 
 
-def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+def _of_other_kinds(
+    decoded: list[_Decoded], requests: tuple[Request, ...], classes: frozenset[str]
+) -> Iterator[_Misfit]:
     for one in decoded:
-        if requests and not any(one.applies_to(request) for request in requests):
-            outcome = "prepare refuses it" if one.divides_memory else "it has no effect"
-            yield (
-                f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and no request asks "
-                f"for one: {outcome}"
-            )
+        for name in one.config.requests or ("",):
+            meant = [request for request in requests if name in ("", request.name, request.top)]
+            wrong = [
+                request for request in meant if CLASS_KINDS.get(request.class_name, one.kind) is not one.kind
+            ]
+            is_sure = wrong == meant and all(request.is_certain(classes) for request in wrong)
+            what = f"{one.config.path}: {one.word} is for {_devices(one.kind)}"
+            if name or not all(request.name for request in requests):
+                for request in wrong:
+                    selected = _devices(CLASS_KINDS[request.class_name])
+                    yield (
+                        f"{what}, but {request.class_words} selects {selected}, for which prepare refuses it",
+                        is_sure,
+                    )
+            elif wrong and wrong == meant:
+                # One for all requests may be meant for an alternative that is not chosen.
+                refused = one.divides_memory or not any("/" in request.name for request in meant)
+                outcome = "prepare refuses it" if refused else "it has no effect"
+                yield f"{what}, and no request asks for one: {outcome}", is_sure and refused
+
+
+def _without_effect(decoded: list[_Decoded]) -> Iterator[str]:
+    for one in decoded:
         if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
             yield (
                 f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a "
@@ -300,7 +316,9 @@ def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Itera
                 yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
 
 
-def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+def _of_other_strategies(
+    decoded: list[_Decoded], requests: tuple[Request, ...], classes: frozenset[str]
+) -> Iterator[_Misfit]:
     """What prepare refuses because the device is shared by another strategy."""
     for request in requests:
         # A device that is not shared takes any strategy, for the pods of its claim.
@@ -311,10 +329,11 @@ def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...])
         for one in winners.values():
             wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
             if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
-                yield (
+                sentence = (
                     f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
                     f"{request.class_words} selects GPUs that are shared by {strategy}"
                 )
+                yield sentence, "/" not in request.name and request.is_certain(classes)
 
 
 def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:

@@ -66,10 +66,15 @@ class Request:
         """The class in words, for a sentence."""
         if not self.name:
             return "this class"
-        # Only names with this driver's domain are surely of this driver's classes.
-        if self.class_name.endswith(DRIVER_NAME.partition(".")[2]):
+        if self.is_certain(frozenset()):
             return f"class {self.class_name}"
         return f"class {self.class_name}, as it comes with this driver,"
+
+    def is_certain(self, classes: frozenset[str]) -> bool:
+        """Whether its class is sure to be this driver's: one of ``classes``, or by the name's domain."""
+        # What a class under review selects is only read from the text of its selectors.
+        domain = DRIVER_NAME.partition(".")[2]
+        return bool(self.name) and (self.class_name in classes or self.class_name.endswith(domain))
 
     @property
     def top(self) -> str:
