@@ -145,7 +145,7 @@ def test_resources_that_nothing_tells_apart_are_refused(devices: Any) -> None:
     heavy = one(devices=("0",), offered_as="nvidia.com/heavy")
     light = one(devices=devices, offered_as="nvidia.com/light")
 
-    with pytest.raises(ConfigError, match="heavy and nvidia.com/light stand for shares that nothing"):
+    with pytest.raises(ConfigError, match=r"heavy and nvidia\.com/light stand for shares that nothing"):
         classes(made(heavy, light))
     elsewhere = imported("d", PluginConfig("none", "TimeSlicing", (light,)), "f.yaml")
     told = device_classes([made(heavy), elsewhere], mixed=False)
