@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.webhook.subject import (
@@ -218,13 +218,11 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
     # If a document is malformed, warnings would only be guesses.
     if errors:
         return Findings(tuple(errors))
-    misfits = [
-        *_of_other_kinds(decoded, subject.requests, classes),
-        *_of_other_strategies(decoded, subject.requests, classes),
-    ]
+    requests = tuple(replace(one, is_installed=one.class_name in classes) for one in subject.requests)
+    misfits = [*_of_other_kinds(decoded, requests), *_of_other_strategies(decoded, requests)]
     return Findings(
         (
-            *_contradictions(decoded, subject.requests),
+            *_contradictions(decoded, requests),
             *dict.fromkeys(one for one, is_sure in misfits if is_sure),
         ),
         tuple(
@@ -232,11 +230,11 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
             dict.fromkeys(
                 (
                     *_without_effect(decoded),
-                    *_overridden(decoded, subject.requests),
+                    *_overridden(decoded, requests),
                     *(one for one, is_sure in misfits if not is_sure),
-                    *_of_own_intervals(decoded, subject.requests),
-                    *_of_no_threads(decoded, subject.requests),
-                    *_of_undivided_gpus(decoded, subject.requests),
+                    *_of_own_intervals(decoded, requests),
+                    *_of_no_threads(decoded, requests),
+                    *_of_undivided_gpus(decoded, requests),
                 )
             )
         ),
@@ -272,24 +270,19 @@ _Misfit = tuple[str, bool]
 """A sentence, and whether prepare refuses the configuration for every device that it can be for."""
 
 
-def _of_other_kinds(
-    decoded: list[_Decoded], requests: tuple[Request, ...], classes: frozenset[str]
-) -> Iterator[_Misfit]:
+def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[_Misfit]:
     for one in decoded:
         for name in one.config.requests or ("",):
             meant = [request for request in requests if name in ("", request.name, request.top)]
             wrong = [
                 request for request in meant if CLASS_KINDS.get(request.class_name, one.kind) is not one.kind
             ]
-            is_sure = wrong == meant and all(request.is_certain(classes) for request in wrong)
+            is_sure = wrong == meant and all(request.is_certain for request in wrong)
             what = f"{one.config.path}: {one.word} is for {_devices(one.kind)}"
             if name or not all(request.name for request in requests):
                 for request in wrong:
-                    selected = _devices(CLASS_KINDS[request.class_name])
-                    yield (
-                        f"{what}, but {request.class_words} selects {selected}, for which prepare refuses it",
-                        is_sure,
-                    )
+                    but = f"{request.class_words} selects {_devices(CLASS_KINDS[request.class_name])}"
+                    yield f"{what}, but {but}, for which prepare refuses it", is_sure
             elif wrong and wrong == meant:
                 # One for all requests may be meant for an alternative that is not chosen.
                 refused = one.divides_memory or not any("/" in request.name for request in meant)
@@ -316,39 +309,35 @@ def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Itera
                 yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
 
 
-def _of_other_strategies(
-    decoded: list[_Decoded], requests: tuple[Request, ...], classes: frozenset[str]
-) -> Iterator[_Misfit]:
-    """What prepare refuses because the device is shared by another strategy."""
+def _winners(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[tuple[Request, _Decoded]]:
+    """The configuration of each kind that counts for a request; none for one that only looks on."""
     for request in requests:
+        winners = {one.kind: one for one in decoded if one.applies_to(request) and not request.admin_access}
+        yield from ((request, one) for one in winners.values())
+
+
+def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[_Misfit]:
+    """What prepare refuses because the device is shared by another strategy."""
+    for request, one in _winners(decoded, requests):
         # A device that is not shared takes any strategy, for the pods of its claim.
         strategy = CLASS_STRATEGIES.get(request.class_name)
-        if strategy is None or request.admin_access:
-            continue
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        for one in winners.values():
-            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
-            if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
-                sentence = (
-                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
-                    f"{request.class_words} selects GPUs that are shared by {strategy}"
-                )
-                yield sentence, "/" not in request.name and request.is_certain(classes)
+        wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
+        if strategy and wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
+            sentence = (
+                f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
+                f"{request.class_words} selects GPUs that are shared by {strategy}"
+            )
+            yield sentence, "/" not in request.name and request.is_certain
 
 
 def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
     """Time-slices that a claim wants on shared GPUs, for which the class decides."""
-    for request in requests:
-        if not request.name or request.admin_access:
-            continue
+    for request, one in _winners(decoded, requests):
         # A claim that repeats the class's interval is prepared. That one is not known here: so only a
         # warning.
-        if CLASS_STRATEGIES.get(request.class_name) != "TimeSlicing":
-            continue
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        one = winners.get(GpuConfig)
-        wanted = one.document.interval if one and isinstance(one.document, GpuConfig) else ""
-        if one and wanted not in ("", "Default"):
+        is_sliced = request.name and CLASS_STRATEGIES.get(request.class_name) == "TimeSlicing"
+        wanted = one.document.interval if isinstance(one.document, GpuConfig) else ""
+        if is_sliced and wanted not in ("", "Default"):
             yield (
                 f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
                 f"refuses {wanted} unless {request.class_words} sets it too: its GPUs are shared, "
@@ -357,28 +346,26 @@ def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) ->
 
 
 def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    for request in requests:
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        for one in winners.values():
-            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
-            if wanted and wanted.active_thread_percentage == 0 and not request.admin_access:
-                yield (
-                    f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
-                    "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
-                )
+    for _, one in _winners(decoded, requests):
+        wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
+        if wanted and wanted.active_thread_percentage == 0:
+            yield (
+                f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
+                "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
+            )
 
 
 def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
     """Divisions of memory for GPUs that are not shared as far as is known."""
-    for request in requests:
-        if request.class_name not in _WHOLE_GPUS or request.admin_access or not request.name:
-            continue
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        one = winners.get(GpuConfig)
-        if one is None or not isinstance(one.document, GpuConfig) or one.document.strategy is not None:
+    for request, one in _winners(decoded, requests):
+        if (
+            request.class_name not in _WHOLE_GPUS
+            or not request.name
+            or not isinstance(one.document, GpuConfig)
+        ):
             continue
         memory = one.document.memory
-        if memory is not None and not memory.is_burst_alone:
+        if one.document.strategy is None and memory is not None and not memory.is_burst_alone:
             yield (
                 f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
                 f"{request.name} is for a part of a GPU: set sharing.strategy TimeSlicing to "

@@ -138,14 +138,14 @@ class _Server(Server):
         self,
         address: tuple[str, int],
         certificate: ServingCertificate,
-        request_seconds: float,
+        seconds: float,
         classes: frozenset[str],
     ) -> None:
         self.classes = classes
         self.judging = threading.BoundedSemaphore(_MOST_JUDGED)
         self._certificate = certificate
-        self._request_seconds = request_seconds
-        super().__init__(address, _Handler, MOST_CONNECTIONS, request_seconds)
+        self._request_seconds = seconds
+        super().__init__(address, _Handler, MOST_CONNECTIONS, seconds)
 
     def secure(self, place: Place) -> None:
         """Make the handshake."""
@@ -161,7 +161,7 @@ class _Server(Server):
 def endpoint(
     address: str,
     certificate: ServingCertificate,
-    request_seconds: float = REQUEST_SECONDS,
+    seconds: float = REQUEST_SECONDS,
     classes: frozenset[str] = frozenset(),
 ) -> HttpEndpoint:
     """The endpoint for reviews, bound to ``host:port``; raises ConfigError.
@@ -169,8 +169,5 @@ def endpoint(
     For ``classes`` see ``review``.
     """
     return HttpEndpoint(
-        address,
-        lambda place: _Server(place, certificate, request_seconds, classes),
-        what="reviews",
-        flag="--addr",
+        address, lambda place: _Server(place, certificate, seconds, classes), what="reviews", flag="--addr"
     )
