@@ -149,12 +149,10 @@ def _other_measure(request: Request, nodes: Sequence[TriedNode], prospects: Pros
     measures = {name: most for one in nodes for name, most in prospects.measures(one.node, request).items()}
     if not measures or measures.keys() & {name.rpartition("/")[2] for name in request.capacity}:
         return ""
+    ask, offer = "memory: ask for memory", "shares by number"
     if SHARES in measures:
-        return (
-            f'these shares are handed out by number: ask for shares: "1" to "{measures[SHARES]}", or let '
-            "the node offer memory in steps"
-        )
-    return "these shares are handed out by memory: ask for memory, or let the node offer shares by number"
+        ask, offer = f'number: ask for shares: "1" to "{measures[SHARES]}"', "memory in steps"
+    return f"these shares are handed out by {ask}, or let the node offer {offer}"
 
 
 def _best(
