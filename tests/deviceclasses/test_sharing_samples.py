@@ -160,6 +160,9 @@ def test_a_fraction_is_a_whole_gpu_where_none_are_fractional() -> None:
         ("time-sliced", ALL_TIERS, 4),
         ("time-sliced", node_config("all-tiers"), 4),
         ("mps", node_config("all-tiers"), 4),
+        ("by-number", node_config("all-tiers"), 2),
+        ("by-memory", node_config("all-tiers"), 4),
+        ("memory-limit", node_config("all-tiers"), 4),
     ],
 )
 def test_shares_fill_a_gpu_before_they_spill_over_to_the_next(
