@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.crashing_process import ENDED
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
@@ -34,6 +35,8 @@ class Crashes:
     def ended(self, folder: Path, operation: str, end_before: int, machine: str, device: str) -> bool:
         """Run one operation for the claim of ``UID``; whether it ended before that change of the disk.
 
+        The first change that an unprepare makes is to remove the CDI spec.
+
         ``machine`` is the name of the fake machine whose state lies in the folder.
         """
         if self._server is None:
@@ -50,4 +53,7 @@ class Crashes:
         )
         code = int(self._server.stdout.readline())
         assert code in (0, ENDED)
+        spec = folder / "cdi" / cdi_spec_file_name(UID)
+        if operation == "unprepare":
+            assert spec.exists() == (end_before == 1), "the CDI spec goes first"
         return code == ENDED

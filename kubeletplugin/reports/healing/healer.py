@@ -219,7 +219,7 @@ class Healer:
     def _reset(self, gpus: tuple[PciAddress, ...]) -> None:
         """Reset the GPUs, after undoing what shares of claims have left there."""
         reach = self._shares.gpus_shared_together(map(str, gpus))
-        with self._locks.holding(sorted(map(gpu_key, reach)), _LOCK_SECONDS):
+        with self._locks.holding(map(gpu_key, reach), _LOCK_SECONDS):
             # A claim may have come before the locks were taken; from now on none can.
             seen = self._in_the_way("looked", gpus)
             if seen.claims:
