@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
+from driver.devices.node_state import Hanging
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
@@ -20,7 +22,9 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
 from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.claim_call import left_of_call
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.mps_client import MpsClient
@@ -38,6 +42,9 @@ SLICE_CHECK_SECONDS = 300.0
 
 NVML has no call for it: each check starts nvidia-smi while claims for the GPU wait for its lock.
 """
+
+
+_ENOUGH_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,9 @@ class NotReady(ClaimBlocked):
 class Sharing:
     """The sharing of one node's GPUs. Callers hold the locks of the GPUs.
 
-    ``note_mps_use()`` is called for each daemon that a share needs. ``step(name)`` lets tests stop there.
+    ``note_mps_use()`` is called for each daemon that a share needs. ``note_hang(program, gpus, what)`` gets
+    which program hung for which GPUs, and what it did not do, empty once it has done its work for them.
+    ``step(name)`` lets tests stop there.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class Sharing:
         kinds: HeldKinds,
         era: Callable[[], Era],
         note_mps_use: Callable[[], None],
+        note_hang: Callable[[Hanging, tuple[str, ...], str], None],
         step: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,6 +96,7 @@ class Sharing:
         self._kinds = kinds
         self._era = era
         self._note_mps_use = note_mps_use
+        self._note_hang = note_hang
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
@@ -174,7 +185,8 @@ class Sharing:
     def _run_daemon(self, wanted: SharingRecord, whole_gpus: Sequence[HeldDevice], daemon: MpsDaemon) -> None:
         if not wanted.applied:
             wanted = self._set_modes(replace(wanted, daemon=True), whole_gpus)
-        self._mps.ensure(daemon)
+        with self._noting_hangs("mps-hangs", wanted.gpus):
+            self._mps.ensure(daemon)
         self._note_mps_use()
         self._step("daemon")
         self._mark_applied(wanted)
@@ -192,7 +204,8 @@ class Sharing:
             # back.
             noted = wanted.interval if interval == "Default" else interval
             wanted = self._set_modes(replace(wanted, interval=noted, applied=False), whole_gpus)
-            unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
+            with self._noting_hangs("nvidia-smi-hangs", wanted.gpus):
+                unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
             self._slices_checked[gpu.pci] = self._era(), self._clock()
             self._step("time-slice")
             wanted = replace(wanted, interval=interval)
@@ -200,6 +213,18 @@ class Sharing:
         if unsupported is None or interval == "Default":
             return None
         return f"time-slice {interval} has no effect on GPU {gpu.pci}: {unsupported}"
+
+    @contextmanager
+    def _noting_hangs(self, program: Hanging, gpus: tuple[str, ...]) -> Iterator[None]:
+        """Note that the program, which the block uses, hangs for these GPUs, or that it does not any more."""
+        try:
+            yield
+        except ProgramHangs as error:
+            # At the end of a call of the kubelet there may have been too little time for it.
+            if left_of_call(_ENOUGH_SECONDS) == _ENOUGH_SECONDS:
+                self._note_hang(program, gpus, error.what)
+            raise
+        self._note_hang(program, gpus, "")
 
     def _mark_applied(self, record: SharingRecord) -> None:
         if not record.applied:
