@@ -35,8 +35,6 @@ from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 _log = get_logger("sharing")
 
 _MODES: dict[str, ComputeMode] = {"MPS": "exclusive-process", "TimeSlicing": "default"}
-_GONE = (DriverNotLoaded, GpuLost, NotFound)
-
 SLICE_CHECK_SECONDS = 300.0
 """How often a time-slice is read back. Only an admin's nvidia-smi, or a reset by hand, can have changed it.
 
@@ -292,23 +290,32 @@ class Sharing:
     def _undo(self, record: SharingRecord) -> None:
         """Put back what the record says was changed, then remove the record.
 
-        If one GPU cannot be put back, the others still are, and the first error is raised at the end.
+        If one GPU cannot be put back, the others still are, and the first error is raised at the end. Of a
+        GPU that is lost the record stays until it was seen again: it may come back as it was.
         """
         self._begin_undo(record)
         # Before the compute mode: as long as MPS serves clients, nobody may get past its server.
         if record.daemon:
             self._stop_daemon(record)
         failure: DriverError | None = None
+        lost = []
         for pci in record.gpus:
             try:
                 self._put_back(record, pci)
-            # Compute mode and time-slice are state of the driver, and go with the GPU.
-            except _GONE as error:
-                _log.warning("forgot the sharing of a GPU that is gone", group=record.group, error=str(error))
+            except (DriverNotLoaded, GpuLost, NotFound) as error:
+                _log.warning("sharing of a GPU is gone or put back later", gpu=pci, error=str(error))
+                # Compute mode and time-slice are state of the driver's module.
+                if self._era().driver_generation or not isinstance(error, DriverNotLoaded):
+                    lost.append(pci)
             except DriverError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
+        if lost:
+            left = replace(record, gpus=tuple(lost), applied=False)
+            if left != self._records.get(record.group):
+                self._records.put(left)
+            return
         self._records.forget(record.group)
         self._step("sharing forgotten")
 
