@@ -164,7 +164,7 @@ def test_what_cannot_be_read_at_all_is_put_aside_at_start_and_only_its_claim_suf
     assert [found.uid for found in journal.entries()] == ["u-9"]
     aside = journal.take_set_aside()
     assert [(one.uid, one.reason) for one in aside] == [
-        ("u-1", "Is a directory"),
+        ("u-1", "it is not a regular file"),
         ("u-2", "Too many levels of symbolic links"),
     ]
     assert aside[0].path.is_dir()
@@ -178,7 +178,7 @@ def test_an_entry_that_is_known_is_not_forgotten_because_it_cannot_be_read(tmp_p
     (tmp_path / "u-1.json").unlink()
     (tmp_path / "u-1.json").mkdir()
 
-    with pytest.raises(StorageError, match="Is a directory: check the disk"):
+    with pytest.raises(StorageError, match="it is not a regular file: check the disk"):
         journal.get("u-1")
     assert journal.get("u-2") == entry("u-2")
     assert [found.uid for found in journal.holders(GPU_0)] == ["u-1", "u-2"]
