@@ -382,7 +382,10 @@ def _minors(proc: Path) -> dict[str, int]:
     """The minor numbers of the GPUs by UUID, from the NVIDIA driver's files; empty without them."""
     minors = {}
     for file in (proc / "driver" / "nvidia" / "gpus").glob("*/information"):
-        text = file.read_text(errors="replace")
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:  # it has left the bus since
+            continue
         uuid, minor = _UUID.search(text), _MINOR.search(text)
         if uuid and minor:
             minors[uuid[1]] = int(minor[1])

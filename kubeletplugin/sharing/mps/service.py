@@ -96,6 +96,8 @@ def _answered(context: grpc.ServicerContext, name: str, daemon: str) -> Iterator
         if isinstance(error, StartHangs):
             code = grpc.StatusCode.INTERNAL
         context.abort(code, f"{error.what}: {error.way_out}" if error.way_out else error.what)
+    except OSError as error:
+        context.abort(grpc.StatusCode.ABORTED, f"{error}: it is tried again; see the supervisor's log")
 
 
 def _seconds(context: grpc.ServicerContext) -> float:

@@ -113,6 +113,20 @@ def test_a_supervisor_that_takes_too_long_is_asked_again(mps: MpsScene) -> None:
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
 
 
+def test_what_the_system_refuses_the_supervisor_is_told_with_a_way_out(
+    mps: MpsScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ensure(*_: object) -> MpsStates:
+        raise OSError(5, "Input/output error", "/proc/x")
+
+    with served(mps) as (_, supervisor):
+        monkeypatch.setattr(supervisor, "ensure", ensure)
+        client = MpsClient(mps.mps_dir / SOCKET)
+        with pytest.raises(ClaimBlocked, match=r"Input/output error: '/proc/x': it is tried again"):
+            client.ensure(mps.daemon())
+        client.close()
+
+
 def test_the_changes_of_a_daemon_are_heard(mps: MpsScene) -> None:
     heard: list[tuple[MpsState, ...] | None] = []
     gone = Event()
