@@ -29,6 +29,7 @@ DRA_V1BETA1 = "v1beta1.DRAPlugin"
 _MOST_SHOWN = 128
 # An answer that comes after the kubelet's deadline is thrown away, with the reasons that are in it.
 _ANSWER_SECONDS = 1.0
+# A call without a deadline has years left, more than a thread can wait for a lock.
 _LONGEST_SECONDS = 3600.0
 
 Done = TypeVar("Done")
