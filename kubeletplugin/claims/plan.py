@@ -192,12 +192,12 @@ def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: D
         ) from error
 
 
-def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
-    """The PCI addresses of the devices' GPUs, each once, in the order in which they are locked.
+def gpus_of(devices: Iterable[PlannedDevice]) -> set[str]:
+    """The PCI addresses of the devices' GPUs.
 
     A device without a GPU is locked by its own name, as in the journal.
     """
-    return tuple(sorted({place for one in devices for place in one.name.gpus or (one.name.device,)}))
+    return {place for one in devices for place in one.name.gpus or (one.name.device,)}
 
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
