@@ -177,6 +177,24 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
     assert full.names() == {"urgent"}
 
 
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        ("node node-a: timed out trying to allocate devices", {"notebook", "urgent"}),
+        ("request gpu: the selector fails", {"notebook", "batch", "urgent"}),
+    ],
+)
+def test_a_pod_for_which_the_scheduler_ran_out_of_time_is_refused_as_well(
+    message: str, left: set[str], full: Scene
+) -> None:
+    pod = full.waits("urgent", 10)
+    failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message}
+    full.status(pod, {**pod["status"], "conditions": [failed]})
+    Played(full).round()
+
+    assert full.names() == left
+
+
 def test_a_pod_that_no_node_can_ever_run_evicts_nobody(full: Scene) -> None:
     full.waits("huge", 10, gpus=3)
     full.waits("elsewhere", 10, nodeSelector={"zone": "b"})
