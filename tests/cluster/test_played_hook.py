@@ -93,17 +93,21 @@ def test_a_container_in_which_mps_hides_a_device_is_refused_with_both_requests(
     tmp_path: Path, daemons: dict[str, str], beside: str, said: tuple[str, ...]
 ) -> None:
     args = [["gpu-memory-hook", "mps", f"--request={one}", f"--pipes={of}"] for one, of in daemons.items()]
-    hooks: list[Object] = [{"path": "/hook", "args": one} for one in args]
-    mounts = {"/tmp/nvidia-mps": [*daemons.values()][-1]}
-    (tmp_path / "metadata").write_text(f"{{{beside}}}")
-    mounts |= {METADATA.format(one): str(tmp_path / "metadata") for one in ((A, B) if beside else daemons)}
+    hooks: list[Object] = [{"path": f"{tmp_path}/hook/1/gpu-memory-hook", "args": one} for one in args]
+    # What a tenant mounts there is not opened: it may be a pipe, a device, or larger than the node's memory.
+    os.mkfifo(tmp_path / "own")
+    mounts = {"/tmp/nvidia-mps": [*daemons.values()][-1], METADATA.format("own"): str(tmp_path / "own")}
+    told_by_plugin = tmp_path / "metadata" / "told"
+    told_by_plugin.parent.mkdir()
+    told_by_plugin.write_text(f"{{{beside}}}")
+    mounts |= {METADATA.format(one): str(told_by_plugin) for one in ((A, B) if beside else daemons)}
     listed = [{"destination": path, "source": source} for path, source in mounts.items()]
     config = {"mounts": listed, "hooks": {"createRuntime": hooks}}
     (tmp_path / "config.json").write_text(json.dumps(config))
 
     state = json.dumps({**STATE, "bundle": str(tmp_path)})
     command = [str(memory_hook()), *args[0][1:]]
-    done = subprocess.run(command, input=state, text=True, capture_output=True, check=False)
+    done = subprocess.run(command, input=state, text=True, capture_output=True, check=False, timeout=30)
 
     told = " is used through MPS, so CUDA would hide ".join(said)
     assert told in done.stderr

@@ -31,7 +31,7 @@ def place_with_helm(cluster: RealCluster, program: str, folder: Path) -> Place:
     """Programs for a session: helm, which is told where the fakes are when it installs, kubectl, gpuctl."""
     (folder / "fakes.yaml").write_text(yaml.safe_dump(values_of_fakes(*cluster.pods_see_server_at)))
     helm = go_programs(program) / "helm"
-    fakes = f'[ $1 != install ] || set -- "$@" -f {folder}/fakes.yaml'
+    fakes = f'[ $1 != upgrade ] || set -- "$@" -f {folder}/fakes.yaml'
     environment = [f"{name}={value}" for name, value in python_environment(PACKAGE_ROOT).items()]
     gpuctl = shlex.join(["env", *environment, *python_command("-m", "gpuctl")])
     programs = {
@@ -43,6 +43,22 @@ def place_with_helm(cluster: RealCluster, program: str, folder: Path) -> Place:
         (folder / name).write_text(f'#!/bin/sh\n{script} "$@"\n')
         (folder / name).chmod(0o755)
     return Place(cluster, (), folder, {})
+
+
+def an_image_that_cannot_be_pulled(session: Session, installs: str) -> None:
+    """It ends nothing: the same commands can be run again, and after a failed uninstallation, too."""
+    commands = (
+        installs,  # the name that the README leaves to its reader
+        installs.replace("REGISTRY", "registry.invalid").replace("--wait", "--wait --timeout=5s"),
+        "helm -n gpu-dra uninstall gpu-dra --timeout=5s",
+        "helm -n gpu-dra rollback gpu-dra 1",
+        installs.replace("REGISTRY", "localhost"),
+        "kubectl -n gpu-dra delete pods --field-selector status.phase=Pending",
+    )
+    ran = [session.run(command, STEP_SECONDS, apart=True) for command in commands]
+
+    assert [one.exits == 0 for one in ran] == [False, False, False, True, True, True], ran
+    assert "/image/repository" in ran[0].printed
 
 
 @pytest.mark.parametrize("program", HELMS)
@@ -61,6 +77,7 @@ def test_the_readme_as_it_stands_installs_the_driver_and_runs_its_pods(
     (home / "share.yaml").write_text(EXAMPLE)
 
     with Session(tmp_path, home, session_environment(place, home)) as session:
+        an_image_that_cannot_be_pulled(session, read_page(README).steps[0].script)
         for step in read_page(README).steps:
             script = step.script.replace("REGISTRY", "localhost")
             assert run_step(replace(step, script=script), session) is None

@@ -146,7 +146,7 @@ class Certificates:
 
     source: Annotated[
         Literal["selfSigned", "cert-manager", "secret"],
-        "selfSigned: helm creates the certificate and keeps it across upgrades (only with helm install, "
+        "selfSigned: helm creates the certificate and keeps it across upgrades (only with helm on the cluster, "
         "see docs/install.md); cert-manager: cert-manager creates and renews it; secret: you provide it.",
     ] = "selfSigned"
     secretName: Annotated[str, "For secret: the name of a Secret of type kubernetes.io/tls."] = ""
@@ -392,17 +392,26 @@ class NodeConfiguration:
     ] = False
 
 
+# The grammar of image names (distribution/reference, regexp.go), with registries in lower case only: upper
+# case is a name that a page wants replaced.
+_REGISTRY = r"(([a-z0-9.-]+|\[[a-f0-9:]+\])(:[0-9]+)?/)?"
+_PATH_PART = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
+_TAG = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[a-f0-9]{64})?"
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     "The image; all processes use the same one."
 
     repository: Annotated[
         str,
-        Text("^[^:]+(:[0-9]+/.+)?$"),
+        Text(f"^{_REGISTRY}{_PATH_PART}(/{_PATH_PART})*$"),
         "The image's name without a tag. No image is published: build your own (docs/install.md) and set "
         "this.",
     ] = "localhost/gpu-dra"
-    tag: Annotated[str, "The image's tag; empty for the chart's appVersion."] = ""
+    tag: Annotated[
+        str, OrEmpty(), Text(f"^{_TAG}$"), "The image's tag; empty for the chart's appVersion."
+    ] = ""
     pullPolicy: Annotated[Literal["IfNotPresent", "Always", "Never"], "The image pull policy."] = (
         "IfNotPresent"
     )

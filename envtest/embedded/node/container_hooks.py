@@ -109,12 +109,14 @@ def play_mps_hook(hooks: Sequence[Mapping[str, Any]], mounts: Mapping[str, str])
 
     ``mounts`` are the paths of the host by those in the container.
     """
-    told = [_options(one["args"]) for one in hooks if list(one.get("args", ()))[1:2] == ["mps"]]
-    pipes = {one["request"]: one["pipes"] for one in told}
+    calls = [one for one in hooks if list(one.get("args", ()))[1:2] == ["mps"]]
+    pipes = {told["request"]: told["pipes"] for told in (_options(one["args"]) for one in calls)}
+    folders = {Path(one["path"]).parents[2] / "metadata" for one in calls}
     hidden = [request for request, own in pipes.items() if own != mounts.get(_PIPES)]
     for path, file in mounts.items():
         request = path.removeprefix(_METADATA_FOLDER).removesuffix(_METADATA_FILE)
-        if path.endswith(_METADATA_FILE) and request not in pipes and _is_for_cuda(Path(file)):
+        is_metadata = path.endswith(_METADATA_FILE) and Path(file).parent in folders
+        if is_metadata and request not in pipes and _is_for_cuda(Path(file)):
             hidden.append(request)
     if hidden:
         shown = next((request for request, own in pipes.items() if own == mounts.get(_PIPES)), "")

@@ -104,7 +104,8 @@ def _restarts(seen: ClusterSeen) -> Finding:
     if stuck:
         return fail(
             f"{counted(len(stuck), 'container')} of the driver cannot run",
-            "`kubectl logs --previous` of these pods says why",
+            "correct an image that cannot be pulled, and delete pods that keep the former one; "
+            "`kubectl logs --previous` says why others ended",
             stuck,
         )
     if restarted:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from controller.uninstall.steps import Patience
 from driver.policy.config import load_config, parse_config
 from tools.chart.generate import stale
 from tools.chart.nvidia import nvidia_values
@@ -21,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 THEIRS = nvidia_values(CHART / "nvidia-values.yaml")
+HELM_WAITS_SECONDS = 300
+"""The default of helm's --timeout."""
 
 
 def test_no_generated_file_is_stale() -> None:
@@ -105,6 +108,11 @@ def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example
         {"mps": {"shmMib": 0}},
         {"webhook": {"replicas": 0}},
         {"image": {"repository": "a/b:tag"}},
+        {"image": {"repository": "REGISTRY/gpu-dra"}},
+        {"image": {"repository": "registry.example/Team/gpu-dra"}},
+        {"image": {"repository": "registry.example/gpu--dra_"}},
+        {"image": {"repository": "https://registry.example/gpu-dra"}},
+        {"image": {"tag": ":0.1.0"}},
         {"networkPolicy": {"apiServerPorts": [70000]}},
         {"apiServer": {"port": 6443}},
         {"controller": {"resources": {"requests": {"memory": "64 MB"}}}},
@@ -115,6 +123,27 @@ def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example
 )
 def test_a_value_out_of_its_range_is_refused(values: dict[str, Any]) -> None:
     assert not jsonschema.Draft7Validator(SCHEMA).is_valid(values)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"repository": "gpu-dra", "tag": "0.1.0@sha256:" + "a" * 64},
+        {"repository": "registry.example:5000/team_a/gpu--dra", "tag": "V1_rc.2"},
+        {"repository": "[fd00::1]:5000/gpu-dra"},
+    ],
+)
+def test_an_image_is_named_as_a_container_runtime_takes_it(image: dict[str, str]) -> None:
+    assert jsonschema.Draft7Validator(SCHEMA).is_valid({"image": image})
+
+
+def test_a_job_that_cannot_begin_ends_before_helm_stops_waiting_and_no_other_is_cut_short() -> None:
+    file = ROOT / "deploy" / "kustomize" / "uninstall" / "uninstall-job.yaml"
+    patience = Patience()
+    of_a_clean_run = patience.nodes_seconds + patience.settle_seconds + 2 * patience.pods_seconds
+
+    deadline = yaml.safe_load(file.read_text())["spec"]["activeDeadlineSeconds"]
+    assert of_a_clean_run < deadline < HELM_WAITS_SECONDS
 
 
 def test_what_a_value_of_nvidias_chart_becomes_is_there_and_everything_else_says_why_not() -> None:

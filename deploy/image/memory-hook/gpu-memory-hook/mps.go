@@ -20,7 +20,10 @@ const (
 type config struct {
 	Mounts []struct{ Destination, Source string }
 	Hooks  struct {
-		CreateRuntime []struct{ Args []string }
+		CreateRuntime []struct {
+			Path string
+			Args []string
+		}
 	}
 }
 
@@ -42,18 +45,17 @@ func checkMps(stdin io.Reader) error {
 	if err != nil {
 		return refusal{fmt.Sprintf("the container's configuration cannot be read: %v", err), runtimeWayOut}
 	}
-	pipes, others := "", []string{}
+	pipes := ""
 	for _, mount := range made.Mounts {
-		request, isFile := strings.CutSuffix(mount.Destination, metadataFile)
 		if mount.Destination == pipesInContainer {
 			pipes = mount.Source
-		} else if isFile && isForCuda(mount.Source) {
-			others = append(others, strings.TrimPrefix(request, metadataFolder))
 		}
 	}
-	shown, hidden, clients := "", []string{}, map[string]bool{}
+	shown, hidden, clients, metadata := "", []string{}, map[string]bool{}, ""
 	for _, hook := range made.Hooks.CreateRuntime {
 		if len(hook.Args) == 4 && hook.Args[1] == mpsCommand {
+			// The plugin's own folder has both, as hook/<version>/gpu-memory-hook and metadata/.
+			metadata = filepath.Join(hook.Path, "../../../metadata")
 			request := strings.TrimPrefix(hook.Args[2], "--request=")
 			if clients[request] = true; hook.Args[3] == "--pipes="+pipes {
 				shown = request
@@ -62,8 +64,11 @@ func checkMps(stdin io.Reader) error {
 			}
 		}
 	}
-	for _, request := range others {
-		if !clients[request] {
+	for _, mount := range made.Mounts {
+		path, isMetadata := strings.CutSuffix(mount.Destination, metadataFile)
+		request := strings.TrimPrefix(path, metadataFolder)
+		// What the pod itself mounts there is not opened: a pipe, a device, or a file of a terabyte.
+		if isMetadata && filepath.Dir(mount.Source) == metadata && !clients[request] && isForCuda(mount.Source) {
 			hidden = append(hidden, request)
 		}
 	}
