@@ -166,6 +166,12 @@ def _printable(text: str) -> str:
     return "".join(one if one.isprintable() or one in _WHITESPACE else "?" for one in text)
 
 
+def some_of(names: Sequence[str], most: int | None) -> str:
+    """The first ``most`` names and how many more there are; all of them with None."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if most is not None and len(names) > most else shown
+
+
 def in_one_line(text: str) -> str:
     """The printable text in one line: a message from the cluster may hold anything."""
     return _printable(" ".join(text.split()))

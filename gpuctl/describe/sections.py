@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuctl.cli.output import columns, in_one_line
 from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.explain.snapshot import event_time
+from gpuctl.cli.cluster import event_time
 
 MOST_EVENTS = 20
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,9 +82,3 @@ class Explanation:
     requests: tuple[RequestReport, ...] = ()
     unread: tuple[str, ...] = ()
     """Kinds of objects that this user may not read, so that the answer may lack something."""
-
-
-def some_of(names: Sequence[str], most: int | None) -> str:
-    """The first ``most`` names and how many more there are; all of them with None."""
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if most is not None and len(names) > most else shown

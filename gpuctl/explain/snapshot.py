@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path, events_path
-from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.cli.cluster import DRA, ClusterView, event_time
 from kubernetes_rules.extended_resources import provides
 
 Object = dict[str, Any]
@@ -167,16 +167,3 @@ def events_by_object(view: ClusterView, namespace: str | None) -> dict[str, list
     for event in sorted(listed_if_readable(view, path) or (), key=event_time):
         found.setdefault(str((event.get("involvedObject") or {}).get("uid", "")), []).append(event)
     return found
-
-
-def event_time(event: Mapping[str, Any]) -> str:
-    """When an event happened last, as RFC 3339 in UTC; empty if it does not say."""
-    # Reporters of the newer events API fill the series or eventTime, older ones the first and last timestamp.
-    series = event.get("series") or {}
-    return str(
-        series.get("lastObservedTime")
-        or event.get("lastTimestamp")
-        or event.get("eventTime")
-        or event.get("firstTimestamp")
-        or ""
-    )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from driver.devices.memory_limits import MEMORY_LIMITS
 from driver.devices.names import DRIVER_NAME
 from driver.devices.taints import TAINT_CHANGING
-from gpuctl.explain.findings import Finding, some_of
+from gpuctl.cli.output import some_of
+from gpuctl.explain.findings import Finding
 from gpuctl.fleet.devices import Object, attribute
 from gpuctl.fleet.holders import allocated
 from gpuctl.node.share_words import why_not_limited

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.device import MEMORY_SLICE
-from driver.devices.names import gpu_device_name
+from driver.devices.names import gpu_device_name, pool_name
 from driver.nvml.pci_address import PciAddress
 from gpuctl.fleet.devices import (
     Kind,
@@ -156,8 +156,8 @@ class PublishedNode:
 
     @property
     def pool_names(self) -> frozenset[str]:
-        """The names of its pools."""
-        return frozenset(pool.id.pool for pool in self.pools)
+        """The names of its pools, also of one that it no longer publishes."""
+        return frozenset((self.name, pool_name(self.name), *(pool.id.pool for pool in self.pools)))
 
 
 _Gpu = PciAddress | str

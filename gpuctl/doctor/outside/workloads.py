@@ -10,14 +10,11 @@ from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skip
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
-from gpuctl.explain.snapshot import event_time
+from gpuctl.fleet.pods import stuck_containers
+from gpuctl.cli.cluster import event_time
 
 RECENT_SECONDS = 3600.0
 _SHOWN_CHARACTERS = 200
-_STUCK = frozenset(
-    {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
-    | {"ErrImageNeverPull", "CreateContainerError", "RunContainerError"}
-)
 
 
 @check(
@@ -94,12 +91,10 @@ def _restarts(seen: ClusterSeen) -> Finding:
     stuck, restarted = [], []
     for pod in pods:
         name = f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec'].get('nodeName', 'no node')}"
-        for status in (pod.get("status") or {}).get("containerStatuses") or ():
-            waiting = (status.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") in _STUCK:
-                words = " ".join(str(waiting.get("message") or "").split())[:_SHOWN_CHARACTERS]
-                stuck.append(f"{name}: {status['name']}: {waiting['reason']} {words}".rstrip())
-            elif ended := _ended_lately(status, seen.now):
+        waiting = [f"{name}: {one}" for one in stuck_containers(pod)]
+        stuck += waiting
+        for status in () if waiting else (pod.get("status") or {}).get("containerStatuses") or ():
+            if ended := _ended_lately(status, seen.now):
                 restarted.append(f"{name}: {status['name']}: {ended}")
     if stuck:
         return fail(

@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer
@@ -21,6 +22,7 @@ from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.devices import tier_of
 from gpuctl.node.planned import plan_node
 from gpuctl.status.picture import News
+from tests.gpuctl.documents import read_document
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 HEEDING = """
@@ -45,7 +47,7 @@ def test_a_tier_counts_what_is_allocated_and_free() -> None:
     held, watched = claim("gpu-0000-17-00-0"), claim("gpu-0000-65-00-0", admin=True)
     elsewhere = claim("gpu-0000-ca-00-0", pool="node-b/gpu.nvidia.com")
 
-    (node,) = states_of(slices(), [held, watched, elsewhere, {"status": {}}])
+    node, _ = states_of(slices(), [held, watched, elsewhere, {"status": {}}])
 
     assert node.product == "NVIDIA A30"
     (tier,) = node.tiers.values()
@@ -155,14 +157,115 @@ def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
     assert json.loads(told.output)["nodes"][0]["tiers"]["whole"]["free"] == 3
 
 
-def create_waiting(server: EmbeddedApiServer, name: str, limits: dict[str, str]) -> None:
+def create_waiting(
+    server: EmbeddedApiServer, name: str, limits: dict[str, str], reason: str = "Unschedulable"
+) -> None:
     """A pod that the scheduler found no place for."""
     container = {"name": "main", "image": "a", "resources": {"limits": limits}}
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": reason, "message": f"because of {name}"}
+    create_pod(server, name, {"containers": [container]}, {"phase": "Pending", "conditions": [unplaced]})
+
+
+def create_pod(
+    server: EmbeddedApiServer, name: str, spec: dict[str, Any], status: dict[str, Any], **labels: str
+) -> dict[str, Any]:
     path = "/api/v1/namespaces/default/pods"
-    pod = server.create(path, {"metadata": {"name": name}, "spec": {"containers": [container]}})
-    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    pod["status"] = {"phase": "Pending", "conditions": [unplaced]}
-    server.replace(f"{path}/{name}/status", pod)
+    spec = {"containers": [{"name": "main", "image": "a"}], **spec}
+    pod = server.create(path, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    server.replace(f"{path}/{name}/status", {**pod, "status": status})
+    return pod
+
+
+def tell(server: EmbeddedApiServer, about: dict[str, Any], reason: str, message: str, by: str) -> None:
+    """A warning, as the kubelet or the driver posts it."""
+    event = {"involvedObject": about, "reason": reason, "message": message, "reportingComponent": by}
+    more = {"metadata": {"generateName": "x-"}, "type": "Warning", "lastTimestamp": "2026-01-02T03:04:05Z"}
+    server.create("/api/v1/namespaces/default/events", {**event, **more})
+
+
+def break_nodes(server: EmbeddedApiServer) -> None:
+    """Of three nodes the plugin is gone from two, and so are their slices; a claim has a device of one."""
+    server.create(SLICES, slices()[0])
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    held = claim("train", pool="node-b/gpu.nvidia.com")
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    stored = server.create(claims, {"metadata": {"name": "train"}, "spec": {"devices": {"requests": [request]}}})
+    server.replace(f"{claims}/train/status", {**stored, "status": held["status"]})
+    why = "containers with unready status: [controller]"
+    for node, ready in (("node-a", "True"), ("node-b", "False"), ("node-c", "False")):
+        condition = {"type": "Ready", "status": ready, "message": why}
+        status = {"phase": "Running", "conditions": [condition]}
+        label = {"app.kubernetes.io/part-of": "gpu-dra"}
+        create_pod(server, f"controller-{node}", {"nodeName": node}, status, **label)
+
+
+def break_pods(server: EmbeddedApiServer) -> None:
+    """Of two pods with a claim one cannot be prepared, and one has no image; the scheduler gives up a third."""
+    server.create(SLICES, slices()[0])
+    asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    started = {"name": "main", "image": "a", "imageID": "", "ready": False, "restartCount": 0, "state": waiting}
+    create_pod(server, "no-image", asks, {"phase": "Pending", "containerStatuses": [started]})
+    pod = create_pod(server, "not-prepared", asks, {"phase": "Pending"})
+    create_pod(server, "starts", asks, {"phase": "Pending"})
+    about = {"kind": "Pod", "namespace": "default", "name": "not-prepared", "uid": pod["metadata"]["uid"]}
+    tell(server, about, "FailedPrepareDynamicResources", "strategy MPZ (permanent)", "kubelet")
+    create_waiting(server, "given-up", {"nvidia.com/gpu": "1"}, "SchedulerError")
+
+
+def withhold(server: EmbeddedApiServer) -> None:
+    """A node publishes three of its GPUs, another one nothing; their controllers have said why."""
+    published = slices()[0]
+    gone = published["spec"]["devices"].pop()
+    server.create(SLICES, published)
+    kept = published["spec"]["devices"][0]
+    for node, device in (("node-a", gone), ("node-a", kept), ("node-b", kept)):
+        pci = device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
+        message = f"GPU {pci} is not offered: it is in MIG mode, but has no partitions"
+        tell(server, {"kind": "Node", "name": node}, "GpuWithheld", message, "gpu-dra-controller")
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (
+            break_nodes,
+            (
+                "node-b: it publishes nothing, although claims have devices there (default/train): `gpuctl doctor",
+                "2 pods of the driver are not ready: default/controller-node-b on node-b (containers with",
+            ),
+        ),
+        (
+            break_pods,
+            (
+                "2 pods cannot start: default/no-image, default/not-prepared; gpuctl explain says why",
+                "the scheduler gives up default/given-up: because of given-up; gpuctl explain says more",
+            ),
+        ),
+        (
+            withhold,
+            (
+                "node-a: GPU 0000:e3:00.0 is not offered: it is in MIG mode, but has no partitions",
+                "node-b: GPU 0000:17:00.0 is not offered: it is in MIG mode, but has no partitions",
+            ),
+        ),
+    ],
+)
+def test_what_no_slice_shows_is_told_and_not_well(
+    broken: Callable[[EmbeddedApiServer], None], told: tuple[str, ...], tmp_path: Path
+) -> None:
+    with EmbeddedApiServer() as server:
+        broken(server)
+        shown = status_of(server, tmp_path)
+        document = read_document(status_of(server, tmp_path, flags=("-o", "json")).output, "GpuStatus")
+
+    assert shown.exit_code == 3
+    assert "all is well" not in shown.output
+    for words in told:
+        assert words in shown.output
+    lines = shown.output.splitlines()
+    assert set(document["problems"]) <= set(lines)
+    assert not any(line.startswith("node-a: GPU 0000:17:00.0") for line in lines)  # it is published now
 
 
 def test_a_pod_that_waits_for_devices_is_named_and_nothing_is_well(tmp_path: Path) -> None:
