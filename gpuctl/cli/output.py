@@ -62,7 +62,7 @@ def emit(
 
         click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
     elif output == "svg":
-        click.echo(svg(), nl=False)
+        click.echo(_printable(svg()), nl=False)
     elif output == "name":
         for name in names():
             say(name)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuctl.cli.cluster import event_time
 from gpuctl.cli.output import columns, in_one_line
 from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.cli.cluster import event_time
 
 MOST_EVENTS = 20
 

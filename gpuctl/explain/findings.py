@@ -8,7 +8,7 @@ from typing import Literal
 Verdict = Literal["runs", "allocated", "fits", "waits", "fails", "succeeded", "failed"]
 """``runs``: nothing to explain. ``allocated``: the claim has its devices. ``fits``: a node has what it asks
 for, so it will be placed soon, or waits for something other than devices. ``waits``: no node has it now.
-``fails``: it was placed, and the node cannot prepare its claims. ``succeeded``, ``failed``: it has ended."""
+``fails``: it was placed, and cannot start there. ``succeeded``, ``failed``: it has ended."""
 
 BAD = frozenset({"waits", "fails", "failed"})
 """The verdicts of objects that neither run nor have done their work."""

@@ -95,7 +95,7 @@ class NodeState:
 
     @property
     def is_amiss(self) -> bool:
-        """Whether a device is tainted or missing, the pool cannot be used, or a memory limit is not enforced."""
+        """Whether a device is tainted or missing, a pool unusable, or a memory limit not enforced."""
         return bool(
             self.tainted or self.pool_problem or self.unpublished or next(not_held(self.memory), None)
         )

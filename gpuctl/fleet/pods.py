@@ -78,7 +78,8 @@ def why_not_ready(pod: Object) -> str:
     """Why a pod that should run is not ready; empty if it is, has ended, or is ending."""
     phase = str((pod.get("status") or {}).get("phase") or "Pending")
     ready = condition_of(pod, "Ready")
-    if phase in _ENDED or ready.get("status") == "True" or pod["metadata"].get("deletionTimestamp"):
+    is_ready = ready.get("status", "True" if phase == "Running" else "False") == "True"
+    if phase in _ENDED or is_ready or pod["metadata"].get("deletionTimestamp"):
         return ""
     said = ready.get("message") or condition_of(pod, "PodScheduled").get("message")
     return next(stuck_containers(pod), "") or in_one_line(str(said or phase))[:_MESSAGE_CHARACTERS]
@@ -91,7 +92,7 @@ def asks_devices(pod: Object) -> bool:
 
 def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Object]) -> WaitingPod:
     """The waiting pod; ``claims`` are all claims of the cluster, by ``namespace/name``."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
+    metadata = pod["metadata"]
     namespace = str(metadata.get("namespace") or "")
     names = [entry.claim for entry in claim_entries(pod)] + [extended_claim(pod)]
     found = [claims.get(f"{namespace}/{name}") for name in names if name]

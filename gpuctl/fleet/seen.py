@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,9 +97,7 @@ class Seen:
             for pod in self.driver_pods
             if (why := why_not_ready(pod))
         ]
-        if unready:
-            count = "1 pod of the driver is" if len(unready) == 1 else f"{len(unready)} pods of the driver are"
-            yield f"{count} not ready: {some_of(unready, _MOST_NAMED)}; `gpuctl doctor` says more"
+        yield from _counted(unready, "of the driver is not ready", "of the driver are not ready", "doctor")
 
     def _of_pods(self) -> Iterator[str]:
         failures: dict[str, list[Object]] = {}
@@ -110,14 +108,15 @@ class Seen:
         for pod in filter(asks_devices, self.pending):
             placed = condition_of(pod, "PodScheduled")
             if pod["spec"].get("nodeName"):
-                if any(stuck_containers(pod)) or not_prepared(pod, failures.get(pod["metadata"].get("uid"), ())):
+                events = failures.get(str(pod["metadata"].get("uid")), ())
+                if any(stuck_containers(pod)) or not_prepared(pod, events):
                     starting.append(claim_key(pod))
             elif placed.get("reason") == "Unschedulable":
                 waiting.append(claim_key(pod))
             elif placed.get("reason") == "SchedulerError":
                 unplaced.setdefault(in_one_line(str(placed.get("message"))), []).append(claim_key(pod))
-        yield from _counted(waiting, "waits for devices", "wait for devices")
-        yield from _counted(starting, "cannot start", "cannot start")
+        yield from _counted(waiting, "waits for devices", "wait for devices", "explain")
+        yield from _counted(starting, "cannot start", "cannot start", "explain")
         for message, pods in unplaced.items():
             yield f"the scheduler gives up {some_of(pods, _MOST_NAMED)}: {message}; gpuctl explain says more"
 
@@ -138,14 +137,15 @@ def said_of(event: Object, published: Mapping[str, frozenset[str | None]]) -> st
 
 def _troubles(node: NodeView) -> Iterator[str]:
     """What claims cannot use although no taint and no memory limit says why."""
-    known = {(share.claim, share.device) for gpu in node.state.memory for share in gpu.shares if share.not_held}
+    shares = (share for gpu in node.state.memory for share in gpu.shares)
+    known = {(share.claim, share.device) for share in shares if share.not_held}
     known |= {(one.claim, one.device) for gpu in node.gpus if gpu.taints for one in gpu.holdings}
     for one in node.not_ready:
         if (one.claim, one.device) not in known:
             yield f"{node.name}: claim {one.claim} cannot use {one.device}: {in_one_line(one.trouble or '')}"
 
 
-def _counted(pods: list[str], waits: str, wait: str) -> Iterator[str]:
+def _counted(pods: list[str], one: str, several: str, command: str) -> Iterator[str]:
     if pods:
-        count = f"1 pod {waits}" if len(pods) == 1 else f"{len(pods)} pods {wait}"
-        yield f"{count}: {some_of(pods, _MOST_NAMED)}; gpuctl explain says why"
+        count = f"1 pod {one}" if len(pods) == 1 else f"{len(pods)} pods {several}"
+        yield f"{count}: {some_of(pods, _MOST_NAMED)}; gpuctl {command} says why"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpuctl.cli.cluster import ClusterView
-    from gpuctl.fleet.nodes import NodeState, NodeView
+    from gpuctl.fleet.nodes import NodeState
     from gpuctl.fleet.seen import Seen
 
 AMISS_EXIT_CODE = 3
@@ -28,7 +28,7 @@ INTERRUPTED_EXIT_CODE = 130
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and show changes until Ctrl-C.")
 @cluster_options
-@output_option("wide", "name", "svg")
+@output_option("wide", "name")
 def status(watch: bool, kubeconfig: Path | None, context: str | None, output: str) -> None:
     """Show the nodes with GPUs: what is allocated or free by tier, and what is wrong.
 
@@ -40,16 +40,13 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     with -o wide also by share.
 
     With --watch a terminal shows every GPU with its holders and its health, and redraws them after changes.
-    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones. With -o svg it
-    draws the holders of all GPUs.
+    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones.
 
     Exit codes: 0 when all is well, 3 when a device is tainted or missing, a pool cannot be used, a memory
     limit is not enforced, a pod waits for devices or cannot start, a pod of the driver is not ready, or a
     controller has warned of what it does not publish; 1 for a cluster that cannot be reached, 2 for a wrong
     command line, 130 when --watch is ended with Ctrl-C.
     """
-    if watch and output == "svg":
-        raise click.UsageError("-o svg cannot be combined with --watch: leave out one of them")
     from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import views_of
     from gpuctl.fleet.seen import Seen
@@ -66,7 +63,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     nodes, problems = [one.state for one in views], seen.problems(views)
     lost = _orphans(view, nodes, seen)
 
-    show = partial(_show, lost, seen.unread, output, lambda: _svg(views))
+    show = partial(_show, lost, seen.unread, output)
     show(nodes, problems)
     if watch:
         from gpuctl.fleet.follow import follow
@@ -86,7 +83,6 @@ def _show(
     lost: Sequence[str],
     unread: Sequence[str],
     output: str,
-    svg: Callable[[], str],
     nodes: Sequence[NodeState],
     problems: Sequence[str],
 ) -> None:
@@ -95,7 +91,7 @@ def _show(
     told = [*lost, *problems]
     data = document("GpuStatus", {"nodes": nodes, "problems": told, "unread": unread})
     names = (f"node/{node.name}" for node in nodes)
-    emit(output, data, lambda: picture(nodes, told, unread, wide=output == "wide"), lambda: names, svg)
+    emit(output, data, lambda: picture(nodes, told, unread, wide=output == "wide"), lambda: names)
 
 
 def _orphans(view: ClusterView, nodes: Sequence[NodeState], seen: Seen) -> list[str]:
@@ -117,9 +113,3 @@ def _screen() -> Console | None:
         return None
     console = terminal()
     return None if console.is_dumb_terminal else console
-
-
-def _svg(views: Sequence[NodeView]) -> str:
-    from gpuctl.status.occupancy_svg import occupancy_svg
-
-    return occupancy_svg(views)

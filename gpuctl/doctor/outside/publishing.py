@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from driver.devices import taints
 from driver.devices.names import DRIVER_NAME, pool_name
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
+from gpuctl.fleet.holders import allocated, node_of_pool
+from gpuctl.fleet.pods import why_not_ready
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 NO_SLICES = "this driver has no slices"
@@ -67,8 +69,8 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 @check(
     "published",
     (
-        "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery and by the "
-        "plugin's pods"
+        "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery, by the "
+        "driver's pods, and by claims that have devices there"
     ),
     (
         "a GPU node, or every node, publishes nothing, or a node publishes but has no plugin; warns about "
@@ -78,15 +80,15 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 def _published(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     publishing = publishing_nodes(seen)
-    gpu_nodes = [name_of(node) for node in require(seen.nodes) if has_gpu_label(node)]
-    silent = [name for name in gpu_nodes if name not in publishing]
-    if silent:
+    should: defaultdict[str, list[str]] = defaultdict(list)
+    for name, why in _should_publish(seen, require(seen.nodes)):
+        if name not in publishing:
+            should[name].append(why)
+    if should:
         return fail(
-            f"{counted(len(silent), 'node')} with a GPU label publishes nothing"
-            if len(silent) == 1
-            else f"{len(silent)} nodes with a GPU label publish nothing",
+            f"{counted(len(should), 'node publishes', 'nodes publish')} nothing, but should",
             "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
-            silent,
+            [f"{name}: {', '.join(dict.fromkeys(reasons))}" for name, reasons in sorted(should.items())],
         )
     if not publishing:
         return fail(
@@ -114,6 +116,18 @@ def _published(seen: ClusterSeen) -> Finding:
             idle,
         )
     return ok(f"{counted(len(publishing), 'node publishes GPUs', 'nodes publish GPUs')}")
+
+
+def _should_publish(seen: ClusterSeen, nodes: Iterable[Object]) -> Iterator[tuple[str, str]]:
+    """The nodes that are known to have GPUs, each with how that is known."""
+    yield from ((name_of(node), "it has a GPU label") for node in nodes if has_gpu_label(node))
+    for pod in items_of(seen.pods):
+        # On a node without a GPU the controller is ready.
+        if "controller" in programs_of(pod["spec"]) and (why := why_not_ready(pod)):
+            yield str(pod["spec"].get("nodeName") or "no node"), f"its controller is not ready ({why})"
+    for claim in items_of(seen.claims):
+        for held in allocated(claim):
+            yield node_of_pool(held.pool), f"claim {held.claim} has a device there"
 
 
 def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:

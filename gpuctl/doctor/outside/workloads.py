@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
+from gpuctl.cli.cluster import event_time
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
 from gpuctl.fleet.pods import stuck_containers
-from gpuctl.cli.cluster import event_time
 
 RECENT_SECONDS = 3600.0
 _SHOWN_CHARACTERS = 200
@@ -93,9 +93,11 @@ def _restarts(seen: ClusterSeen) -> Finding:
         name = f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec'].get('nodeName', 'no node')}"
         waiting = [f"{name}: {one}" for one in stuck_containers(pod)]
         stuck += waiting
-        for status in () if waiting else (pod.get("status") or {}).get("containerStatuses") or ():
-            if ended := _ended_lately(status, seen.now):
-                restarted.append(f"{name}: {status['name']}: {ended}")
+        restarted += [
+            f"{name}: {status['name']}: {ended}"
+            for status in (pod.get("status") or {}).get("containerStatuses") or ()
+            if not waiting and (ended := _ended_lately(status, seen.now))
+        ]
     if stuck:
         return fail(
             f"{counted(len(stuck), 'container')} of the driver cannot run",

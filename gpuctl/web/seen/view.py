@@ -48,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Sick:
-    """What is wrong with a GPU, a node's pool, a claim's device, or a pod. ``blocks``: no new claim can get it."""
+    """What is wrong with a GPU, a pool, a claim's device, or a pod. ``blocks``: no new claim can get it."""
 
     node: str
     what: str

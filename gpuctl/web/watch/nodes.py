@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 
 class Nodes:
-    """Views of the nodes that publish devices of this driver, or of which claims have some. Not thread-safe."""
+    """Views of the nodes that publish devices, or of which claims have some. Not thread-safe."""
 
     def __init__(self, claims: ClaimsByPool) -> None:
         """``claims`` are kept by the caller, which calls ``mark_pools`` when one changed."""

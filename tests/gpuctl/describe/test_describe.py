@@ -20,7 +20,6 @@ from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.fleet.cluster import views_of
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
-from tests.gpuctl.svg.pictures import read_picture
 
 DRA = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{DRA}/namespaces/team/resourceclaims"
@@ -187,19 +186,6 @@ def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_
         "team/monitor": "-",
     }
     assert [(row["share"], row["memory"]) for row in of_claim.as_data()["rows"]] == [("shares 1", "25%")]
-
-
-def test_pictures_of_a_gpu_and_a_node_are_svg_and_a_claim_has_none(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        gpu = read_picture(found.run("gpu", "node-a/0", "-o", "svg"))
-        node = read_picture(found.run("node", "node-a", "-o", "svg"))
-        refused = CliRunner().invoke(
-            commands, ["describe", "claim", "train", "-o", "svg", "--kubeconfig", found.kubeconfig]
-        )
-
-    assert "team/ci" in "".join(gpu.itertext())
-    assert "team/train" in "".join(node.itertext())
-    assert refused.exit_code == 2
 
 
 def test_a_section_without_anything_says_none() -> None:

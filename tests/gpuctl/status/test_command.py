@@ -189,7 +189,9 @@ def break_nodes(server: EmbeddedApiServer) -> None:
     claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
     held = claim("train", pool="node-b/gpu.nvidia.com")
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
-    stored = server.create(claims, {"metadata": {"name": "train"}, "spec": {"devices": {"requests": [request]}}})
+    stored = server.create(
+        claims, {"metadata": {"name": "train"}, "spec": {"devices": {"requests": [request]}}}
+    )
     server.replace(f"{claims}/train/status", {**stored, "status": held["status"]})
     why = "containers with unready status: [controller]"
     for node, ready in (("node-a", "True"), ("node-b", "False"), ("node-c", "False")):
@@ -200,11 +202,18 @@ def break_nodes(server: EmbeddedApiServer) -> None:
 
 
 def break_pods(server: EmbeddedApiServer) -> None:
-    """Of two pods with a claim one cannot be prepared, and one has no image; the scheduler gives up a third."""
+    """One pod cannot be prepared, one has no image, and the scheduler gives up a third."""
     server.create(SLICES, slices()[0])
     asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-    started = {"name": "main", "image": "a", "imageID": "", "ready": False, "restartCount": 0, "state": waiting}
+    started = {
+        "name": "main",
+        "image": "a",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": waiting,
+    }
     create_pod(server, "no-image", asks, {"phase": "Pending", "containerStatuses": [started]})
     pod = create_pod(server, "not-prepared", asks, {"phase": "Pending"})
     create_pod(server, "starts", asks, {"phase": "Pending"})
@@ -231,7 +240,7 @@ def withhold(server: EmbeddedApiServer) -> None:
         (
             break_nodes,
             (
-                "node-b: it publishes nothing, although claims have devices there (default/train): `gpuctl doctor",
+                "node-b: it publishes nothing, although claims have devices there (default/train): `gpuctl",
                 "2 pods of the driver are not ready: default/controller-node-b on node-b (containers with",
             ),
         ),

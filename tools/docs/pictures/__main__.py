@@ -10,15 +10,13 @@ from pathlib import Path
 from tools.docs.pictures.before_and_after import before_and_after
 from tools.docs.pictures.claim_picture import claim
 from tools.docs.pictures.health_picture import health
-from tools.docs.pictures.node_pictures import ROOT, day, forms, occupancy, topology
+from tools.docs.pictures.node_pictures import ROOT, day, topology
 from tools.docs.pictures.sharing_picture import sharing
 
 FOLDER = ROOT / "docs" / "pictures"
 PICTURES: Mapping[str, Callable[[], str]] = {
     "before-and-after.svg": before_and_after,
-    "forms.svg": forms,
     "topology.svg": topology,
-    "occupancy.svg": occupancy,
     "claim.svg": claim,
     "sharing.svg": sharing,
     "health.svg": health,

@@ -12,11 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from driver.devices.region import Region, overlap
-from driver.health.health_rules import HealthRules
-from driver.health.verdict import taints_of
-from driver.health.xid_verdicts import Incident, verdicts_of
-from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
@@ -30,8 +25,6 @@ from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.timeline import Timeline
 from gpuctl.simulate.trace import Arrival
 from gpuctl.simulate.workload import PodGroup
-from gpuctl.status.forms_svg import forms_svg
-from gpuctl.status.occupancy_svg import occupancy_svg
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
 
@@ -84,21 +77,10 @@ _PODS_OF_A_DAY = (
 )
 
 
-def forms() -> str:
-    """The forms of one GPU, with a pod that has a partition of it."""
-    view = claimed(published(MACHINE, ALL_TIERS, gpus=1), [Wanted("research", "tuning", "mig-large")])
-    return forms_svg([(f"GPU {gpu.label}", gpu) for gpu in view.gpus])
-
-
 def topology() -> str:
     """The GPUs of a DGX-1."""
     gpus = published_gpus(published(_MESHED_MACHINE), ())
     return topology_svg(_MESHED_MACHINE, matrix_of(gpus))
-
-
-def occupancy() -> str:
-    """A node on which all tiers are in use, and one GPU is sick."""
-    return occupancy_svg([claimed(with_xid(published(MACHINE, ALL_TIERS), SICK_GPU, XID), PODS)])
 
 
 def day() -> str:
@@ -126,27 +108,6 @@ def published(machine: str, config: Path | None = None, *, gpus: int | None = No
         return planned.slices
     inventory = replace(planned.inventory, gpus=planned.inventory.gpus[:gpus])
     return plan_inventory(inventory, NODE, load_config(config) if config else None).slices
-
-
-def with_xid(slices: Sequence[Object], gpu: int, xid: int) -> tuple[Object, ...]:
-    """The same slices after the NVIDIA driver reported an XID for the GPU with this index."""
-    (region,) = {
-        one
-        for device in _devices(slices)
-        if device["attributes"].get("index", {}).get("int") == gpu
-        for one in _regions(device)
-        if one.span is None
-    }
-    taints = taints_of(verdicts_of(Incident(region, xid), HealthRules()))
-    written_taints = [{"key": one.key, "value": one.value, "effect": one.effect} for one in taints]
-
-    def hit(device: Object) -> Object:
-        return {**device, "taints": written_taints} if overlap(_regions(device), (region,)) else device
-
-    return tuple(
-        {**one, "spec": {**one["spec"], "devices": [hit(each) for each in one["spec"].get("devices", ())]}}
-        for one in slices
-    )
 
 
 def claimed(slices: Sequence[Object], wanted: Sequence[Wanted]) -> NodeView:
@@ -184,12 +145,3 @@ def _claim(one: Wanted) -> Object:
 def _allocated(claim: Object, allocation: Object, one: Wanted) -> Object:
     user = {"resource": "pods", "name": one.name, "uid": f"pod-{one.name}"}
     return {**claim, "status": {"allocation": allocation, "reservedFor": [user]}}
-
-
-def _devices(slices: Sequence[Object]) -> list[Object]:
-    return [device for one in slices for device in one["spec"].get("devices", ())]
-
-
-def _regions(device: Object) -> tuple[Region, ...]:
-    name = KINDS.parse(str(device["name"]))
-    return () if name is None else name.regions

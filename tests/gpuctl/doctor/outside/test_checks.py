@@ -37,6 +37,7 @@ from tests.gpuctl.doctor.clusters import (
     well_cluster,
     with_limits,
 )
+from tests.gpuctl.fleet.published import claim as held_claim
 
 CHECKS = {check.name: check for check in OUTSIDE}
 WELL = well_cluster()
@@ -92,6 +93,15 @@ def cannot_run() -> dict[str, Any]:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}
     made["status"]["containerStatuses"] = [status_of(9, waiting=waiting)]
     return made
+
+
+def unready(node_name: str) -> dict[str, Any]:
+    made = driver_pod("controller", node_name=node_name)
+    made["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "no plugin"}]
+    return made
+
+
+HELD_ELSEWHERE = held_claim("train", "gpu-0000-1b-00-0", node="node-b")
 
 
 def capacity(amount: str) -> dict[str, Any]:
@@ -198,6 +208,8 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("warnings", {"events": (event("GpuWithheld", 60),)}, "warn", "GpuWithheld: GPU 0 is not offered"),
     ("published", {"nodes": (node(), node("node-b"))}, "fail", "node-b"),
     ("published", {"nodes": (), "slices": ()}, "fail", "no node publishes GPUs"),
+    ("published", {"pods": (unready("node-b"),)}, "fail", "node-b: its controller is not ready (no plugin)"),
+    ("published", {"claims": (HELD_ELSEWHERE,)}, "fail", "node-b: claim team/train has a device there"),
     (
         "published",
         {"pods": (driver_pod("kubeletplugin"), driver_pod("kubeletplugin", node_name="plain"))},

@@ -59,7 +59,7 @@ def test_a_pod_that_its_node_cannot_prepare_quotes_the_kubelet() -> None:
     ids=["its sandbox is there", "it runs", "an init container runs", "a container ended"],
 )
 def test_a_failed_prepare_before_the_pod_was_ready_is_no_reason(status: dict[str, Any]) -> None:
-    assert explained(status, event(EARLY)).verdict == "runs"
+    assert not any(one.kind == "prepare" for one in explained(status, event(EARLY)).findings)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,17 @@ def test_a_failed_prepare_after_the_pod_was_ready_is_one(status: dict[str, Any])
 
     assert told.verdict == "fails"
     assert told.summary == "it is placed on node-a, which cannot prepare its claims"
+
+
+@pytest.mark.parametrize(("phase", "verdict"), [("Pending", "fails"), ("Running", "runs")])
+def test_a_container_that_cannot_be_started_is_named(phase: str, verdict: str) -> None:
+    waiting = {"reason": "CreateContainerError", "message": "CDI device\nnot found"}
+    told = explained({"phase": phase, "containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]})
+
+    assert told.verdict == verdict
+    assert [one.message for one in told.findings] == [
+        "container main: CreateContainerError CDI device not found"
+    ]
 
 
 def test_an_event_in_the_format_of_series_is_as_old_as_its_last_time() -> None:

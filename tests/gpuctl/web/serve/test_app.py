@@ -280,7 +280,14 @@ def test_pods_that_fail_are_problems_and_so_is_a_node_without_its_slices(page: P
     give(page, "train", FIRST, pool="node-b/gpu.nvidia.com")
     page.api.create(waiting_pod("stuck", "train", nodeName="node-a"))
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
-    status = {"name": "main", "image": "a", "imageID": "", "ready": False, "restartCount": 0, "state": waiting}
+    status = {
+        "name": "main",
+        "image": "a",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": waiting,
+    }
     page.api.patch(f"{paths.pod('stuck')}/status", {"status": {"containerStatuses": [status]}})
 
     page.wait_words(
