@@ -16,7 +16,7 @@ from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.nodes import NodeState
-from gpuctl.fleet.seen import REQUIRED, SELECTIONS, Seen
+from gpuctl.fleet.seen import OPTIONAL, SELECTIONS, Seen
 
 
 class ClusterWatch:
@@ -89,10 +89,10 @@ class ClusterWatch:
         if not all(one.synced.is_set() or name in self._refused for name, one in self._reflectors.items()):
             return None
         found = {name: one.snapshot()[0] for name, one in self._reflectors.items()}
-        return Seen(**found, unread=tuple(name for name in found if name in self._refused))
+        return Seen(**found, unread=tuple(sorted({OPTIONAL[name] for name in self._refused})))
 
     def _failed(self, name: str, error: ApiError, _wait_seconds: float) -> None:
-        if isinstance(error, Forbidden) and name not in REQUIRED:
+        if isinstance(error, Forbidden) and name in OPTIONAL:
             self._refused.add(name)
             self.wake()
         else:

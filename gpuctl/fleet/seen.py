@@ -40,15 +40,15 @@ SELECTIONS = {
 }
 """What is read, by the fields of ``Seen``."""
 
-REQUIRED = frozenset({"slices", "claims"})
-"""What nothing can be said without. Not every user may read the rest."""
+OPTIONAL = {"pending": "pods", "driver_pods": "pods", "not_prepared": "events", "said": "events"}
+"""What not every user may read, with the name of the kind."""
 
 _MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A cluster at one moment; ``unread`` names what this user may not read.
+    """A cluster at one moment; ``unread`` are the kinds that this user may not read.
 
     ``pending`` are the pods of this phase, ``driver_pods`` those of the driver. ``not_prepared`` are the
     kubelets' events about pods whose claims cannot be prepared, ``said`` the controllers' warnings.
@@ -66,7 +66,7 @@ class Seen:
     def read(cls, view: ClusterView) -> Seen:
         """Read everything once; raises ApiError."""
         found: dict[str, Sequence[Object]] = {}
-        unread = []
+        unread: dict[str, None] = {}
         for name, one in SELECTIONS.items():
             # A list of all events is dear, and only pods that are placed and do not start have this one.
             if name == "not_prepared" and not any(pod["spec"].get("nodeName") for pod in found["pending"]):
@@ -78,10 +78,9 @@ class Seen:
             try:
                 found[name] = view.listed(one.path, **{key: text for key, text in selectors.items() if text})
             except Forbidden:
-                if name in REQUIRED:
+                if name not in OPTIONAL:
                     raise
-                found[name] = ()
-                unread.append(name.replace("_", " "))
+                found[name], unread[OPTIONAL[name]] = (), None
         return cls(**found, unread=tuple(unread))
 
     def problems(self, nodes: Sequence[NodeView]) -> list[str]:

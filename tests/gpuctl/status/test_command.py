@@ -15,13 +15,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.cli.cluster import ClusterView
+from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.devices import tier_of
+from gpuctl.fleet.follow import ClusterWatch
 from gpuctl.node.planned import plan_node
 from gpuctl.status.picture import News
+from tests.eventually import eventually
 from tests.gpuctl.documents import read_document
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -465,8 +468,24 @@ def test_what_is_new_is_told_once(tmp_path: Path) -> None:
     same = news.lines(states_of(published, ()))
     held = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]))
     again = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]))
+    failing = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]), ["1 pod cannot start: a/b"])
     nothing = news.lines([])
 
     assert (same, again) == ([], [])
     assert any(line.split()[-7:] == ["8", "1", "7", "7", "0", "0", "1"] for line in held)
-    assert "gone: node-a, whole" in nothing
+    assert failing == ["1 pod cannot start: a/b"]
+    assert {"gone: node-a, whole", "resolved: 1 pod cannot start: a/b"} <= set(nothing)
+
+
+def test_what_a_user_may_not_read_is_named_once_and_in_a_watch(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        for path in ("/api/v1/pods", "/api/v1/namespaces/default/events"):
+            server.fail("list", path, code=403, times=ALWAYS)
+        told = status_of(server, tmp_path, *slices())
+        with ClusterWatch(connect_client(tmp_path / "config")) as watch:
+            seen = eventually("everything is read that may be", watch.snapshot)
+
+    assert told.exit_code == 0
+    assert "all is well\nnot checked, because this user may not read them: pods, events\n" in told.output
+    assert seen is not None
+    assert (len(seen.slices), seen.unread) == (1, ("events", "pods"))
