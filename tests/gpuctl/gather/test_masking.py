@@ -30,6 +30,8 @@ GOOD = {
         ("proxy http://user:pw@proxy:3128/", "user:pw"),
         (f"before\n{KEY}\nafter", "MIGHAgEAMBMG"),
         ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE", "MHcCAQEE"),
+        ("pull with nvapi-abcdefghijklmnopqrstuvwxyz", "nvapi-abc"),
+        ("used AKIAIOSFODNN7EXAMPLE and ghp_abcdefghijklmnopqrst", "AKIAIOSFODNN7EXAMPLE"),
         ('{"message": "-----BEGIN PRIVATE KEY-----\\nMIGH\\n-----END PRIVATE KEY-----"}', "MIGH"),
     ],
     ids=lambda value: str(value)[:30],
@@ -49,6 +51,9 @@ def test_what_looks_like_a_secret_is_masked_in_text(text: str, secret: str) -> N
         "replace the Secret gpu-dra-webhook-tls",
         'gpu_dra_share_info{uuid="GPU-1",namespace="team",claim="train"} 1.0',
         "http://10.0.0.1:9402/metrics",
+        "object == null ? variables.nodeOfToken : object.spec.?nodeName",
+        "--token-file /var/run/token --key-file=/tls.key; secretName: gpu-dra-webhook-tls",
+        '{"auto": {"token": true}, "secretKeyRef": {"name": "a", "key": "b"}}',
     ],
 )
 def test_ordinary_words_are_kept(text: str) -> None:
