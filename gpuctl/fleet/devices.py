@@ -12,6 +12,7 @@ from driver.devices.device import MEMORY_SLICE
 from driver.devices.memory_limits import BY_CGROUP
 from driver.devices.region import Region
 from driver.devices.sharing import SHARES
+from driver.health.remedies import remedy_of
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from kubernetes_rules.quantity import parse_quantity
@@ -41,6 +42,11 @@ class Taint:
     def __str__(self) -> str:
         """As kubectl writes it."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+def meaning(taint: Taint) -> str:
+    """What a taint means, and what to do about it."""
+    return str(remedy_of(taint) or "not set by this driver")
 
 
 def taints_of(device: Object) -> tuple[Taint, ...]:

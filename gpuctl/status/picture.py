@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from driver.health.remedies import leading
 from gpuctl.cli.output import columns, say
 from gpuctl.fleet.memory import memory_lines, not_held
 from gpuctl.fleet.nodes import NodeState, Tainted, TierCount
@@ -65,7 +66,9 @@ def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
             yield f"{node.name}: {node.missing}"
     for node in nodes:
         for one in node.tainted:
-            yield f"{node.name}: {_who(one)} tainted {', '.join(map(str, one.taints))}"
+            remedy = leading(one.taints)
+            todo = f": {remedy}" if remedy else ""
+            yield f"{node.name}: {_who(one)} tainted {', '.join(map(str, one.taints))}{todo}"
     for node in nodes:
         for line in not_held(node.memory):
             yield f"{node.name}: {line}"

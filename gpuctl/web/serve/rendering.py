@@ -14,8 +14,8 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
-from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.explain.findings import Explanation
+from gpuctl.fleet.devices import meaning
 from gpuctl.fleet.gpus import GpuState, Use
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.web.seen.view import Sick, View, node_detail
@@ -74,7 +74,7 @@ class Renderer:
         self._templates.filters["gpu_words"] = gpu_words
         self._templates.globals.update(
             cluster=title,
-            meanings={key: with_commands(text) for key, text in MEANINGS.items()},
+            meaning=lambda taint: with_commands(meaning(taint)),
             use_words=USE_WORDS,
             gpu_words=gpu_words,
             use_of=use_of,

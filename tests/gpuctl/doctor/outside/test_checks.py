@@ -13,7 +13,6 @@ from driver.devices import taints
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
-from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
     DAY_SECONDS,
@@ -384,12 +383,6 @@ def test_what_may_not_be_read_is_not_ok(part: str, checks: set[str]) -> None:
 )
 def test_where_there_is_nothing_to_look_at_nothing_is_ok(name: str) -> None:
     assert look(name, nodes=(), slices=()).status == "skipped"
-
-
-def test_every_taint_of_the_driver_has_a_meaning() -> None:
-    keys = {value for name, value in vars(taints).items() if name.startswith("TAINT_")}
-
-    assert MEANINGS.keys() == keys
 
 
 def test_an_old_warning_and_an_old_restart_are_past() -> None:
