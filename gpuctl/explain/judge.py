@@ -11,7 +11,7 @@ from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
 from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.snapshot import Object, Snapshot
-from gpuctl.explain.withheld import changing, unheld, withheld
+from gpuctl.explain.withheld import changing, not_offered, unheld, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
 from kubernetes_rules.errors import RuleError
@@ -60,10 +60,11 @@ def judge(snapshot: Snapshot, asked: Asked, allocator: Allocator | None = None) 
         asked_for = [claim for group in groups for claim in group.claims]
         rules = dict.fromkeys(looking_on(asked_for, judged.findings))
         judged = replace(judged, findings=(*judged.findings, *rules, *unheld(snapshot.slices, asked_for)))
-    if any(finding.kind == "no-match" for finding in judged.findings):
-        more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices))
-        return replace(judged, findings=(*judged.findings, *more))
-    return judged
+    kinds = {finding.kind for finding in judged.findings}
+    more = not_offered(snapshot.slices, snapshot.said) if kinds & {"no-match", "never"} else ()
+    if "no-match" in kinds:
+        more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices), *more)
+    return replace(judged, findings=(*judged.findings, *more))
 
 
 def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Prospects) -> Judged:

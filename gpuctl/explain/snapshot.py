@@ -10,6 +10,7 @@ from urllib.parse import quote
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path, events_path
 from gpuctl.cli.cluster import DRA, ClusterView, event_time
+from gpuctl.fleet.seen import SELECTIONS
 from kubernetes_rules.extended_resources import provides
 
 Object = dict[str, Any]
@@ -31,7 +32,8 @@ LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 class Snapshot:
     """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read.
 
-    ``pods`` have a node and have not ended; None if they do not matter, or may not be read.
+    ``pods`` have a node and have not ended; None if they do not matter, or may not be read. ``said`` are the
+    warnings of the driver's controllers about their nodes.
     """
 
     nodes: tuple[Object, ...]
@@ -42,6 +44,7 @@ class Snapshot:
     quotas: tuple[Object, ...]
     unread: tuple[str, ...]
     pods: tuple[Object, ...] | None = None
+    said: tuple[Object, ...] = ()
 
     def known_nodes(self) -> tuple[Object, ...]:
         """The nodes; if they may not be read, the nodes that slices name."""
@@ -97,7 +100,15 @@ def take_snapshot(
         if by_plugin
         else None,
         unread=tuple(unread),
+        said=said_by_controllers(view),
     )
+
+
+def said_by_controllers(view: ClusterView) -> tuple[Object, ...]:
+    """The warnings of the driver's controllers; none if they may not be read."""
+    said = SELECTIONS["said"]
+    fields = ",".join(f"{path}={value}" for path, value in said.fields.items())
+    return tuple(listed_if_readable(view, said.path, fieldSelector=fields) or ())
 
 
 def quotas_of(view: ClusterView, namespace: str) -> tuple[Object, ...]:

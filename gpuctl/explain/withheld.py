@@ -9,8 +9,9 @@ from driver.devices.names import DRIVER_NAME
 from driver.devices.taints import TAINT_CHANGING
 from gpuctl.cli.output import some_of
 from gpuctl.explain.findings import Finding
-from gpuctl.fleet.devices import Object, attribute
+from gpuctl.fleet.devices import Object, address_of, attribute
 from gpuctl.fleet.holders import allocated
+from gpuctl.fleet.seen import said_of
 from gpuctl.node.share_words import why_not_limited
 from kubernetes_rules.allocator.requests import RequestedClaim
 
@@ -33,6 +34,15 @@ def withheld(slices: Iterable[Object]) -> tuple[Finding, ...]:
         )
         for (node, reason), names in sorted(found.items())
     )
+
+
+def not_offered(slices: Iterable[Object], said: Iterable[Object]) -> tuple[Finding, ...]:
+    """What controllers have said about GPUs that their nodes do not publish."""
+    published: dict[str, set[str]] = {}
+    for spec, device in _own_devices(slices):
+        published.setdefault(str(spec.get("nodeName")), set()).add(address_of(device))
+    lines = dict.fromkeys(filter(None, (said_of(event, published) for event in said)))
+    return tuple(Finding("said", line, "do what the driver says there") for line in lines)
 
 
 def changing(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[Finding, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ class Seen:
             yield f"the scheduler gives up {some_of(pods, _MOST_NAMED)}: {message}; gpuctl explain says more"
 
 
-def said_of(event: Object, published: Mapping[str, frozenset[str | None]]) -> str:
+def said_of(event: Object, published: Mapping[str, Collection[str | None]]) -> str:
     """What a controller has said about what its node does not publish; empty if that no longer matters.
 
     ``published`` are the PCI addresses of the GPUs of each node that publishes any.

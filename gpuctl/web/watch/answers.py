@@ -22,7 +22,14 @@ from gpuctl.cli.failures import error_text
 from gpuctl.explain.answer import COSTLY, explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.room import Rooms, read_occupants
-from gpuctl.explain.snapshot import LIVING, Snapshot, events_of, quotas_of, template_of
+from gpuctl.explain.snapshot import (
+    LIVING,
+    Snapshot,
+    events_of,
+    quotas_of,
+    said_by_controllers,
+    template_of,
+)
 from gpuctl.web.seen.view import Objects, View
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.extended_resources import asked_resources, provides
@@ -237,6 +244,7 @@ def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
         quotas=quotas_of(reader, namespace),
         pods=perhaps("pods", "/api/v1/pods", fieldSelector=LIVING) if by_plugin else None,
         unread=tuple(unread),
+        said=said_by_controllers(reader),
     )
     entries = pod["spec"].get("resourceClaims") or ()
     names = sorted(

@@ -312,6 +312,15 @@ def test_partitions_that_are_withheld_say_why_where_nobody_publishes_one() -> No
     assert "withheld" not in [one.kind for one in served.findings]
 
 
+def test_what_the_driver_has_said_about_a_node_is_told_where_nothing_is_published() -> None:
+    message = "GPU 0000:07:00.0 is not offered: it has no partition"
+    about = {"involvedObject": {"kind": "Node", "name": "node-a"}, "message": message}
+
+    told = explain_claim(claim(), snapshot(slices=(), said=(about, about)))
+
+    assert [one.message for one in told.findings if one.kind == "said"] == [f"node-a: {message}"]
+
+
 def test_a_selector_that_asks_attributes_for_a_capacity_is_told_where_it_is() -> None:
     expression = "device.attributes['gpu.nvidia.com'].memory >= 40000"
     wrong = {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
-from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.findings import BAD, Explanation
-from tests.gpuctl.explain.objects import pod, snapshot
+from tests.gpuctl.explain.objects import held, pod, snapshot
 
 EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
 
@@ -79,6 +80,46 @@ def test_a_failed_prepare_after_the_pod_was_ready_is_one(status: dict[str, Any])
 
     assert told.verdict == "fails"
     assert told.summary == "it is placed on node-a, which cannot prepare its claims"
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "todo"),
+    [
+        (
+            {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]},
+            (
+                "claim default/mine has gpu-0000-17-00-0 on GPU 0 (0000:17:00.0) of node-a: "
+                "XID 79 (the GPU fell off the bus) (gpu.nvidia.com/xid=79:NoSchedule)"
+            ),
+            "drain the node and restart the machine",
+        ),
+        (
+            {"name": "gpu-other"},
+            "claim default/mine has gpu-0000-17-00-0 of node-a, which is not published any more",
+            "`gpuctl doctor node-a` looks for the reason",
+        ),
+        (
+            {"taints": [{"key": "gpu.nvidia.com/memory", "value": "rows-pending", "effect": "None"}]},
+            "",
+            "",
+        ),
+    ],
+)
+def test_a_sick_device_of_a_running_pod_and_of_its_claim_is_named(
+    change: dict[str, Any], said: str, todo: str
+) -> None:
+    slices = copy.deepcopy(snapshot().slices)
+    slices[0]["spec"]["devices"][0].update(change)
+    seen = snapshot(slices=slices, claims=(held("mine", "gpu-0000-17-00-0"),))
+    uses = [{"name": "gpu", "resourceClaimName": "mine"}]
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    running = pod("Running", nodeName="node-a", resourceClaims=uses, containers=containers)
+
+    for told in (explain_pod(running, seen, {}, ()), explain_claim(seen.claims[0], seen)):
+        assert [(one.message, (one.remedy or "").partition(";")[0]) for one in told.findings] == [
+            *([(said, todo)] if said else [])
+        ]
+        assert told.verdict in ("runs", "allocated")
 
 
 @pytest.mark.parametrize(("phase", "verdict"), [("Pending", "fails"), ("Running", "runs")])
