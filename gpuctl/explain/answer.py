@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from gpuctl.explain.findings import Explanation, Finding
-from gpuctl.explain.judge import Judged, judge
+from gpuctl.explain.judge import GIVES_UP, Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod, made_claims, unused_claims
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.requests import owners
@@ -68,7 +68,9 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     if isinstance(judged, Finding):
         return answer("waits", _UNKNOWN, (judged,))
     if judged.findings or not judged.fits:
-        summary = _waiting("no node has the devices that it asks for", judged)
+        given_up = any(one.kind == GIVES_UP for one in judged.findings)
+        waits = "the scheduler gives it up" if given_up else "no node has the devices that it asks for"
+        summary = _waiting(waits, judged)
         return answer("waits", summary, judged.findings, judged.reports)
     # The scheduler allocates a claim only together with a node for a pod that uses it.
     idle = Finding(

@@ -29,7 +29,8 @@ class TriedNode:
     """A node on which claims were tried: whether they fit, and if not, why not and when they could.
 
     ``closed`` says why the pod cannot go there at all, ``short`` what the node's device plugin has too little
-    of. ``allocator`` is set if devices alone decided.
+    of. ``allocator`` is set if devices alone decided. ``gives_up``: at the ``error`` the scheduler gives up,
+    whatever other nodes have.
     """
 
     node: Object
@@ -39,6 +40,7 @@ class TriedNode:
     closed: str | None = None
     short: str | None = None
     error: Finding | None = None
+    gives_up: bool = False
     allocator: Allocator | None = None
 
 

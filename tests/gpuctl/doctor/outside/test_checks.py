@@ -61,6 +61,16 @@ def with_device(**fields: Any) -> tuple[dict[str, Any], ...]:
     return tuple(slices)
 
 
+def with_attribute(name: str, value: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The slices of the well cluster with another value of an attribute in the second device."""
+    slices: Any = copy.deepcopy(WELL.slices)
+    slices[0]["spec"]["devices"][1]["attributes"][name] = value
+    return tuple(slices)
+
+
+BY_DRIVER = device_class("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('5.0.0'))")
+
+
 def all_tainted() -> tuple[dict[str, Any], ...]:
     slices: Any = copy.deepcopy(WELL.slices)
     for one in slices:
@@ -257,6 +267,12 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         {"classes": (device_class("device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"),)},
         "fail",
         "has no answer",
+    ),
+    (
+        "class-selectors",
+        {"slices": with_attribute("driverVersion", {"int": 1}), "classes": (BY_DRIVER,)},
+        "fail",
+        "broken: node-a/gpu-0000-43-00-0: the selector",
     ),
     (
         "class-devices",
