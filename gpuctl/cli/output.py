@@ -29,7 +29,7 @@ _WHITESPACE = "\n\t"
 
 
 def output_option(*more: str) -> Callable[[Command], Command]:
-    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide, name and svg."""
+    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide and name."""
 
     def add(command: Command) -> Command:
         return click.option(
@@ -49,20 +49,14 @@ def emit(
     data: Any,
     picture: Callable[[], str | RenderableType],
     names: Callable[[], Iterable[str]] = tuple,
-    svg: Callable[[], str] = str,
 ) -> None:
-    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people.
-
-    ``svg`` is the picture as a file of its own.
-    """
+    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people."""
     if output == "json":
         click.echo(json.dumps(data, indent=2))
     elif output == "yaml":
         import yaml
 
         click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
-    elif output == "svg":
-        click.echo(_printable(svg()), nl=False)
     elif output == "name":
         for name in names():
             say(name)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from driver.devices.device import MEMORY_SLICE
 from driver.devices.memory_limits import BY_CGROUP
 from driver.devices.region import Region
-from driver.devices.sharing import SHARES
 from driver.health.remedies import remedy_of
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
@@ -99,14 +98,6 @@ def kind_of(device: Object) -> Kind:
     if device.get("allowMultipleAllocations"):
         return "shared"
     return "partition" if form == "mig" else "whole" if form in (None, "gpu") else "machine"
-
-
-def shares_of(device: Object) -> int:
-    """The number of shares that the device can be divided into; 0 if shares are not counted by number."""
-    if not device.get("allowMultipleAllocations"):
-        return 0
-    counted = (device.get("capacity") or {}).get(SHARES)
-    return int(parse_quantity(counted["value"])) if counted else 0
 
 
 def memory_per_gpu(device: Object) -> int | None:

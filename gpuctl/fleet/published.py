@@ -20,7 +20,6 @@ from gpuctl.fleet.devices import (
     kind_of,
     memory_per_gpu,
     place_of,
-    shares_of,
     taints_of,
     tier_of,
 )
@@ -297,7 +296,7 @@ def _forms(devices: Sequence[Object], places: Mapping[str, Place | None]) -> tup
     forms = []
     for (tier, kind), members in found.items():
         theirs = {place for one in members if (place := places[str(one["name"])]) is not None}
-        forms.append(Form(tier, kind, len(members), tuple(sorted(theirs)), max(map(shares_of, members))))
+        forms.append(Form(tier, kind, len(members), tuple(sorted(theirs))))
     return tuple(forms)
 
 

@@ -1,12 +1,7 @@
-"""The documentation's pictures that ``gpuctl -o svg`` draws of nodes.
-
-They are drawn from what a node publishes and the scheduler allocates: the forms of a GPU, the links between
-GPUs, which pod holds which device, and a simulated day.
-"""
+"""The nodes of the documentation's pictures: what one publishes, and what the scheduler allocates there."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +10,8 @@ from typing import Any
 from driver.policy.config import load_config
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.node.picture import published_gpus
 from gpuctl.node.planned import plan_inventory, plan_node
-from gpuctl.node.topology_matrix import matrix_of
-from gpuctl.node.topology_svg import topology_svg
-from gpuctl.simulate.cluster import load_classes, planned_cluster
-from gpuctl.simulate.course_svg import course_svg
-from gpuctl.simulate.simulation import Simulation
-from gpuctl.simulate.timeline import Timeline
-from gpuctl.simulate.trace import Arrival
-from gpuctl.simulate.workload import PodGroup
+from gpuctl.simulate.cluster import load_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
 
@@ -34,8 +21,6 @@ ROOT = Path(__file__).resolve().parents[3]
 ALL_TIERS = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
 NODE = "node-a"
 MACHINE = "hgx-h100"
-_MESHED_MACHINE = "dgx1-v100"
-"""A machine whose NVLinks do not connect every GPU with every other, so that the picture shows something."""
 SICK_GPU, XID = 6, 79
 
 
@@ -65,40 +50,7 @@ PODS = (
     *(Wanted("lab", f"lab-{number}", "shared-mps") for number in range(5)),
     *(Wanted("eda", f"notes-{number}", "shared-timesliced") for number in range(2)),
 )
-"""The pods on the node of the picture ``occupancy``."""
-
-_NODES, _DAY_SECONDS = 4, 86_400
-# Name, class, devices of it, pods a day, hours that they run.
-_PODS_OF_A_DAY = (
-    ("train", "large", 4, 20, 4.0),
-    ("tune", "mig-large", 1, 90, 1.5),
-    ("notebook", "mig-small", 1, 200, 2.0),
-    ("serve", "shared-mps", 1, 120, 1.0),
-)
-
-
-def topology() -> str:
-    """The GPUs of a DGX-1."""
-    gpus = published_gpus(published(_MESHED_MACHINE), ())
-    return topology_svg(_MESHED_MACHINE, matrix_of(gpus))
-
-
-def day() -> str:
-    """Notebooks, services and training on four nodes: most pods come in the middle of the day."""
-    groups, trace = [], []
-    chance = random.Random(7)  # noqa: S311 - no secret
-    for index, (name, device_class, count, pods, hours) in enumerate(_PODS_OF_A_DAY):
-        request = {"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}
-        groups.append(PodGroup(name, 0, ({"devices": {"requests": [request]}},)))
-        for _ in range(pods):
-            arrival = chance.betavariate(2.5, 2.5) * _DAY_SECONDS
-            trace.append(Arrival(arrival, index, 1, 3600 * hours * chance.lognormvariate(0, 0.5)))
-    trace.sort(key=lambda one: one.seconds)
-    published = plan_node(MACHINE, "node", ALL_TIERS).slices
-    cluster = planned_cluster([(_NODES, published)], load_classes(()))
-    timeline = Timeline(cluster)
-    Simulation(cluster, groups, 1, _DAY_SECONDS, trace, timeline).run(lambda _: None)
-    return course_svg(timeline.course(_DAY_SECONDS))
+"""The pods on the node of the screenshots."""
 
 
 def published(machine: str, config: Path | None = None, *, gpus: int | None = None) -> tuple[Object, ...]:
