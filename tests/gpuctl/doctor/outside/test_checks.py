@@ -110,6 +110,17 @@ def unready(node_name: str) -> dict[str, Any]:
     return made
 
 
+def mounting(path: str) -> dict[str, Any]:
+    return pod("sees", volumes=[{"name": "host", "hostPath": {"path": path}}])
+
+
+def annotated(key: str, value: str) -> dict[str, Any]:
+    """A pod with a claim, and an annotation that may get it more."""
+    made = pod("sees", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    made["metadata"]["annotations"] = {key: value}
+    return made
+
+
 HELD_ELSEWHERE = held_claim("train", "gpu-0000-1b-00-0", node="node-b")
 
 
@@ -341,11 +352,21 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("device-plugin", {"nodes": (capacity("8"),)}, "fail", "8 nvidia.com/gpu"),
     ("device-plugin", {"nodes": (capacity("8"),), "slices": all_tainted()}, "warn", "8 nvidia.com/gpu"),
     ("unasked-gpus", {"pods": (pod("sees", containers=[VISIBLE]),)}, "warn", "team/sees"),
-    (
-        "unasked-gpus",
-        {"pods": (pod("sees", volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),)},
-        "warn",
-        "the host's /dev",
+    ("unasked-gpus", {"pods": (pod("sees", ephemeralContainers=[VISIBLE]),)}, "warn", "in container main"),
+    ("unasked-gpus", {"pods": (pod("sees", runtimeClassName="nvidia"),)}, "warn", "the runtime class nvidia"),
+    *(
+        ("unasked-gpus", {"pods": (mounting(path),)}, "warn", f"the host's {shown}")
+        for path, shown in (("/dev/", "/dev"), ("/", "/"), ("/dev/nvidia0", "/dev/nvidia0"))
+    ),
+    *(
+        ("unasked-gpus", {"pods": (annotated(key, value),)}, "warn", f"the annotation {key}")
+        for key, value in (
+            ("nvidia.cdi.k8s.io/container.main", "management.nvidia.com/gpu=all"),
+            ("cdi.k8s.io/any", "nvidia.com/gpu=0"),
+            ("cdi-devices.noderesource.dev/container.main", "- nvidia.com/gpu=all"),
+            ("devices.nri.io/pod", "- path: /dev/nvidia0"),
+            ("io.kubernetes.cri-o.Devices", "/dev/nvidia0:/dev/nvidia0:rw"),
+        )
     ),
     (
         "deleted-claims",
@@ -415,10 +436,16 @@ def test_pods_that_asked_and_those_of_the_driver_see_gpus_by_right() -> None:
     elsewhere = pod("elsewhere", containers=[VISIBLE], nodeName="plain")
     privileged = pod("cni", containers=[{"name": "m", "securityContext": {"privileged": True}}])
 
-    found = look("unasked-gpus", pods=(asked, limited, void, elsewhere, privileged, driver_pod("mps")))
+    agent, card = (
+        mounting("/run/containerd/containerd.sock"),
+        annotated("cdi.k8s.io/a", "nic.example.com/p=1"),
+    )
+
+    pods = (asked, limited, void, elsewhere, privileged, driver_pod("mps"), agent, card)
+    found = look("unasked-gpus", pods=pods)
 
     assert found.status == "ok"
-    assert "1 privileged pod can open every device" in found.message
+    assert "2 pods can open every device" in found.message
 
 
 def test_classes_that_select_nothing_are_told_and_are_no_fault_while_nobody_asks() -> None:
