@@ -28,6 +28,16 @@ _WHITESPACE = "\n\t"
 """Not printable for Python, but harmless on a terminal."""
 
 
+def own_version() -> str:
+    """The version of this package; ``unknown`` if it was copied without its metadata."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gpu-dra")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def output_option(*more: str) -> Callable[[Command], Command]:
     """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide and name."""
 

@@ -15,6 +15,7 @@ from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
+    AUTHORITY,
     DAY_SECONDS,
     DAYS_LEFT,
     INSISTING,
@@ -409,6 +410,14 @@ def test_what_may_not_be_read_is_not_ok(part: str, checks: set[str]) -> None:
     assert {name for name, one in found.items() if one.status == "skipped"} == checks
     assert {found[name].message for name in checks} == {UNREADABLE.why}
     assert {one.status for name, one in found.items() if name not in checks} == {"ok"}
+
+
+def test_one_valid_authority_is_enough_while_another_replaces_it() -> None:
+    body = base64.b64decode("".join(AUTHORITY.splitlines()[1:-1])).replace(b"361120145052Z", b"271120145052Z")
+    old = f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(body).decode()}-----END CERTIFICATE-----\n"
+
+    assert look("webhook-authority", webhooks=(webhook(old),)).status == "fail"
+    assert look("webhook-authority", webhooks=(webhook(old + AUTHORITY),)).status == "ok"
 
 
 @pytest.mark.parametrize(
