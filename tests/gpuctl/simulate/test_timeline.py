@@ -116,6 +116,16 @@ def test_parts_of_gpus_are_added_up_by_class_and_leave_fragments(in_parts: Simul
     assert [round(one, 3) for one in course.fragmentation] == [*[0.429] * 4, *[1.0] * 4, 0.0]
 
 
+def test_a_peak_between_two_steps_is_the_most_that_was_in_use() -> None:
+    result, course = run(
+        machines(("a30-quad", 1)), [group("short", 0, wants(4))], Arrival(5, 0, 1, 1), until=7000
+    )
+
+    assert max(course.gpus[CLASS]) < 1
+    assert course.most_gpus == {CLASS: 4.0}
+    assert result.tiers["whole"].most_allocated == 4
+
+
 def test_whole_gpus_leave_no_fragments() -> None:
     _, course = run(machines(("a30-quad", 1)), [group("train", 0, wants(3))], Arrival(0, 0, 1, 5), until=5)
 
