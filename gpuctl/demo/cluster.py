@@ -21,6 +21,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.driver_node import MPS, DriverNode, DriverProcesses
 from gpuctl.demo.journal_files import holding
+from gpuctl.demo.metrics_pod import create_metrics_pod, metrics_flags
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from gpuctl.demo.watchdog import watched_folder
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
@@ -50,11 +51,21 @@ class DemoCluster:
 
     Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
     removes it. ``machine`` is a fake machine, unless GPUs are lent. With ``rbac`` an embedded cluster lets a
-    client do what roles allow, as a real one always does. Methods raise what the cluster raises.
+    client do what roles allow, as a real one always does. With ``metrics`` the plugin serves them to every
+    user of this machine. Methods raise what the cluster raises.
     """
 
-    def __init__(self, kind: Kind, machine: str, lent: LentGpus | None = None, *, rbac: bool = False) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        machine: str,
+        lent: LentGpus | None = None,
+        *,
+        rbac: bool = False,
+        metrics: bool = False,
+    ) -> None:
         self.kind = kind
+        self._metrics = metrics
         self._rbac = rbac
         self.machine = machine
         self.node_name = ""
@@ -68,7 +79,7 @@ class DemoCluster:
         self._driver, config = self._installed(say)
         driver = self._driver
         self.node_name = driver.node.name
-        driver.start_plugin()
+        driver.start_plugin(*(metrics_flags(driver.cluster, driver.node) if self._metrics else ()))
         driver.start_controller("--config", str(config))
         driver.start_mps()
         say(
@@ -90,6 +101,10 @@ class DemoCluster:
     def offer_in_limits(self) -> None:
         """Let pods ask for whole GPUs by nvidia.com/gpu in their limits, too."""
         self._running.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/opt-in/gpu.yaml")
+
+    def show_metrics(self) -> None:
+        """Let ``gpuctl top`` find the plugin's metrics; only with ``metrics``."""
+        create_metrics_pod(self._running.cluster, self._running.node)
 
     def logs(self) -> dict[str, str]:
         """The end of the log of each process of the driver, by its name."""

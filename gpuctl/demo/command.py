@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
     help="real, for the idle GPUs of this machine, which are as before afterwards; or fake:MACHINE.",
 )
 @click.option("--rbac", is_flag=True, help="Let users and the driver do only what roles allow them.")
-@click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Leave the cluster running until Ctrl-C, for kubectl; local users can read its metrics.",
+)
 @output_option()
 def demo(
     machine: str, kind: Literal["embedded", "real"], nvml: str, output: str, *, rbac: bool, keep: bool
@@ -78,7 +83,7 @@ def demo(
     configure("warning", sys.stderr)
     narrator = Narrator(Console(quiet=output != "table"))
     with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
-        cluster = DemoCluster(kind, "real" if is_real else machine, lent, rbac=rbac)
+        cluster = DemoCluster(kind, "real" if is_real else machine, lent, rbac=rbac, metrics=keep)
         with _closed(cluster, ending), _logs_of_failure(cluster):
             _told(cluster, narrator, output, keep=keep)
 
@@ -132,10 +137,13 @@ def _told(cluster: DemoCluster, narrator: Narrator, output: str, *, keep: bool) 
 def _wait_for_the_end(cluster: DemoCluster) -> None:
     """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
     cluster.offer_in_limits()
-    export = f"export KUBECONFIG={cluster.kubeconfig}"
+    cluster.show_metrics()
+    # The environment that gpuctl lies in need not be active in the other terminal.
+    config, programs = shlex.quote(str(cluster.kubeconfig)), shlex.quote(str(Path(sys.executable).parent))
+    export = f"export KUBECONFIG={config} PATH={programs}:$PATH"
     try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
         click.echo(
-            f"the cluster keeps running until Ctrl-C; use kubectl in another terminal after:\n{export}",
+            f"the cluster keeps running until Ctrl-C; use it in another terminal after:\n{export}",
             err=True,
         )
         threading.Event().wait()
