@@ -124,10 +124,10 @@ COMMANDS = {
 
 
 def _say_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    from gpuctl.cli.output import own_version
+    from gpuctl.cli.output import own_version, say
 
     if value:
-        click.echo(f"gpuctl {own_version()}")
+        say(f"gpuctl {own_version()}")
         ctx.exit()
 
 

@@ -86,7 +86,7 @@ def show(picture: str | RenderableType) -> None:
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a line, or lines, for people."""
-    click.echo(_printable(text), err=err)
+    click.echo(printable(text), err=err)
 
 
 def terminal() -> Console:
@@ -158,7 +158,7 @@ def plain_text(picture: RenderableType) -> str:
     return words(picture)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text with a question mark in place of every character that a terminal would act on.
 
     Tenants and nodes write some of what is shown.
@@ -178,7 +178,7 @@ def some_of(names: Sequence[str], most: int | None) -> str:
 
 def in_one_line(text: str) -> str:
     """The printable text in one line: a message from the cluster may hold anything."""
-    return _printable(" ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 class PrintablePicture:
@@ -193,4 +193,4 @@ class PrintablePicture:
 
         # Control segments are rich's own codes, colours and moves of the cursor; text is in the others.
         drawn = console.render(self._picture, options)
-        return [one if one.control else Segment(_printable(one.text), one.style) for one in drawn]
+        return [one if one.control else Segment(printable(one.text), one.style) for one in drawn]

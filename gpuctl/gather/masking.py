@@ -157,7 +157,7 @@ def _masked_document(text: str) -> str | None:
     if masked == document:
         return text
     end = "\n" * text.endswith("\n")
-    return json.dumps(masked, indent=1 if "\n" in text.strip() else None, ensure_ascii=False) + end
+    return json.dumps(masked, indent=1 if "\n" in text.strip() else None) + end
 
 
 def _without_documents(line: str) -> str:
@@ -174,7 +174,7 @@ def _without_documents(line: str) -> str:
         masked = _value("", document)
         same = line[found.start() : end]
         kept += line[done : found.start()]
-        kept += same if masked == document else json.dumps(masked, ensure_ascii=False)
+        kept += same if masked == document else json.dumps(masked)
         done = end
     return kept + line[done:]
 

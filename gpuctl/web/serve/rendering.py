@@ -14,6 +14,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
+from gpuctl.cli.output import printable
 from gpuctl.explain.findings import Explanation
 from gpuctl.fleet.devices import meaning
 from gpuctl.fleet.gpus import GpuState, Use
@@ -66,6 +67,7 @@ class Renderer:
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
             # Names, labels and messages are written by tenants and nodes.
             autoescape=True,
+            finalize=_printable,
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -167,6 +169,11 @@ class Renderer:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
+
+
+def _printable(value: Any) -> Any:
+    """A value as text without characters that turn a line around or do worse; HTML as it is."""
+    return value if isinstance(value, Markup) else printable(str(value))
 
 
 def node_link(name: str) -> str:

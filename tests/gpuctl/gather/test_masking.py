@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuctl.gather.archive import text_member
 from gpuctl.gather.masking import MASK, masked_object, masked_opaque, masked_text, masked_words
 
 JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6IiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
@@ -150,3 +151,9 @@ def test_a_ca_bundle_is_told_by_its_digest() -> None:
     [shown] = masked_object(hook)["webhooks"]
 
     assert shown["clientConfig"]["caBundle"].startswith("sha256:")
+
+
+def test_a_text_of_a_report_commands_no_terminal() -> None:
+    member = text_member("a.log", '{"event": "x\\u009b\\u202e", "token": "x1"}\nplain \x1b[2J\x9b\u202e\n')
+
+    assert not {"\x1b", "\x9b", "\u202e"}.intersection(member.data.decode())

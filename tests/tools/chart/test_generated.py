@@ -91,6 +91,7 @@ def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example
 
     jsonschema.Draft7Validator(SCHEMA).validate(values)
     assert values["nodeConfig"] == yaml.safe_load(example.read_text())
+    assert values["metrics"] == {"enabled": True}  # else gpuctl top shows no number
 
 
 @pytest.mark.parametrize(
