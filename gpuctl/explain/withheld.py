@@ -11,7 +11,7 @@ from gpuctl.cli.output import some_of
 from gpuctl.explain.findings import Finding
 from gpuctl.fleet.devices import Object, address_of, attribute
 from gpuctl.fleet.holders import allocated
-from gpuctl.fleet.seen import said_of
+from gpuctl.fleet.seen import said_lines
 from gpuctl.node.share_words import why_not_limited
 from kubernetes_rules.allocator.requests import RequestedClaim
 
@@ -41,8 +41,9 @@ def not_offered(slices: Iterable[Object], said: Iterable[Object]) -> tuple[Findi
     published: dict[str, set[str]] = {}
     for spec, device in _own_devices(slices):
         published.setdefault(str(spec.get("nodeName")), set()).add(address_of(device))
-    lines = dict.fromkeys(filter(None, (said_of(event, published) for event in said)))
-    return tuple(Finding("said", line, "do what the driver says there") for line in lines)
+    return tuple(
+        Finding("said", line, "do what the driver says there") for line in said_lines(said, published)
+    )
 
 
 def changing(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[Finding, ...]:

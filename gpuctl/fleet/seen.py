@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,9 +86,8 @@ class Seen:
     def problems(self, nodes: Sequence[NodeView]) -> list[str]:
         """What is wrong that the states of these nodes do not show, a sentence each, with what to do."""
         published = {one.name: frozenset(gpu.pci for gpu in one.gpus) for one in nodes if one.gpus}
-        said = (said_of(event, published) for event in self.said)
         troubles = (line for one in nodes for line in _troubles(one))
-        return [*self._of_driver(), *dict.fromkeys(filter(None, said)), *troubles, *self._of_pods()]
+        return [*self._of_driver(), *said_lines(self.said, published), *troubles, *self._of_pods()]
 
     def _of_driver(self) -> Iterator[str]:
         unready = [
@@ -120,18 +119,25 @@ class Seen:
             yield f"the scheduler gives up {some_of(pods, _MOST_NAMED)}: {message}; gpuctl explain says more"
 
 
-def said_of(event: Object, published: Mapping[str, Collection[str | None]]) -> str:
-    """What a controller has said about what its node does not publish; empty if that no longer matters.
+def said_lines(events: Iterable[Object], published: Mapping[str, Collection[str | None]]) -> Iterator[str]:
+    """What controllers have said about what their nodes do not publish, a line for each reason.
 
     ``published`` are the PCI addresses of the GPUs of each node that publishes any.
     """
-    # A GPU that is published has taints, which say what is wrong with it now.
-    node = str((event.get("involvedObject") or {}).get("name"))
-    message = in_one_line(str(event.get("message") or ""))
-    what, withheld, _ = message.partition(" is not offered: ")
-    if node in published and (not withheld or what.removeprefix("GPU ") in published[node]):
-        return ""
-    return f"{node}: {message}"
+    by_reason: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+    for event in events:
+        node = str((event.get("involvedObject") or {}).get("name"))
+        what, not_offered, reason = in_one_line(str(event.get("message") or "")).partition(
+            " is not offered: "
+        )
+        # A GPU that is published has taints, which say what is wrong with it now.
+        if node not in published or (not_offered and what.removeprefix("GPU ") not in published[node]):
+            key = (not_offered, reason) if not_offered else ("", what)
+            by_reason.setdefault(key, {})[node, what] = None
+    for (not_offered, reason), found in by_reason.items():
+        nodes = some_of(list(dict.fromkeys(node for node, _ in found)), _MOST_NAMED)
+        gpus = f"{next(iter(found))[1]} is" if len(found) == 1 else f"{len(found)} GPUs are"
+        yield f"{nodes}: {gpus} not offered: {reason}" if not_offered else f"{nodes}: {reason}"
 
 
 def _troubles(node: NodeView) -> Iterator[str]:

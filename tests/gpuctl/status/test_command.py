@@ -205,7 +205,7 @@ def break_nodes(server: EmbeddedApiServer) -> None:
 
 
 def break_pods(server: EmbeddedApiServer) -> None:
-    """One pod cannot be prepared, one has no image, and the scheduler gives up a third."""
+    """Pods that cannot be prepared, have no image, are given up by the scheduler, or wait."""
     server.create(SLICES, slices()[0])
     asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
@@ -223,6 +223,12 @@ def break_pods(server: EmbeddedApiServer) -> None:
     about = {"kind": "Pod", "namespace": "default", "name": "not-prepared", "uid": pod["metadata"]["uid"]}
     tell(server, about, "FailedPrepareDynamicResources", "strategy MPZ (permanent)", "kubelet")
     create_waiting(server, "given-up", {"nvidia.com/gpu": "1"}, "SchedulerError")
+    for number in range(7):
+        create_waiting(server, f"train-{number}", {"nvidia.com/gpu": "1"})
+    create_waiting(server, "web", {"cpu": "1"})
+
+
+FIVE_PODS = ", ".join(f"default/train-{number}" for number in range(5))
 
 
 def withhold(server: EmbeddedApiServer) -> None:
@@ -231,9 +237,10 @@ def withhold(server: EmbeddedApiServer) -> None:
     gone = published["spec"]["devices"].pop()
     server.create(SLICES, published)
     kept = published["spec"]["devices"][0]
-    for node, device in (("node-a", gone), ("node-a", kept), ("node-b", kept)):
+    reasons = {"node-a": "it is in MIG mode, but has no partitions", "node-b": "its layout does not fit"}
+    for node, device in (("node-a", gone), ("node-a", kept), ("node-b", kept), ("node-b", gone)):
         pci = device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
-        message = f"GPU {pci} is not offered: it is in MIG mode, but has no partitions"
+        message = f"GPU {pci} is not offered: {reasons[node]}"
         tell(server, {"kind": "Node", "name": node}, "GpuWithheld", message, "gpu-dra-controller")
 
 
@@ -250,6 +257,7 @@ def withhold(server: EmbeddedApiServer) -> None:
         (
             break_pods,
             (
+                f"7 pods wait for devices: {FIVE_PODS} and 2 more; gpuctl explain says why",
                 "2 pods cannot start: default/no-image, default/not-prepared; gpuctl explain says why",
                 "the scheduler gives up default/given-up: because of given-up; gpuctl explain says more",
             ),
@@ -258,7 +266,7 @@ def withhold(server: EmbeddedApiServer) -> None:
             withhold,
             (
                 "node-a: GPU 0000:e3:00.0 is not offered: it is in MIG mode, but has no partitions",
-                "node-b: GPU 0000:17:00.0 is not offered: it is in MIG mode, but has no partitions",
+                "node-b: 2 GPUs are not offered: its layout does not fit",
             ),
         ),
     ],
@@ -278,22 +286,6 @@ def test_what_no_slice_shows_is_told_and_not_well(
     lines = shown.output.splitlines()
     assert set(document["problems"]) <= set(lines)
     assert not any(line.startswith("node-a: GPU 0000:17:00.0") for line in lines)  # it is published now
-
-
-def test_a_pod_that_waits_for_devices_is_named_and_nothing_is_well(tmp_path: Path) -> None:
-    with EmbeddedApiServer() as server:
-        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
-        server.create("/apis/resource.k8s.io/v1/resourceslices", slices()[0])
-        for number in range(7):
-            create_waiting(server, f"train-{number}", {"nvidia.com/gpu": "1"})
-        create_waiting(server, "web", {"cpu": "1"})
-
-        told = CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig])
-
-    assert told.exit_code == 3
-    assert "all is well" not in told.output
-    named = ", ".join(f"default/train-{number}" for number in range(5))
-    assert f"7 pods wait for devices: {named} and 2 more; gpuctl explain says why" in told.output
 
 
 def dynamic_slices(folder: Path, machine: str = "hgx-h100") -> list[dict[str, Any]]:
