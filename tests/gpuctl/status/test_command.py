@@ -209,15 +209,9 @@ def break_pods(server: EmbeddedApiServer) -> None:
     server.create(SLICES, slices()[0])
     asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-    started = {
-        "name": "main",
-        "image": "a",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 0,
-        "state": waiting,
-    }
-    create_pod(server, "no-image", asks, {"phase": "Pending", "containerStatuses": [started]})
+    image = {"name": "main", "image": "a", "imageID": "", "ready": False, "restartCount": 0}
+    statuses = [{**image, "state": waiting}]
+    create_pod(server, "no-image", asks, {"phase": "Pending", "containerStatuses": statuses})
     pod = create_pod(server, "not-prepared", asks, {"phase": "Pending"})
     create_pod(server, "starts", asks, {"phase": "Pending"})
     about = {"kind": "Pod", "namespace": "default", "name": "not-prepared", "uid": pod["metadata"]["uid"]}
