@@ -1,4 +1,7 @@
-"""A pytest fixture with an embedded cluster: ``pytest_plugins = ["envtest.pytest_plugin"]``."""
+"""For pytest: a fixture with an embedded cluster, and tests fail with the clusters that they use.
+
+``pytest_plugins = ["envtest.pytest_plugin"]``
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,24 @@ from collections.abc import Iterator
 
 import pytest
 
+from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 
 TIMES = KubeletTimes(scan=0.1, prepare_retry=(0.5, 1.0), unprepare_retry=0.3, create_retry=0.5)
 """Short, so that a driver that is not ready yet costs a test no minute."""
+
+
+_noted = unforeseen.Noted()
+
+
+@pytest.fixture(autouse=True)
+def _no_fault_of_the_embedded_cluster() -> Iterator[None]:
+    """Fail a test when a part of an embedded cluster had an unexpected error meanwhile."""
+    yield
+    if faults := _noted.take():
+        listed = "\n".join(map(str, faults))
+        pytest.fail(f"{len(faults)} faults of the embedded cluster itself:\n{listed}", pytrace=False)
 
 
 @pytest.fixture

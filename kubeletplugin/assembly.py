@@ -178,7 +178,8 @@ def assemble(
     # Each owner of a folder needs a watch of its own: a watch reports a change only once.
     shared = SharingRecords(files.data / SHARING, era, kinds.parse, peers.watch())
     sharing = Sharing(
-        hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, era, mps_is_used, step
+        *(hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, era),
+        *(mps_is_used, watch.program_hangs, step),
     )
     published = Published(cluster.published_memory, cluster.published_attributes)
     shares = ClaimShares(sharing, kinds, journal, era, published, limits)

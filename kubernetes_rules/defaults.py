@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from kubernetes_rules.pod_resources import defaulted_pod_resources
@@ -18,7 +17,6 @@ from kubernetes_rules.quantity import Quantity
 Json = Mapping[str, Any]
 Object = dict[str, Any]
 
-_MILLI = Decimal("0.001")
 _SPEC = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}
 _FILE_MODE = 0o644
 _SOURCES: dict[str, Object] = {"fileKeyRef": {"optional": False}, "resourceFieldRef": {"divisor": "0"}}
@@ -158,18 +156,11 @@ def _default_host_ports(container: Object) -> None:
 
 
 def _round(holder: Object, kinds: Iterable[str]) -> None:
-    """Round the quantities of resource lists (SetDefaults_ResourceList)."""
+    """Round the quantities of resource lists to thousandths (SetDefaults_ResourceList)."""
     for kind in kinds:
         if holder.get(kind):
-            holder[kind] = {name: _in_thousandths(str(text)) for name, text in holder[kind].items()}
-
-
-def _in_thousandths(text: str) -> str:
-    """The quantity as it is stored: rounded away from zero to thousandths."""
-    quantity = Quantity.parse(text)
-    if quantity.value == quantity.value.quantize(_MILLI, rounding=ROUND_UP):
-        return str(quantity)
-    return str(Quantity(quantity.value.quantize(_MILLI, rounding=ROUND_UP), quantity.format))
+            amounts = {name: Quantity.parse(str(text)) for name, text in holder[kind].items()}
+            holder[kind] = {name: str(amount.rounded_up(3)) for name, amount in amounts.items()}
 
 
 def _default_field_references(holders: Iterable[Object]) -> None:

@@ -132,6 +132,13 @@ class Quantity:
             return False
         return not self.value or (exponent <= own and _fits_int64(self.value + other.value, exponent))
 
+    def rounded_up(self, places: int) -> Quantity:
+        """The number rounded away from zero to so many decimal places (RoundUp)."""
+        if _parts(self.value)[2] >= -places:
+            return self
+        value = self.value.quantize(Decimal(1).scaleb(-places), context=_AWAY_FROM_ZERO)
+        return self if value == self.value else Quantity(value, self.format)
+
     def as_int64(self) -> int | None:
         """The integer, None if apimachinery's AsInt64 finds none, as in ``1.5Ki`` and ``1000m``."""
         _, _, exponent = _parts(self.value)

@@ -16,6 +16,7 @@ from envtest.embedded.api import unforeseen
 from gpuctl.demo.brisk import BRISK_ON_REAL
 from tests import needs
 from tests.examples import LONG
+from tests.faults import NOTED
 from tests.parts import LIMIT_SECONDS, Part
 
 _MEMORY = "/dev/shm"
@@ -114,14 +115,14 @@ def _log_to_nowhere() -> None:
 def _no_fault_of_the_embedded_cluster() -> Iterator[None]:
     """Fail a test when a part of the embedded cluster had an unexpected error meanwhile."""
     yield
-    _fail_of(unforeseen.take())
+    _fail_of(NOTED.take())
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_fault_at_the_end() -> Iterator[None]:
     """Fail at the end of the session for errors of clusters that outlive single tests."""
     yield
-    _fail_of(unforeseen.take())
+    _fail_of(NOTED.take())
 
 
 def _fail_of(faults: list[unforeseen.Unforeseen]) -> None:

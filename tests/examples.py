@@ -11,3 +11,8 @@ LONG = 100
 def examples(number: int) -> int:
     """So many in the long profile; in other profiles scaled as for all other tests."""
     return max(1, number * settings().max_examples // LONG)
+
+
+def all_examples(number: int) -> int:
+    """So many in every profile, more in one that asks for more: safety is tried in full each time."""
+    return max(number, examples(number))

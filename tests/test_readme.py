@@ -76,7 +76,7 @@ def test_what_the_pod_is_shown_to_see_is_its_share_of_that_gpu() -> None:
     gpu = planned.inventory.gpus[0]
     assert gpu.product_name is not None
     assert gpu.shareable_bytes is not None
-    assert result["device"].endswith("-mps-4")
+    assert result["device"].endswith("-mps-4-mem")
     shown = README.partition("GPU 0: ")[2].partition("```")[0]
     assert shown.startswith(gpu.product_name)
     assert f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={gpu.shareable_bytes // 4 // _MIB}M\n" in shown

@@ -335,12 +335,11 @@ def machine_uptime_seconds() -> float:
 
 def _tainted_devices(spec: Mapping[str, Any], server_time: datetime, kinds: Kinds) -> Iterator[TaintedDevice]:
     ages = {
-        device["name"]: max((_age(taint, server_time) for taint in device["taints"]), default=0.0)
+        device["name"]: {taint["key"]: _age(taint, server_time) for taint in device.get("taints") or []}
         for device in spec.get("devices") or []
-        if device.get("taints")
     }
     devices, _ = read_devices([spec], kinds)
-    return (TaintedDevice(device.regions, device.taints, ages.get(device.name, 0.0)) for device in devices)
+    return (TaintedDevice(device.regions, device.taints, ages[device.name]) for device in devices)
 
 
 def _age(taint: Mapping[str, Any], server_time: datetime) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from driver.errors import ApiError
-from driver.kube.backoff import Backoff, retry_until
+from driver.kube.backoff import Backoff
 from driver.kube.client import PATIENT_SECONDS, KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import claim_path
@@ -162,13 +162,17 @@ class ClaimWatch:
         self._report(frozenset().union(*self._devices.values()))
 
     def _read(self, claim: _Claim) -> frozenset[str]:
-        return retry_until(
-            lambda: _allocated_to(self._client, claim, self._driver, self._pool),
-            deadline=None,
-            stop=self._watch_ended,
-            backoff=Backoff(*_RETRY_SECONDS),
-            on_failure=self._failed,
-        )
+        """The devices of a claim, asked for until the server answers; none if the watch ends before."""
+        backoff = Backoff(*_RETRY_SECONDS)
+        while True:
+            try:
+                return _allocated_to(self._client, claim, self._driver, self._pool)
+            # A refusal, too: a server that has just started forbids everything until it has read the roles.
+            except ApiError as error:
+                wait_seconds = backoff.next_seconds(error)
+                self._failed(error, wait_seconds)
+                if self._watch_ended.wait(wait_seconds):
+                    return frozenset()
 
     def _report(self, names: frozenset[str]) -> None:
         if names != self._reported:

@@ -13,6 +13,10 @@ from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED
 from driver.hardware.gpu import Gpu
 from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
+from driver.kinds.sharing.kind import SHARING
+
+_HANGING = {"nvidia-smi-hangs": SHARING["TimeSlicing"], "mps-hangs": SHARING["MPS"]}
+"""What hangs -> the sharing of the devices that cannot be made meanwhile."""
 
 
 def with_blocked(
@@ -52,6 +56,8 @@ def _reason(
 ) -> str | None:
     """Why the device cannot be made now, None if it can."""
     for one in blocked:
+        if one.reason in _HANGING and device.attributes.get("sharing") != _HANGING[one.reason]:
+            continue
         if overlap(device.regions, (Region(one.pci, one.span),)) and not _is_itself(device, one, kinds):
             return one.reason
     if any(overlap(device.regions, regions) for regions in held):

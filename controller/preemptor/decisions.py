@@ -1,7 +1,7 @@
 """Decides for which waiting pod which pods go, on a snapshot of the cluster. Remembers what cannot change.
 
 An answer is valid until something changes that it may depend on, and it applies to all pods that ask for the
-same. So thousands of waiting pods cost little.
+same. So thousands of waiting pods cost little. An answer that takes too long is worked out in steps.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from controller.preemptor.kept import Fits, Kept, Placed, Rooms, nodes_of
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, named
 from controller.preemptor.watch import Object, Stored
 from driver.process.log import get_logger
+from kubernetes_rules.cel.selector import TooCostly, answer_within
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.choose import best_room
@@ -21,6 +22,12 @@ from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.gangs import GangChoice, best_gang_room, missing_members
 from kubernetes_rules.preemption.room import Room
 from kubernetes_rules.preemption.units import Unit, can_be_evicted
+
+DECISION_SECONDS, NODE_SECONDS, MOST_SECONDS = 0.25, 0.02, 20.0
+"""The processor time for one decision, and as much more for each node, up to a limit.
+
+A node takes 1 to 20 ms. Kubernetes accepts claims whose selectors take minutes.
+"""
 
 _log = get_logger(__name__)
 
@@ -71,6 +78,7 @@ class Decisions:
         self._cluster: Cluster | None = None
         self._last: Cluster | None = None
         self._known: dict[str, tuple[tuple[int, int], Verdict]] = {}
+        self._costly: set[str] = set()
 
     def update(self, stored: Stored, around: Surroundings, rooms: Rooms) -> None:
         """Answer about this moment from now on."""
@@ -87,12 +95,21 @@ class Decisions:
     def is_due(self, waiting: Waiting) -> bool:
         """Whether there is no answer, or something has changed since then."""
         found = self._known.get(waiting.alike)
-        return found is None or found[0] != self._moment
+        return found is None or found[0] != self._moment or self.is_costly(waiting)
+
+    def is_costly(self, waiting: Waiting) -> bool:
+        """Whether the last decision took too long. The next one goes on with what was found until then."""
+        return waiting.alike in self._costly
 
     def decide(self, waiting: Waiting) -> Verdict:
         """The answer for this moment. A room is not remembered: only one of several such pods gets it."""
+        self._costly.discard(waiting.alike)
         try:
             verdict = self._decided(waiting)
+        except TooCostly as error:
+            self._costly.add(waiting.alike)
+            most = f", most of it the selector {error.expression[:200]!r}" if error.expression else ""
+            verdict = Verdict("unjudged", f"{error}{most}; it is worked out in steps, after other pods")
         except RuleError as error:
             # The message may name a claim of somebody else.
             _log.warning("cannot decide", pod=str(waiting), error=error.what)
@@ -107,7 +124,7 @@ class Decisions:
         if self._cluster is None:
             self._cluster = self._seen(self._rooms.all())
         may_go = MayGo(waiting.priority, self._exempt, self._rooms.stuck())
-        choice = self._choice(self._cluster, waiting, may_go)
+        choice = self._choice_in_time(self._cluster, waiting, may_go)
         if choice.kind == "unjudged":
             # Without somebody who could go there is nothing to be judged, and nothing to be said.
             matters = any(may_go(unit) for units in self._cluster.units.on_node.values() for unit in units)
@@ -121,6 +138,13 @@ class Decisions:
             return Verdict("refused", f"a budget protects a pod among {names} on node {nodes_of(placed)}")
         freed = tuple(dict(claim) for unit in choice.units for claim in unit.claims)
         return Verdict("room", choice.text, placed, victims, freed)
+
+    def _choice_in_time(
+        self, cluster: Cluster, waiting: Waiting, may_go: Callable[[Unit], bool]
+    ) -> GangChoice:
+        """What is best. Raises TooCostly, but what was found on nodes and for selectors is remembered."""
+        with answer_within(min(DECISION_SECONDS + NODE_SECONDS * len(cluster.nodes), MOST_SECONDS)):
+            return self._choice(cluster, waiting, may_go)
 
     def _choice(self, cluster: Cluster, waiting: Waiting, may_go: Callable[[Unit], bool]) -> GangChoice:
         """What is best for a pod or a gang; a pod is like a gang of one."""
@@ -152,8 +176,8 @@ class Decisions:
         try:
             cluster = self._seen(one for one in self._rooms.all() if one is not kept)
             self._cluster = None
-            kind = self._choice(cluster, replace(kept.waiting, pods=tuple(open_pods)), nobody).kind
-        except RuleError:
+            kind = self._choice_in_time(cluster, replace(kept.waiting, pods=tuple(open_pods)), nobody).kind
+        except (RuleError, TooCostly):
             return "no"
         return "now" if kind == "fits now" else "soon" if kind == "waits" else "no"
 
@@ -161,6 +185,7 @@ class Decisions:
         """Forget the answers about pods that are not among these."""
         alike = {one.alike for one in waiting}
         self._known = {key: one for key, one in self._known.items() if key in alike}
+        self._costly &= alike
 
     def _seen(self, rooms: Iterable[Kept]) -> Cluster:
         """The cluster, in which these rooms are taken already."""

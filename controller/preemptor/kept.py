@@ -22,8 +22,11 @@ Outcome = Literal["used", "gone", "taken", "stuck", "unused"]
 """``used`` by its pod, or the pod is ``gone``; ``taken`` by another pod; a victim is ``stuck``; ``unused``:
 the pod would fit, but the scheduler does not place it."""
 
-END_SECONDS = 60.0
-"""How much longer than its grace period a victim may take to end."""
+END_SECONDS, MOST_END_SECONDS = 60.0, 300.0
+"""How much longer than its grace period a pod may take to end, and how long at most.
+
+Its owner chooses the grace period: a pod that ignores the signal to end could keep its GPU for years.
+"""
 
 UNUSED_SECONDS = 60.0
 """How long a pod may leave its room unused. The scheduler waits up to ten seconds before it tries again."""
@@ -101,6 +104,7 @@ class Rooms:
         self._kept: dict[str, Kept] = {}
         self._ending: set[str] = set()
         self._stuck: set[str] = set()
+        self._ends_by: dict[str, float] = {}
         self._seen: dict[str, tuple[Object, Object]] = {}
         self._before: Mapping[str, Object] = {}
         self._gone: dict[str, tuple[Object, float]] = {}
@@ -183,7 +187,7 @@ class Rooms:
         self.version += 1
 
     def stuck(self) -> frozenset[str]:
-        """The UIDs of the pods that were evicted and do not end."""
+        """The UIDs of the pods that should have ended and do not."""
         return frozenset(self._stuck)
 
     def see(self, pods: Mapping[str, Object], claims: Iterable[Object], now: float) -> None:
@@ -191,6 +195,10 @@ class Rooms:
 
         Kubernetes frees their claims a moment later. Until then the claims count as those of ending pods.
         """
+        for uid, pod in pods.items():
+            ends = "deletionTimestamp" in pod["metadata"] and uid not in self._stuck
+            if ends and now >= self._ends_by.setdefault(uid, now + end_seconds([pod])):
+                self.give_up_on([pod])
         for uid in self._before.keys() - pods.keys():
             pod = self._before[uid]
             if pod["spec"].get("nodeName"):
@@ -207,6 +215,7 @@ class Rooms:
         """Forget about pods that no longer exist; ``uids`` are those that do."""
         self._ending.intersection_update(uids)
         self._stuck.intersection_update(uids)
+        self._ends_by = {uid: by for uid, by in self._ends_by.items() if uid in uids}
         self._failures = {uid: one for uid, one in self._failures.items() if uid in uids}
 
     def overlaid(self, pods: Iterable[Object]) -> list[Object]:
@@ -237,6 +246,7 @@ class Rooms:
         ]
         times += [kept.doubted_at + TAKEN_SECONDS for kept in self.all() if kept.doubted_at is not None]
         times += [until for _, until in self._gone.values()]
+        times += [by for uid, by in self._ends_by.items() if uid not in self._stuck]
         times += [until for _, until in self._failures.values()]
         return min((at - now for at in times if at > now), default=float("inf"))
 
@@ -246,10 +256,14 @@ def nodes_of(placed: Iterable[Placed]) -> str:
     return ", ".join(dict.fromkeys(one.node for one in placed))
 
 
-def grace_seconds(victims: Iterable[Json]) -> float:
-    """The longest grace period of these pods."""
-    asked = [one["spec"].get("terminationGracePeriodSeconds") for one in victims]
-    return float(max((_DEFAULT_GRACE_SECONDS if one is None else one for one in asked), default=0))
+def end_seconds(pods: Iterable[Json]) -> float:
+    """How long these pods may take to end."""
+    asked = [
+        one["metadata"].get("deletionGracePeriodSeconds", one["spec"].get("terminationGracePeriodSeconds"))
+        for one in pods
+    ]
+    grace = max((_DEFAULT_GRACE_SECONDS if one is None else one for one in asked), default=0)
+    return min(grace + END_SECONDS, MOST_END_SECONDS)
 
 
 def _uid(one: Json) -> str:

@@ -16,6 +16,8 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 """Namespace and name."""
 
+_TIMED_OUT = "timed out trying to allocate devices"
+
 _CONTAINER_FIELDS = ("resources", "ports", "restartPolicy")
 """The fields of a container that matter to the scheduler."""
 
@@ -153,7 +155,11 @@ def asks_devices(pod: Object) -> bool:
 
 
 def is_refused(pod: Object) -> bool:
-    """Whether the pod waits because no node fits, and may preempt others."""
+    """Whether the pod waits because no node fits, and may preempt others.
+
+    For one device more than is free the scheduler may try so many combinations that it gives up after 10 s.
+    Then it says SchedulerError (Go: dynamicresources.go, Filter).
+    """
     spec = pod["spec"]
     if spec.get("nodeName") or "deletionTimestamp" in pod["metadata"]:
         return False
@@ -161,7 +167,11 @@ def is_refused(pod: Object) -> bool:
         return False
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(
-        (one["type"], one["status"], one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
+        (one["type"], one["status"]) == ("PodScheduled", "False")
+        and (
+            one.get("reason") == "Unschedulable"
+            or (one.get("reason") == "SchedulerError" and str(one.get("message")).endswith(_TIMED_OUT))
+        )
         for one in conditions
     )
 

@@ -1,9 +1,8 @@
 """Makes room for pods that wait for devices: looks when something changed, decides, evicts, and says so.
 
 One thread does all of this. It acts only while this replica has the Lease and everything it watches is up to
-date. If thousands of pods wait while devices come and go, it rests after each round, so that it uses no more
-than a sixtieth of a core. A pod about which nothing was decided yet does not have to wait for that, unless
-there are very many.
+date. If thousands of pods wait while devices come and go, it rests after each round, so that it uses at most
+about a fortieth of a core. Meanwhile it makes short rounds, for the most important pods and for new ones.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
-from controller.preemptor.kept import END_SECONDS, Kept, Rooms, grace_seconds, nodes_of
+from controller.preemptor.kept import Kept, Rooms, end_seconds, nodes_of
 from controller.preemptor.lease import Lease
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of, named
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
@@ -40,11 +39,11 @@ SETTLE_SECONDS = 0.2
 _SETTLE, _MOST_SETTLE_SECONDS = 4.0, 1.0
 """If rounds take long, it waits so many times as long as the last one took, up to a second."""
 
-REST = 59.0
-"""After a round it rests so many times as long as the round took, unless a pod waits that is new."""
+REST = 79.0
+"""After a round it rests so many times as long as the round took, also after a short one."""
 
-ROUND_SECONDS, NEW_SECONDS = 0.5, 0.05
-"""How long a round may decide, and how long while it rests. The rest of the pods waits for the next round."""
+ROUND_SECONDS, SHORT_SECONDS = 0.5, 0.05
+"""How long a round may decide, and a short one while it rests. Other pods wait for the next round."""
 
 _BEHIND_SECONDS = 0.1
 _MOST_TOLD = 50
@@ -99,7 +98,7 @@ class Preemptor:
         self._backoff = Backoff(1.0, 30.0)
         self._not_before = 0.0
         """No decision before this time: the API server failed, or too many were evicted."""
-        self._rest_until = 0.0
+        self._rest_until = self._short_not_before = 0.0
         self._took = 0.0
         self._acts = False
         self._pods_version = -1
@@ -131,8 +130,8 @@ class Preemptor:
             self._acts = True
             _log.info("makes room from now on", dry_run=self._behaviour.dry_run)
         stored = self.watch.stored()
-        rest_seconds = self._rest_until - self._clock()
-        # Without a pod that is new there is nothing that cannot wait.
+        rest_seconds = min(self._rest_until, self._short_not_before) - self._clock()
+        # Without a pod that is new there is nothing that cannot wait for a moment.
         if rest_seconds > 0 and stored.pods_version == self._pods_version:
             return rest_seconds
         self._pods_version = stored.pods_version
@@ -158,44 +157,59 @@ class Preemptor:
         self.waiting_count = len(waiting)
         self._decisions.forget(waiting)
         rests = self._clock() < self._rest_until
-        is_done = bool(self._scheduler.reason) or self._make_room(stored, around, waiting, rests=rests)
+        left = None if self._scheduler.reason else self._make_room(stored, around, waiting, rests=rests)
         self._took = self._cpu() - started
         now = self._clock()
         if not rests:
             self._rest_until = now + REST * self._took
+        self._short_not_before = now + REST * (self._took if rests else min(self._took, SHORT_SECONDS))
         due = [self._rooms.next_due(now), *(at - now for at in (self._not_before,) if at > now)]
-        return min(due if is_done else [*due, self._rest_until - now])
+        if left is not None:
+            next_round = (
+                self._rest_until if left == "costly" else min(self._rest_until, self._short_not_before)
+            )
+            due.append(next_round - now)
+        return min(due)
 
     def _make_room(
         self, stored: Stored, around: Surroundings, waiting: Iterable[Waiting], *, rests: bool
-    ) -> bool:
-        """Decide and evict in order; returns False if the time was over before every pod was looked at."""
-        until = self._cpu() + (NEW_SECONDS if rests else ROUND_SECONDS)
-        on_node: dict[str, list[Object]] = {}
-        for pod in stored["pods"]:
-            if node := pod["spec"].get("nodeName"):
-                on_node.setdefault(node, []).append(pod)
+    ) -> Literal["any", "costly"] | None:
+        """Decide and evict in order; returns whether pods are left, or only some that take long to decide."""
+        started = self._cpu()
+        stuck = self._rooms.stuck()
+        on_node = _by_node(pod for pod in stored["pods"] if pod["metadata"]["uid"] not in stuck)
         told: Counter[str] = Counter()
-        is_done = True
-        for one in waiting:
+        left: set[Literal["any", "costly"]] = set()
+        # One pod whose decision takes long must not keep others waiting.
+        for one in sorted(waiting, key=self._decisions.is_costly):
             if self._has_to_wait(one, on_node):
                 continue
             self._decisions.update(stored, around, self._rooms)
             verdict = self._decisions.known(one)
             if self._decisions.is_due(one):
-                # While it rests, only pods that are new are decided about.
-                if self._cpu() >= until or (rests and verdict is not None):
-                    is_done = False
-                else:
-                    verdict = self._decide(one)
-                    # A less important pod must not take what this one waits for.
-                    if verdict is None:
-                        break
+                in_time = self._cpu() - started < self._most_seconds(one, is_new=verdict is None, rests=rests)
+                verdict = self._decide(one) if in_time else verdict
+                # A less important pod must not take what this one waits for.
+                if in_time and verdict is None:
+                    break
+                if self._decisions.is_costly(one):
+                    left.add("costly")
+                elif not in_time:
+                    left.add("any")
             if verdict is not None and verdict.kind in ("refused", "unjudged"):
                 told[one.alike] += 1
                 if told[one.alike] <= _MOST_TOLD:
                     self._say_why_not(one, verdict)
-        return is_done
+        return min(left, default=None)
+
+    def _most_seconds(self, one: Waiting, *, is_new: bool, rests: bool) -> float:
+        """How long a round may have decided before it comes to this pod."""
+        if not rests:
+            return ROUND_SECONDS
+        if self._decisions.is_costly(one):
+            return 0.0
+        # Half of a short round is for pods that are new.
+        return SHORT_SECONDS if is_new else SHORT_SECONDS / 2
 
     def _has_to_wait(self, one: Waiting, on_node: Mapping[str, list[Object]]) -> bool:
         """Whether room is being made for the pod already, or must not be made yet."""
@@ -235,7 +249,7 @@ class Preemptor:
             self._stopped(one, done)
             return
         self._backoff.reset()
-        patience = float("inf") if self._behaviour.dry_run else grace_seconds(verdict.victims) + END_SECONDS
+        patience = float("inf") if self._behaviour.dry_run else end_seconds(verdict.victims)
         until = self._clock() + patience
         self._rooms.keep(Kept(one, verdict.placed, verdict.victims, verdict.freed, until))
         dry, nodes = self._behaviour.dry_run, nodes_of(verdict.placed)
@@ -332,6 +346,14 @@ class Preemptor:
         metadata = pod["metadata"]
         about = Reference("v1", "Pod", metadata["name"], metadata["uid"], metadata["namespace"])
         self._recorder.post(about, reason, text)
+
+
+def _by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
+    on_node: dict[str, list[Object]] = {}
+    for pod in pods:
+        if node := pod["spec"].get("nodeName"):
+            on_node.setdefault(node, []).append(pod)
+    return on_node
 
 
 def _whom(one: Waiting) -> str:

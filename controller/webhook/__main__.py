@@ -25,9 +25,7 @@ NAME = "gpu-dra-webhook"
 _log = get_logger(__name__)
 
 
-def start(
-    service: Service, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str
-) -> None:
+def start(service: Service, cert_file: Path, key_file: Path, addr: str, classes: str, **addrs: str) -> None:
     """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
     from controller.webhook.certificate import CHECK_SECONDS, ExpiryWatch, ServingCertificate
@@ -37,13 +35,13 @@ def start(
 
     certificate = ServingCertificate(cert_file, key_file)
     expiry = ExpiryWatch(certificate)
-    server = endpoint(addr, certificate)
-    if metrics_addr:
+    server = endpoint(addr, certificate, classes=frozenset(classes.split(",")))
+    if addrs["metrics_addr"]:
         from driver.process.metrics import CertificateMetrics, serve
 
-        serve(service, metrics_addr, CertificateMetrics(expiry.remaining_seconds))
+        serve(service, addrs["metrics_addr"], CertificateMetrics(expiry.remaining_seconds))
     # The certificate was read, so nothing is left to wait for, and nothing that a restart could repair.
-    serve_probes(service, health_addr, Probes(lambda: "", lambda: "", lambda: ""))
+    serve_probes(service, addrs["health_addr"], Probes(lambda: "", lambda: "", lambda: ""))
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
     _log.info("webhook serving", port=server.port)
@@ -83,15 +81,19 @@ def start(
     help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
 )
 @click.option(
+    "--classes",
+    default="",
+    show_envvar=True,
+    help="DeviceClasses installed with this driver, by commas; what can never work with them is denied.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
     show_envvar=True,
     help="The log level.",
 )
-def main(
-    log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str
-) -> None:
+def main(log_level: Level, cert_file: Path, key_file: Path, **flags: str) -> None:
     """Review claims, claim templates and DeviceClasses that configure GPUs, before they are stored.
 
     Every flag can be given as the environment variable that is shown with it.
@@ -101,7 +103,7 @@ def main(
     configure(log_level)
     service = Service()
     try:
-        start(service, cert_file, key_file, addr, metrics_addr, health_addr)
+        start(service, cert_file, key_file, **flags)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.webhook.subject import (
@@ -60,8 +60,8 @@ CLASS_KINDS: dict[str, type[Document]] = {
 """The classes that come with the driver, each with the kind of configuration for its devices.
 
 A claim under review only names its class, and the webhook has no right to read classes. An admin can give
-most of these names to other classes, so a warning says for which class it is true. Other classes get no such
-warnings.
+most of these names to other classes. So a mistake is an error if the class was installed with the driver,
+else a warning that says for which class it is true. Other classes get neither.
 """
 
 _WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
@@ -89,8 +89,11 @@ class Answer:
         return not self.findings.errors
 
 
-def review(asked: Any) -> Answer:
-    """Answer one AdmissionReview; raises ReviewMalformed for anything else."""
+def review(asked: Any, classes: frozenset[str] = frozenset()) -> Answer:
+    """Answer one AdmissionReview; raises ReviewMalformed for anything else.
+
+    ``classes`` are those of this driver's own that were installed with it.
+    """
     if not isinstance(asked, Mapping) or asked.get("kind") != "AdmissionReview":
         raise ReviewMalformed("the body is not an AdmissionReview")
     if asked.get("apiVersion") != API_VERSION:
@@ -102,7 +105,7 @@ def review(asked: Any) -> Answer:
     if not isinstance(uid, str) or not 0 < len(uid) <= _MOST_UID_CHARACTERS:
         raise ReviewMalformed("the request has no uid")
     kind = _kind(request)
-    findings = judge(_subject(kind, request)) if kind else Findings()
+    findings = judge(_subject(kind, request), classes) if kind else Findings()
     document = {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": _response(uid, findings)}
     return Answer(kind, findings, document)
 
@@ -201,8 +204,8 @@ def _devices(document: type[Document]) -> str:
     return KINDS.described(document.__name__) or "a device that this driver does not offer"
 
 
-def judge(subject: Subject) -> Findings:
-    """All errors and warnings of an object."""
+def judge(subject: Subject, classes: frozenset[str]) -> Findings:
+    """All errors and warnings of an object; for ``classes`` see ``review``."""
     errors: list[str] = []
     decoded: list[_Decoded] = []
     for config in subject.configs:
@@ -215,19 +218,23 @@ def judge(subject: Subject) -> Findings:
     # If a document is malformed, warnings would only be guesses.
     if errors:
         return Findings(tuple(errors))
+    requests = tuple(replace(one, is_installed=one.class_name in classes) for one in subject.requests)
+    misfits = [*_of_other_kinds(decoded, requests), *_of_other_strategies(decoded, requests)]
     return Findings(
-        tuple(_contradictions(decoded, subject.requests)),
+        (
+            *_contradictions(decoded, requests),
+            *dict.fromkeys(one for one, is_sure in misfits if is_sure),
+        ),
         tuple(
             # Each sentence once, in order.
             dict.fromkeys(
                 (
-                    *_of_other_kinds(decoded, subject.requests),
-                    *_without_effect(decoded, subject.requests),
-                    *_overridden(decoded, subject.requests),
-                    *_of_other_strategies(decoded, subject.requests),
-                    *_of_own_intervals(decoded, subject.requests),
-                    *_of_no_threads(decoded, subject.requests),
-                    *_of_undivided_gpus(decoded, subject.requests),
+                    *_without_effect(decoded),
+                    *_overridden(decoded, requests),
+                    *(one for one, is_sure in misfits if not is_sure),
+                    *_of_own_intervals(decoded, requests),
+                    *_of_no_threads(decoded, requests),
+                    *_of_undivided_gpus(decoded, requests),
                 )
             )
         ),
@@ -238,9 +245,7 @@ def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
     """Requests that configurations of two kinds name, so that one of them is wrong for every device."""
     clashing: dict[str, list[_Decoded | None]] = {}
     for request in requests:
-        # Not for a class: it may be meant for several kinds of devices, and gets a warning.
-        if request.name:
-            clashing.setdefault(request.top, []).append(_clash(decoded, request))
+        clashing.setdefault(request.top, []).append(_clash(decoded, request))
     # Only if it is so for all alternatives of a request; otherwise one of them can be prepared.
     for top, found in clashing.items():
         first = next(iter(found))
@@ -249,6 +254,9 @@ def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
                 f"{first.config.path}.requests: {top} is named by configurations for different "
                 "kinds of devices, so prepare refuses one of them for any device: name the "
                 "request in only one"
+                if top
+                else f"{first.config.path}: a class applies its configurations to every request for "
+                "it, and prepare refuses those for another kind of device: keep one kind"
             )
 
 
@@ -258,31 +266,32 @@ def _clash(decoded: list[_Decoded], request: Request) -> _Decoded | None:
     return next((one for one in named if one.kind is not named[0].kind), None)
 
 
-def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    for request in requests:
-        clash = None if request.name else _clash(decoded, request)
-        if clash is not None:
-            yield (
-                f"{clash.config.path}: a class applies its configurations to every request for "
-                "it, and prepare refuses those for another kind of device: keep one kind"
-            )
-        wanted = CLASS_KINDS.get(request.class_name)
-        for one in decoded:
-            if wanted not in (None, one.kind) and one.names(request):
-                yield (
-                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, but "
-                    f"{request.class_words} selects {_devices(wanted)}, for which prepare refuses it"
-                )
+_Misfit = tuple[str, bool]
+"""A sentence, and whether prepare refuses the configuration for every device that it can be for."""
 
 
-def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[_Misfit]:
     for one in decoded:
-        if requests and not any(one.applies_to(request) for request in requests):
-            outcome = "prepare refuses it" if one.divides_memory else "it has no effect"
-            yield (
-                f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and no request asks "
-                f"for one: {outcome}"
-            )
+        for name in one.config.requests or ("",):
+            meant = [request for request in requests if name in ("", request.name, request.top)]
+            wrong = [
+                request for request in meant if CLASS_KINDS.get(request.class_name, one.kind) is not one.kind
+            ]
+            is_sure = wrong == meant and all(request.is_certain for request in wrong)
+            what = f"{one.config.path}: {one.word} is for {_devices(one.kind)}"
+            if name or not all(request.name for request in requests):
+                for request in wrong:
+                    but = f"{request.class_words} selects {_devices(CLASS_KINDS[request.class_name])}"
+                    yield f"{what}, but {but}, for which prepare refuses it", is_sure
+            elif wrong and wrong == meant:
+                # One for all requests may be meant for an alternative that is not chosen.
+                refused = one.divides_memory or not any("/" in request.name for request in meant)
+                outcome = "prepare refuses it" if refused else "it has no effect"
+                yield f"{what}, and no request asks for one: {outcome}", is_sure and refused
+
+
+def _without_effect(decoded: list[_Decoded]) -> Iterator[str]:
+    for one in decoded:
         if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
             yield (
                 f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a "
@@ -300,36 +309,35 @@ def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Itera
                 yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
 
 
-def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """What prepare refuses because the device is shared by another strategy."""
+def _winners(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[tuple[Request, _Decoded]]:
+    """The configuration of each kind that counts for a request; none for one that only looks on."""
     for request in requests:
+        winners = {one.kind: one for one in decoded if one.applies_to(request) and not request.admin_access}
+        yield from ((request, one) for one in winners.values())
+
+
+def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[_Misfit]:
+    """What prepare refuses because the device is shared by another strategy."""
+    for request, one in _winners(decoded, requests):
         # A device that is not shared takes any strategy, for the pods of its claim.
         strategy = CLASS_STRATEGIES.get(request.class_name)
-        if strategy is None or request.admin_access:
-            continue
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        for one in winners.values():
-            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
-            if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
-                yield (
-                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
-                    f"{request.class_words} selects GPUs that are shared by {strategy}"
-                )
+        wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
+        if strategy and wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
+            sentence = (
+                f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
+                f"{request.class_words} selects GPUs that are shared by {strategy}"
+            )
+            yield sentence, "/" not in request.name and request.is_certain
 
 
 def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
     """Time-slices that a claim wants on shared GPUs, for which the class decides."""
-    for request in requests:
-        if not request.name or request.admin_access:
-            continue
+    for request, one in _winners(decoded, requests):
         # A claim that repeats the class's interval is prepared. That one is not known here: so only a
         # warning.
-        if CLASS_STRATEGIES.get(request.class_name) != "TimeSlicing":
-            continue
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        one = winners.get(GpuConfig)
-        wanted = one.document.interval if one and isinstance(one.document, GpuConfig) else ""
-        if one and wanted not in ("", "Default"):
+        is_sliced = request.name and CLASS_STRATEGIES.get(request.class_name) == "TimeSlicing"
+        wanted = one.document.interval if isinstance(one.document, GpuConfig) else ""
+        if is_sliced and wanted not in ("", "Default"):
             yield (
                 f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
                 f"refuses {wanted} unless {request.class_words} sets it too: its GPUs are shared, "
@@ -338,28 +346,26 @@ def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) ->
 
 
 def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    for request in requests:
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        for one in winners.values():
-            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
-            if wanted and wanted.active_thread_percentage == 0 and not request.admin_access:
-                yield (
-                    f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
-                    "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
-                )
+    for _, one in _winners(decoded, requests):
+        wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
+        if wanted and wanted.active_thread_percentage == 0:
+            yield (
+                f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
+                "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
+            )
 
 
 def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
     """Divisions of memory for GPUs that are not shared as far as is known."""
-    for request in requests:
-        if request.class_name not in _WHOLE_GPUS or request.admin_access or not request.name:
-            continue
-        winners = {one.kind: one for one in decoded if one.applies_to(request)}
-        one = winners.get(GpuConfig)
-        if one is None or not isinstance(one.document, GpuConfig) or one.document.strategy is not None:
+    for request, one in _winners(decoded, requests):
+        if (
+            request.class_name not in _WHOLE_GPUS
+            or not request.name
+            or not isinstance(one.document, GpuConfig)
+        ):
             continue
         memory = one.document.memory
-        if memory is not None and not memory.is_burst_alone:
+        if one.document.strategy is None and memory is not None and not memory.is_burst_alone:
             yield (
                 f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
                 f"{request.name} is for a part of a GPU: set sharing.strategy TimeSlicing to "

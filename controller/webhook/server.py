@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 body = self._body()
                 with self.server.judging:
-                    answer = review(_decoded(body))
+                    answer = review(_decoded(body), self.server.classes)
             except _Refused as refused:
                 self._send_error(refused.status, str(refused))
                 return
@@ -135,12 +135,17 @@ class _Server(Server):
     """Makes the TLS handshake of a connection in the connection's own thread."""
 
     def __init__(
-        self, address: tuple[str, int], certificate: ServingCertificate, request_seconds: float
+        self,
+        address: tuple[str, int],
+        certificate: ServingCertificate,
+        seconds: float,
+        classes: frozenset[str],
     ) -> None:
+        self.classes = classes
         self.judging = threading.BoundedSemaphore(_MOST_JUDGED)
         self._certificate = certificate
-        self._request_seconds = request_seconds
-        super().__init__(address, _Handler, MOST_CONNECTIONS, request_seconds)
+        self._request_seconds = seconds
+        super().__init__(address, _Handler, MOST_CONNECTIONS, seconds)
 
     def secure(self, place: Place) -> None:
         """Make the handshake."""
@@ -154,9 +159,15 @@ class _Server(Server):
 
 
 def endpoint(
-    address: str, certificate: ServingCertificate, request_seconds: float = REQUEST_SECONDS
+    address: str,
+    certificate: ServingCertificate,
+    seconds: float = REQUEST_SECONDS,
+    classes: frozenset[str] = frozenset(),
 ) -> HttpEndpoint:
-    """The endpoint for reviews, bound to ``host:port``; raises ConfigError."""
+    """The endpoint for reviews, bound to ``host:port``; raises ConfigError.
+
+    For ``classes`` see ``review``.
+    """
     return HttpEndpoint(
-        address, lambda place: _Server(place, certificate, request_seconds), what="reviews", flag="--addr"
+        address, lambda place: _Server(place, certificate, seconds, classes), what="reviews", flag="--addr"
     )

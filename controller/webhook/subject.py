@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from driver.devices.names import DRIVER_NAME
 
+_DOMAIN = DRIVER_NAME.partition(".")[2]
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 REVIEWED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
@@ -53,23 +54,30 @@ class Config:
 class Request:
     """A request, or ``<request>/<subrequest>`` of a prioritized list.
 
-    ``class_name`` is the class that it names. For a DeviceClass under review it is the class of this driver
-    with the same devices, empty if none is known: the class's own name does not say what it selects.
+    ``class_name`` is the class that it names; ``is_installed``: it came with this driver. For a DeviceClass
+    under review it is the class of this driver with the same devices, empty if none is known: the class's own
+    name does not say what it selects.
     """
 
     name: str
     class_name: str
     admin_access: bool = False
+    is_installed: bool = False
 
     @property
     def class_words(self) -> str:
         """The class in words, for a sentence."""
         if not self.name:
             return "this class"
-        # Only names with this driver's domain are surely of this driver's classes.
-        if self.class_name.endswith(DRIVER_NAME.partition(".")[2]):
+        if self.class_name.endswith(_DOMAIN):
             return f"class {self.class_name}"
         return f"class {self.class_name}, as it comes with this driver,"
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether its class is sure to be this driver's: it was installed, or its name has the domain."""
+        # What a class under review selects is only read from the text of its selectors.
+        return bool(self.name) and (self.is_installed or self.class_name.endswith(_DOMAIN))
 
     @property
     def top(self) -> str:

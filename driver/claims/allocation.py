@@ -47,12 +47,14 @@ class AllocatedDevice:
 class ClaimConfig:
     """An opaque configuration for this driver; empty ``requests`` means every request.
 
-    ``parameters`` is not checked yet and may be any JSON.
+    ``parameters`` is not checked yet and may be any JSON. ``names_requests`` is whether it is meant for the
+    devices of certain requests: those that the claim names in it, or those for the class that has it.
     """
 
     source: str
     requests: tuple[str, ...]
     parameters: Any
+    names_requests: bool = False
 
     @property
     def is_of_class(self) -> bool:
@@ -107,7 +109,8 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
                 f"claim {name} is not allocated",
                 "wait for the scheduler, or delete the pod if it was bound by hand",
             )
-        devices, classes = allocation.get("devices", {}), _classes(stored.get("spec") or {})
+        devices, spec = allocation.get("devices", {}), (stored.get("spec") or {}).get("devices") or {}
+        classes = _classes(spec)
         return Claim(
             metadata["namespace"],
             metadata["name"],
@@ -117,7 +120,7 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
                 for result in devices.get("results", ())
                 if result["driver"] == driver
             ),
-            tuple(_configs(devices.get("config", ()), driver)),
+            tuple(_configs(devices.get("config", ()), spec.get("config") or (), driver)),
             str((metadata.get("annotations") or {}).get(_POD_CLAIM_NAME, "")),
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -130,7 +133,7 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
 def _classes(spec: Mapping[str, Any]) -> dict[str, str]:
     """The DeviceClass of each request, and of each subrequest as ``request/subrequest``."""
     found: dict[str, str] = {}
-    for request in (spec.get("devices") or {}).get("requests") or ():
+    for request in spec.get("requests") or ():
         name = str(request.get("name", ""))
         found[name] = str((request.get("exactly") or {}).get("deviceClassName", ""))
         for one in request.get("firstAvailable") or ():
@@ -158,14 +161,15 @@ def _share_id(value: Any) -> str | None:
     raise TypeError("shareID is not a UUID")
 
 
-def _configs(entries: Any, driver: str) -> list[ClaimConfig]:
+def _configs(entries: Any, written: Any, driver: str) -> list[ClaimConfig]:
+    """The entries for this driver of an allocation; ``written`` are those of the claim's spec."""
     found = []
     for entry in entries:
         opaque = entry.get("opaque")
         if opaque is not None and opaque["driver"] == driver:
-            found.append(
-                ClaimConfig(
-                    str(entry.get("source", "")), tuple(entry.get("requests") or ()), opaque["parameters"]
-                )
-            )
+            source, requests = str(entry.get("source", "")), tuple(entry.get("requests") or ())
+            # Since Kubernetes 1.37 the scheduler leaves the requests out if they are all of the claim's.
+            alike = [one.get("requests") for one in written if one.get("opaque") == opaque]
+            names_requests = bool(requests) or source == "FromClass" or (bool(alike) and all(alike))
+            found.append(ClaimConfig(source, requests, opaque["parameters"], names_requests))
     return found

@@ -8,6 +8,9 @@ from typing import Literal
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 
+Hanging = Literal["nvidia-smi-hangs", "mps-hangs"]
+"""What sets shares up and may hang: nvidia-smi for time-slices, the MPS supervisor."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockedPlacement:
@@ -28,6 +31,9 @@ class BlockedPlacement:
         "mps-daemon",
         # A program of the NVIDIA driver that should change how the GPU is shared did not end.
         "driver-hangs",
+        # The same, for shares that are to be set up; everything else can still be made.
+        "nvidia-smi-hangs",
+        "mps-hangs",
         # A claim that another driver prepared has it; the scheduler does not know that.
         "held-by-claim",
         # A container has it from a claim that no longer exists in the API.

@@ -28,7 +28,6 @@ from driver.nvml.api import (
     Nvml,
     NvmlCallFailed,
     NvmlDevice,
-    NvmlTimeout,
     SessionLost,
 )
 from driver.nvml.deadline import Guard, Watch, Workers
@@ -258,7 +257,7 @@ class Discovery:
             return self._session
 
     def _end(self, session: int, *, strict: bool = False) -> None:
-        """Close the session unless another thread has done so. ``strict``: raise NvmlTimeout if it hangs."""
+        """Close the session unless another thread has done so. ``strict``: raise NvmlError if it stays."""
 
         def job(watch: Watch) -> None:
             # Whatever shutdown answers: an ended session cannot be closed, and one whose shutdown hangs
@@ -270,12 +269,12 @@ class Discovery:
             if self._open and self._session == session:
                 try:
                     self._guard.run(NODE_WORKER, job)
-                except NvmlTimeout:
+                except (SessionLost, DriverNotLoaded):
+                    self._open = False
+                except NvmlError:
                     self._open = False
                     if strict:
                         raise
-                except NvmlError:
-                    self._open = False
 
     def _check(self) -> Inventory:
         # In the node's worker: these calls need no GPU and still answer while GPUs hang.

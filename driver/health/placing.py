@@ -18,6 +18,7 @@ from driver.health.xids import MOST_XID, XidClass
 from driver.nvml.pci_address import PciAddress
 
 _CLASS_BY_TAINT: Mapping[str, XidClass] = {TAINT_RESET: "needs-reset", TAINT_REBOOT: "needs-reboot"}
+_TAINTS: Mapping[XidClass | None, str] = {xid_class: key for key, xid_class in _CLASS_BY_TAINT.items()}
 
 
 def with_verdicts(devices: Sequence[Device], verdicts: Sequence[Verdict]) -> tuple[Device, ...]:
@@ -38,11 +39,11 @@ def _tainted(device: Device, verdicts: Sequence[Verdict]) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class TaintedDevice:
-    """A stored device with its taints, and the age of the oldest one."""
+    """A stored device with its taints, and their ages in seconds, by key."""
 
     regions: tuple[Region, ...]
     taints: tuple[Taint, ...]
-    age_seconds: float
+    ages: Mapping[str, float]
 
 
 def incidents_in(stored: Iterable[TaintedDevice]) -> tuple[tuple[Incident, float], ...]:
@@ -60,35 +61,45 @@ def incidents_in(stored: Iterable[TaintedDevice]) -> tuple[tuple[Incident, float
 @dataclass(frozen=True, slots=True)
 class _Fault:
     xid: int | None
-    reported_class: XidClass | None
+    # None if another fault hides it.
+    xid_class: XidClass | None
+
+    @property
+    def key(self) -> str:
+        """The key of the taint that says it."""
+        return _TAINTS.get(self.xid_class, TAINT_XID)
 
 
 def _of_gpu(pci: PciAddress, devices: Sequence[TaintedDevice]) -> list[tuple[Incident, float]]:
-    hit: dict[_Fault, list[TaintedDevice]] = {}
+    ages: dict[_Fault, float] = {}
     for device in devices:
         for fault in faults_of(device.taints):
-            hit.setdefault(fault, []).append(device)
+            ages[fault] = max(device.ages.get(fault.key, 0.0), ages.get(fault, 0.0))
     return [
-        (Incident(scope, fault.xid, fault.reported_class), max(one.age_seconds for one in found))
-        for fault, found in hit.items()
-        for scope in _scopes(pci, found, [one for one in devices if one not in found])
+        (Incident(scope, fault.xid, fault.xid_class), age)
+        for fault, age in ages.items()
+        for scope in _scopes(pci, fault, devices)
     ]
 
 
 def faults_of(taints: Iterable[Taint]) -> tuple[_Fault, ...]:
     """The faults in these taints that NVML does not report a second time."""
-    classes: dict[int | None, XidClass | None] = {}
+    found: list[_Fault] = []
+    xids: list[int] = []
     for taint in taints:
+        xid_class = _CLASS_BY_TAINT.get(taint.key)
         if taint.key == TAINT_XID and (xid := _code(taint.value)) is not None:
-            classes.setdefault(xid, None)
-        elif taint.key in _CLASS_BY_TAINT and taint.value == OPERATIONAL:
-            classes[None] = _CLASS_BY_TAINT[taint.key]
+            xids.append(xid)
+        elif xid_class is not None and taint.value == OPERATIONAL:
+            found.append(_Fault(None, xid_class))
         # The class is taken from the taint: the event or an admin's table may have decided it, not the XID.
-        elif taint.key in _CLASS_BY_TAINT and taint.value.startswith(XID_VALUE):
+        elif xid_class is not None and taint.value.startswith(XID_VALUE):
             xid = _code(taint.value.removeprefix(XID_VALUE))
-            if xid is not None:
-                classes[xid] = _CLASS_BY_TAINT[taint.key]
-    return tuple(_Fault(xid, found) for xid, found in classes.items())
+            found += [] if xid is None else [_Fault(xid, xid_class)]
+    # A fault that was contained has no second taint. If there is one of another fault, it may hide its own.
+    alone: XidClass | None = None if found else "contained"
+    classified = {fault.xid for fault in found}
+    return (*found, *(_Fault(xid, alone) for xid in xids if xid not in classified))
 
 
 def _code(text: str) -> int | None:
@@ -98,22 +109,26 @@ def _code(text: str) -> int | None:
     return int(text) if 0 < int(text) <= MOST_XID else None
 
 
-def _scopes(pci: PciAddress, hit: Sequence[TaintedDevice], spared: Sequence[TaintedDevice]) -> list[Region]:
-    """The regions that were hit, chosen so that they hit the same devices again.
+def _scopes(pci: PciAddress, fault: _Fault, devices: Sequence[TaintedDevice]) -> list[Region]:
+    """The regions that the fault hit, chosen so that they hit the same devices again.
 
     If no device was spared, it is the whole GPU. Otherwise it is the smallest partition that overlaps every
     device that was hit and none that was spared; if there is none, each partition that was hit.
     """
-    if not spared:
-        return [Region(pci)]
+    hit = [one for one in devices if fault in faults_of(one.taints)]
     # Stored partitions have the span that their counters give, so the same partitions can be found again.
     spans = {region.span for device in hit for region in device.regions if region.pci == pci}
     partitions = [
         Region(pci, span)
         for span in sorted((one for one in spans if one), key=lambda one: (one.size, one.start))
     ]
-    free = [one for one in partitions if not any(overlap(device.regions, (one,)) for device in spared)]
-    for one in free:
-        if all(overlap(device.regions, (one,)) for device in hit):
-            return [one]
-    return free or partitions[:1] or [Region(pci)]
+    # A device has one taint for each key, of its worst fault. So one that seems to be spared may not be.
+    spared = [one for one in devices if one not in hit]
+    for beside in (spared, [one for one in spared if fault.key not in {taint.key for taint in one.taints}]):
+        if not beside:
+            return [Region(pci)]
+        free = [one for one in partitions if not any(overlap(device.regions, (one,)) for device in beside)]
+        for scopes in (*([one] for one in free), free):
+            if all(overlap(device.regions, tuple(scopes)) for device in hit):
+                return scopes
+    return partitions or [Region(pci)]

@@ -20,9 +20,5 @@ def health_from_taints(device: str, taints: Iterable[Taint]) -> Health:
     name = KINDS.parse(device) if faults else None
     if name is None or not name.regions:
         return Health("Healthy")
-    # The taints give the class of a fault completely, by whatever rules they were made. If none of them asks
-    # for a reset or a restart, the fault was contained.
-    incidents = [
-        Incident(name.regions[0], fault.xid, fault.reported_class or "contained") for fault in faults
-    ]
+    incidents = [Incident(name.regions[0], fault.xid, fault.xid_class) for fault in faults]
     return health_of([verdict for one in incidents for verdict in verdicts_of(one, _RULES)])

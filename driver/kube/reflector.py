@@ -64,6 +64,7 @@ class Reflector:
     ``on_failure`` with each error and the seconds until the next try. ``synced`` is set after the first
     complete list, ``watching`` while a watch is connected: then the copy is up to date. Objects for which
     ``concerns`` is false are left out. Callers must not change the objects. Reading is thread-safe.
+    An ApiError of a function that is called here is no failure of the server: ``run`` raises RuntimeError.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class Reflector:
         self._client = client
         self._selection = selection
         self._stop = stop
-        self._on_event = on_event
-        self._on_list = on_list
+        self._on_event = _not_of_the_server(on_event)
+        self._on_list = _not_of_the_server(on_list)
         self._on_failure = on_failure
         self._concerns = concerns
         self._backoff = backoff or Backoff(_FIRST_BACKOFF_SECONDS, _MOST_BACKOFF_SECONDS)
@@ -240,6 +241,18 @@ class Reflector:
             self._on_event("DELETED", item)
         elif not gone:
             self._on_event("MODIFIED" if known else "ADDED", item)
+
+
+def _not_of_the_server(told: Callable[..., None]) -> Callable[..., None]:
+    """The function with another error in place of ApiError, for which a list or a watch would be repeated."""
+
+    def tell(*args: object) -> None:
+        try:
+            told(*args)
+        except ApiError as error:
+            raise RuntimeError("a function that hears of objects failed at the API server") from error
+
+    return tell
 
 
 def _key(item: Object) -> tuple[str, str]:

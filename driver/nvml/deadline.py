@@ -183,6 +183,7 @@ class Pending(Generic[T]):
                 if self._worker.call == _ANNOUNCED_CALL:
                     self._worker.announce(begins=False)
                 raise _timeout(self._worker, self._deadline_seconds)
+        self._run.done.release()
         if self._run.error is not None:
             raise self._run.error
         return self._run.result  # type: ignore[return-value]  # what Guard.start's job returned

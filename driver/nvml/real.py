@@ -59,6 +59,8 @@ _VIRTUALIZATION: dict[int, Virtualization] = {
 }  # fmt: skip
 # The binding's own NVML_GRID_LICENSE_EXPIRY_VALID is a tuple by mistake.
 _EXPIRY_VALID = 2
+# How long the end of a session waits for a wait for events, which notices within half a second.
+_LEAVE_SECONDS = 2.0
 # 1 is EXCLUSIVE_THREAD, which CUDA no longer has.
 _COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
 
@@ -99,15 +101,15 @@ class RealNvml:
         If a thread hangs in a wait, the session stays open and NvmlTimeout is raised. The next ``init`` then
         takes over the open session.
         """
-        try:
-            # NVML frees event sets with the session, while another thread may be in nvmlEventSetWait on one
-            # of them. So wait for such threads first.
-            while self._event_sets:
-                self._event_sets[-1].close()
-                self._event_sets.pop()
-        except NvmlTimeout:
-            self._still_open = True
-            raise
+        for events in self._event_sets:
+            events.close()
+        # NVML frees event sets with the session, while another thread may be in nvmlEventSetWait on one of
+        # them. So wait for such threads first.
+        while self._event_sets:
+            if not self._event_sets[-1].free(_LEAVE_SECONDS):
+                self._still_open = True
+                raise NvmlTimeout(NODE_CALLS["wait_events"], "the node", _LEAVE_SECONDS)
+            self._event_sets.pop()
         self._mig_profiles.forget()
         for sample in self._samples.take_all():
             # The memory of samples is NVML's. Whatever cannot be freed here goes with the session.
@@ -135,9 +137,10 @@ class RealNvml:
         return RealDevice(_handle_at(pci), str(pci), self._samples, self._mig_profiles)
 
     def watch_events(self, devices: Sequence[NvmlDevice]) -> RealEventSet:
+        # A process makes many sets in its life. Here is a deadline for the calls that free those before.
+        self._event_sets = [one for one in self._event_sets if not one.free()]
         events = RealEventSet(pynvml, _ask, _handles_and_uuids(devices))
-        # A process makes many sets in its life: forget those that are freed.
-        self._event_sets = [*(one for one in self._event_sets if not one.is_freed), events]
+        self._event_sets.append(events)
         return events
 
     def _load_library(self) -> None:

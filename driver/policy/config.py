@@ -33,7 +33,7 @@ from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.policy.predicate import MAX_EXPRESSION_CHARACTERS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
-from driver.policy.strict_yaml import load_strictly
+from driver.policy.strict_yaml import load_strictly, load_wrapped
 from kubernetes_rules.selectors import label_selector_errors, label_selector_matches
 
 Labels = Mapping[str, str]
@@ -123,7 +123,9 @@ def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
 def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile:
     """Read the text of a node configuration; raises ConfigError as ``load_file`` does."""
     try:
-        document = load_strictly(text)
+        place, document = load_wrapped(text, name, "nodeConfig")
+        if place == "data" and isinstance(document, dict):
+            document = load_strictly(document.get("config.yaml", ""))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the node configuration {name} is not YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []

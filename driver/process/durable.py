@@ -8,7 +8,9 @@ fsync, of the file and of its folder, which waits for the disk.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -40,6 +42,15 @@ def storage_errors(path: str | Path, doing: str) -> Iterator[None]:
             f"{doing} {path} failed: {error.strerror}",
             f"check that the folder {Path(path).parent} exists, is writable and has space",
         ) from error
+
+
+def regular_only(path: str | Path, flags: int) -> int:
+    """An opener for ``open`` that refuses all but regular files: opening a FIFO would wait for ever."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return descriptor
 
 
 def make_private_folder(folder: Path) -> None:

@@ -143,7 +143,11 @@ class Server(HTTPServer):
             self.shutdown_request(request)
             return
         place = self.places.take(str(client_address[0]), request)
-        threading.Thread(target=self._serve, args=(place, client_address), daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(place, client_address), daemon=True).start()
+        except RuntimeError as error:
+            _log.warning("connection closed, since no thread can be started", error=str(error))
+            self._end(place)
 
     # serve_forever calls this after each turn of its loop, every half second.
     def service_actions(self) -> None:
@@ -163,9 +167,12 @@ class Server(HTTPServer):
         except Exception:  # noqa: BLE001 - the next connection must be served whatever this one did
             _log.exception("request failed")
         finally:
-            self.places.leave(place)
-            self.shutdown_request(place.connection)
-            self._threads.release()
+            self._end(place)
+
+    def _end(self, place: Place) -> None:
+        self.places.leave(place)
+        self.shutdown_request(place.connection)
+        self._threads.release()
 
 
 class HttpEndpoint:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from driver.devices.device import (
@@ -247,7 +248,9 @@ def _read_attribute(name: str, stored: Mapping[str, Any]) -> AttributeValue | No
 
 
 def _read_amounts(stored: Mapping[str, Any] | None) -> dict[str, int]:
-    return {name: int(parse_quantity(amount["value"])) for name, amount in (stored or {}).items()}
+    # An amount with more digits than any of a GPU is not of this driver, and is left out.
+    amounts = {name: _canonical_quantity(amount["value"]) for name, amount in (stored or {}).items()}
+    return {name: int(amount) for name, amount in amounts.items() if isinstance(amount, Decimal)}
 
 
 def same_spec(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:

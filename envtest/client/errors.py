@@ -7,7 +7,6 @@ ClusterError
 ├── SupervisorGone        the process that owns a cluster does not answer: the cluster is gone
 ├── WaitTimeout           an object did not reach the state that was waited for
 ├── CommandFailed         a command inside a container ended with an error
-├── ClusterFault          the embedded cluster itself failed unexpectedly
 └── ApiRefused            the API server answered with an error; ``status`` is the HTTP status
     └── ApiUnreachable    the API server did not answer
 """
@@ -37,10 +36,6 @@ class SupervisorGone(ClusterError):
 
 class WaitTimeout(ClusterError):
     """An object did not reach the state that was waited for."""
-
-
-class ClusterFault(ClusterError):
-    """A part of the embedded cluster failed unexpectedly; the log has the traceback."""
 
 
 class CommandFailed(ClusterError):

@@ -101,6 +101,11 @@ class ClusterLayout:
         return self.folder / "supervisor.sock"
 
     @property
+    def etcd_socket(self) -> Path:
+        """Where etcd takes requests, without asking who sends them."""
+        return self.folder / "etcd.sock"
+
+    @property
     def description(self) -> Path:
         """What another process needs to know to attach to the running cluster (JSON)."""
         return self.folder / "cluster.json"

@@ -9,19 +9,16 @@ import tempfile
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from envtest.client.api import ApiClient
-from envtest.client.errors import ClusterError, ClusterFault
+from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.access.certificates import self_signed
 from envtest.embedded.admission.calls import ResolveService
-from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.requests import ADMIN
 from envtest.embedded.control import (
     claim_controller,
     disruption_controller,
@@ -79,8 +76,9 @@ class EmbeddedCluster:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers. With ``rbac`` a client may do what roles allow; kubectl shows who it
-        is with ``https`` only, for which openssl makes a certificate. ``resolve_service`` says where the
+        starts the processes of drivers. With ``rbac`` a client may do what roles allow, otherwise everything.
+        kubectl and other clients in Go send their token with ``https`` only, for which openssl makes a
+        certificate. ``resolve_service`` says where the
         Services of webhooks listen. ``kubernetes`` may be 1.38: its rules for names of capacities are known.
         """
         self.kubernetes = kubernetes
@@ -103,7 +101,7 @@ class EmbeddedCluster:
             self.api_server.minor = kubernetes.partition(".")[2]
             self.server = self.api_server.url
             authority = None if tls is None else tls.certificate_file
-            self.api = ApiClient(self.server, authority, self.api_server.gate.add_user(ADMIN))
+            self.api = ApiClient(self.server, authority, self.api_server.gate.admin_bearer)
             objects = Objects(self.api_server)
             for node in self.nodes:
                 stored = objects.create(kinds.NODES, "", _node_object(node.name))
@@ -129,18 +127,9 @@ class EmbeddedCluster:
         """The cluster itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the cluster; raises ClusterFault where one of its own parts failed unexpectedly."""
+    def __exit__(self, *_: object) -> None:
+        """Close the cluster."""
         self.close()
-        faults = unforeseen.take()
-        if faults and error is None:
-            listed = "; ".join(f"{one.doing}: {type(one.error).__name__}: {one.error}" for one in faults)
-            raise ClusterFault(f"the embedded cluster failed at itself, which is a fault of it: {listed}")
 
     def close(self) -> None:
         """End the processes, then everything else, and remove the folder."""
@@ -152,10 +141,7 @@ class EmbeddedCluster:
         return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
 
     def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
-        """A kubeconfig that shows a token as a pod of a service account has it on a node.
-
-        Without RBAC an account that is not there is the administrator. Raises ClusterError.
-        """
+        """A kubeconfig with a token as a pod of a service account has it on a node. Raises ClusterError."""
         objects = Objects(self.api_server)
         account = objects.find(kinds.SERVICE_ACCOUNTS, DRIVER_NAMESPACE, service_account)
         home = objects.find(kinds.NODES, "", node)
@@ -165,7 +151,7 @@ class EmbeddedCluster:
                 f"there is no service account {DRIVER_NAMESPACE}/{service_account}, or no node {node}"
             )
         token = self.api_server.gate.tokens.issue(account, _TOKEN_SECONDS, node=home)
-        return self.api_server.write_kubeconfig_of_token(path, token)
+        return self.api_server.write_kubeconfig(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What CDI put into a running container."""

@@ -17,7 +17,7 @@ from envtest.embedded.admission.policies import Policies
 from envtest.embedded.admission.webhooks import Webhooks
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
-from envtest.embedded.api.requests import ADMIN, User, parse_request
+from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.custom.definitions import Definitions
 
@@ -45,7 +45,7 @@ class EmbeddedApiServer(ServedApi):
     ) -> None:
         """Begin with the namespaces that every cluster has.
 
-        With ``rbac`` a client may do what roles allow; otherwise everybody may do everything. With ``tls`` it
+        With ``rbac`` a client may do what roles allow, otherwise everything; see Gate. With ``tls`` it
         speaks HTTPS. ``resolve_service`` says where the Services of webhooks listen.
         """
         super().__init__(tls)
@@ -149,12 +149,11 @@ class EmbeddedApiServer(ServedApi):
         """Let the next requests fail; ``how`` are the fields of Fault."""
         return self.faults.add(Fault(verb, path, **how))
 
-    def write_kubeconfig(self, path: Path, user: User = ADMIN) -> Path:
-        """Write a kubeconfig with a new token of a user; only its owner can read it. Returns ``path``."""
-        return self.write_kubeconfig_of_token(path, self.gate.add_user(user))
+    def write_kubeconfig(self, path: Path, token: str = "") -> Path:
+        """Write a kubeconfig with a token, by default the administrator's; returns ``path``.
 
-    def write_kubeconfig_of_token(self, path: Path, token: str) -> Path:
-        """Write a kubeconfig that shows a token; only its owner can read it. Returns ``path``."""
+        Only its owner can read it.
+        """
         cluster = {"server": self.url}
         if self.tls is not None:
             authority = base64.b64encode(self.tls.authority.encode()).decode()
@@ -165,7 +164,7 @@ class EmbeddedApiServer(ServedApi):
             "current-context": "embedded",
             "clusters": [{"name": "embedded", "cluster": cluster}],
             "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
-            "users": [{"name": "embedded", "user": {"token": token}}],
+            "users": [{"name": "embedded", "user": {"token": token or self.gate.admin_bearer}}],
         }
         # Before the token is in it: write_text alone would make it readable for all.
         path.touch(mode=0o600)

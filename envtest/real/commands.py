@@ -22,17 +22,18 @@ def _feature_gates(more: Sequence[str]) -> str:
     return f"--feature-gates={','.join(f'{gate}=true' for gate in (*FEATURE_GATES, *more))}"
 
 
-def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
-    """etcd with one member on loopback."""
-    clients = f"http://127.0.0.1:{slot.port('etcd')}"
-    peers = f"http://127.0.0.1:{slot.port('etcd-peer')}"
+def etcd(layout: ClusterLayout) -> list[str]:
+    """etcd with one member, to be run in the cluster's folder, whose sockets only root reaches.
+
+    Who writes to etcd passes by all checks of the API server: any user who reached it would be root.
+    """
     return [
         f"--data-dir={layout.folder}/etcd",
-        f"--listen-client-urls={clients}",
-        f"--advertise-client-urls={clients}",
-        f"--listen-peer-urls={peers}",
-        f"--initial-advertise-peer-urls={peers}",
-        f"--initial-cluster=default={peers}",
+        f"--listen-client-urls=unix://{layout.etcd_socket}",
+        f"--advertise-client-urls=unix://{layout.etcd_socket}",
+        # In the current folder: instead of an absolute path etcd takes an abstract name, which every user
+        # reaches.
+        "--listen-peer-urls=unix://etcd-peer.sock",
         # The data does not outlive the cluster, so nothing waits for the disk.
         "--unsafe-no-fsync",
     ]
@@ -47,7 +48,7 @@ def kube_apiserver(
     """
     apis = [OTHER_APIS, *(_APIS_OF_GATES[gate] for gate in gates if gate in _APIS_OF_GATES)]
     arguments = [
-        f"--etcd-servers=http://127.0.0.1:{slot.port('etcd')}",
+        f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--secure-port={slot.port('kube-apiserver')}",
         "--bind-address=0.0.0.0",
         f"--advertise-address={address}",

@@ -95,8 +95,9 @@ def _run_openssl(arguments: list[str], layout: ClusterLayout) -> None:
 
 def start_etcd(processes: Processes, description: Description) -> None:
     """Start etcd."""
-    arguments = commands.etcd(description.layout, description.slot)
-    processes.start(_ETCD, [description.assets.binary(_ETCD), *arguments])
+    arguments = commands.etcd(description.layout)
+    here = ["env", f"--chdir={description.layout.folder}"]
+    processes.start(_ETCD, [*here, description.assets.binary(_ETCD), *arguments])
 
 
 def start_api_server(processes: Processes, description: Description) -> None:

@@ -21,7 +21,7 @@ SLOT_FOLDER = Path("/run/gpu-dra-envtest")
 SLOTS = 64
 # Below Linux' range of ephemeral ports (32768 and up): nobody gets the port of a server that is stopped.
 FIRST_PORT = 21000
-PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+PORT_NAMES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PORTS_PER_SLOT = 16
 # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so it does not hide a real network.
 POD_NETWORK = IPv4Network("198.18.0.0/16")

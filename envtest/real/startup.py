@@ -104,6 +104,7 @@ def make_folder(folder: Path | None) -> ClusterLayout:
             f"the folder {layout.folder} is in use (it holds {', '.join(others[:3])}): stop the "
             f"cluster in it, or choose an empty folder"
         )
+    layout.folder.chmod(0o700)  # it may have been there
     return layout
 
 

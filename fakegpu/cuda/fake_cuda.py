@@ -96,6 +96,8 @@ class FakeCuda:
         if not self._devices:
             raise _error("cuInit", 100)
         self._join_mps()
+        if self._mps is not None:
+            self._devices = visible_devices(spec, state, self._environment, nodes, self._mps.devices)
 
     def version(self) -> tuple[int, int]:
         self._enter("cuDriverGetVersion")

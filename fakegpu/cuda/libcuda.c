@@ -189,11 +189,12 @@ static void choose(void) {
         }
 }
 
-/* Become a client of the MPS daemon, if there is one, with the limits that it answers. */
+/* Become a client of the MPS daemon, if there is one, and keep the devices that it serves. */
+static char answer[4096];
 static CUresult join_mps(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY"), *own = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
-    char question[512], answer[4096] = "";
+    char question[512];
     size_t length = 0;
     if (pipes == NULL || strlen(pipes) + sizeof "/control" > sizeof address.sun_path) return CUDA_SUCCESS;
     sprintf(address.sun_path, "%s/control", pipes);
@@ -213,6 +214,15 @@ static CUresult join_mps(void) {
         length += (size_t)got;
     }
     if (strstr(answer, "\"refused\"") != NULL) return CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+    int there = count;
+    count = 0;
+    for (int one = 0; one < there; one++)
+        if (strstr(answer, devices[one].uuid) != NULL) devices[count++] = devices[one];
+    return CUDA_SUCCESS;
+}
+
+/* Limit the devices to what the MPS daemon has answered, by their ordinals. */
+static void limit_by_mps(void) {
     const char *limits = strstr(answer, "\"pinned_mib\": {");
     for (int one = 0; one < count && limits != NULL; one++) {
         char key[16];
@@ -221,7 +231,6 @@ static CUresult join_mps(void) {
         const char *found = strstr(limits, key);
         if (found != NULL && sscanf(found + strlen(key), "%zu", &mib) == 1) devices[one].limit = mib << 20;
     }
-    return CUDA_SUCCESS;
 }
 
 /* Limit the devices to what the control group of this process may have of them. */
@@ -264,12 +273,14 @@ CUresult cuInit(unsigned int flags) {
         devices[count++] = one;
     }
     fclose(file);
+    CUresult joined = count == 0 ? CUDA_SUCCESS : join_mps();
+    if (joined != CUDA_SUCCESS) return joined;
     choose();
     if (count == 0) return CUDA_ERROR_NO_DEVICE;
     limit_by_cgroup(root);
-    CUresult joined = join_mps();
-    begun = joined == CUDA_SUCCESS;
-    return joined;
+    limit_by_mps();
+    begun = 1;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDriverGetVersion(int *found) {

@@ -67,12 +67,15 @@ def visible_devices(
     state: MachineState,
     environment: Mapping[str, str],
     nodes: frozenset[str] | None,
+    served: frozenset[str] | None = None,
 ) -> tuple[SeenDevice, ...]:
     """The devices in the order of their ordinals; ``nodes`` are the device nodes, None for all.
 
-    A process sees one MIG device at most, and no whole GPU beside it (MIG user guide, device enumeration).
+    The client of an MPS server sees the ``served`` devices only, whatever else has its nodes (MPS
+    documentation, CUDA_VISIBLE_DEVICES). A process sees one MIG device at most, and no whole GPU beside it
+    (MIG user guide, device enumeration).
     """
-    seen = tuple(_with_nodes(spec, state, nodes))
+    seen = tuple(one for one in _with_nodes(spec, state, nodes) if served is None or one.uuid in served)
     chosen = _chosen(seen, environment.get("CUDA_VISIBLE_DEVICES"))
     partitions = [one for one in chosen if one.is_mig]
     return tuple(partitions[:1] or chosen)

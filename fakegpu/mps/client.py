@@ -95,7 +95,8 @@ class CudaProcess:
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in ``environment`` lower the
     server's limits, as in CUDA. The daemon finds out the process id unless it is given: in a container a
     process does not know the one that the node has for it. The constructor waits while the server has
-    processes of another user, and raises DaemonGone or ClientRefused.
+    processes of another user, and raises DaemonGone or ClientRefused. ``devices`` are the UUIDs of the
+    server's devices, the only ones that CUDA shows the process.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class CudaProcess:
             self._connection.close()
             raise ClientRefused(f"MPS refuses the process: {answer['refused']}", "end another client")
         self.limits = ClientLimits(answer["server"], answer["percentage"], answer["pinned_mib"])
+        self.devices = frozenset[str](answer["devices"])
 
     def wait_until_dropped(self, seconds: float = 30.0) -> None:
         """Wait until the server or the daemon ends the connection; raises TimeoutError if neither does."""

@@ -288,7 +288,8 @@ class Daemon:
         self._note(f"NEW CLIENT {pid} from user {uid}: Server {server.pid}")
         limits = server.clients[pid]
         pinned = dict(sorted(limits.pinned_mib.items()))
-        _reply(connection, {"server": server.pid, "percentage": limits.percentage, "pinned_mib": pinned})
+        answer = {"server": server.pid, "percentage": limits.percentage, "pinned_mib": pinned}
+        _reply(connection, {**answer, "devices": list(self.control.devices)})
 
     def _connect_waiting(self) -> None:
         """Try again to connect the clients that wait."""

@@ -50,9 +50,9 @@ class DemoCluster:
     """A cluster with one node and the driver on it. Every wait ends with an error after some time.
 
     Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
-    removes it. ``machine`` is a fake machine, unless GPUs are lent. With ``rbac`` an embedded cluster lets a
-    client do what roles allow, as a real one always does. With ``metrics`` the plugin serves them to every
-    user of this machine. Methods raise what the cluster raises.
+    removes it. ``machine`` is a fake machine, unless GPUs are lent. An embedded cluster lets a client do what
+    roles allow with ``rbac``, and kubectl may use it with ``https``; a real one always does both. With
+    ``metrics`` the plugin serves them to every user of this machine. Methods raise what the cluster raises.
     """
 
     def __init__(
@@ -63,10 +63,12 @@ class DemoCluster:
         *,
         rbac: bool = False,
         metrics: bool = False,
+        https: bool = False,
     ) -> None:
         self.kind = kind
         self._metrics = metrics
         self._rbac = rbac
+        self._https = https
         self.machine = machine
         self.node_name = ""
         self._lent = lent
@@ -219,7 +221,7 @@ class DemoCluster:
         """The driver on the node of a new cluster, not started yet, and its node configuration."""
         config = PACKAGE_ROOT / NODE_CONFIG
         if self._lent is not None:
-            embedded = self._cleanup.enter_context(self._lent.cluster(self._folder()))
+            embedded = self._cleanup.enter_context(self._lent.cluster(self._folder(), https=self._https))
             say("API server, scheduler, controllers and kubelet run in this process")
             driver = self._lent.driver(embedded)
             hiding = driver.node.folder / "node-config.yaml"
@@ -242,7 +244,7 @@ class DemoCluster:
             from envtest.embedded.cluster import EmbeddedCluster
 
             embedded = self._cleanup.enter_context(
-                EmbeddedCluster(folder=self._folder(), rbac=self._rbac, https=self._rbac)
+                EmbeddedCluster(folder=self._folder(), rbac=self._rbac, https=self._https)
             )
             say("API server, scheduler, controllers and kubelet run in this process")
             return embedded

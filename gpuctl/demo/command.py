@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep",
     is_flag=True,
-    help="Leave the cluster running until Ctrl-C, for kubectl; local users can read its metrics.",
+    help="Leave the cluster running until Ctrl-C, for kubectl.",
 )
 @output_option()
 def demo(
@@ -52,9 +52,11 @@ def demo(
 ) -> None:
     """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
-    Needs no GPU. With --nvml real it shows the same on the idle GPUs of this machine; it refuses where
-    `gpuctl verify --may-change` does. Exit codes: 0 when every step went as expected, 1 when one did not, 2
-    for a wrong command line.
+    Needs no GPU; --keep needs openssl. Other users of this machine get nothing from it but, with --keep, the
+    driver's metrics: the cluster answers only who shows the token of its kubeconfig, which only you can read.
+    With --nvml real it shows the same on the idle GPUs of this machine; it refuses where `gpuctl verify
+    --may-change` does. Exit codes: 0 when every step went as expected, 1 when one did not, 2 for a wrong
+    command line.
     """
     is_real = nvml == "real"
     if nvml.startswith("fake:"):
@@ -83,7 +85,8 @@ def demo(
     configure("warning", sys.stderr)
     narrator = Narrator(Console(quiet=output != "table"))
     with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
-        cluster = DemoCluster(kind, "real" if is_real else machine, lent, rbac=rbac, metrics=keep)
+        nvml_of = "real" if is_real else machine
+        cluster = DemoCluster(kind, nvml_of, lent, rbac=rbac, https=keep, metrics=keep)
         with _closed(cluster, ending), _logs_of_failure(cluster):
             _told(cluster, narrator, output, keep=keep)
 

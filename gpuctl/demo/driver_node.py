@@ -203,9 +203,10 @@ class DriverNode(DriverProcesses):
         libcuda = compiled_libcuda() if cluster.runs_programs else None
         build_driver_root(folder / "driver", fake, libcuda=libcuda)
         build_sysfs(folder, fake)
-        if not cluster.runs_programs and knows_limits(fake.state.driver_version):
-            fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
+        if not cluster.runs_programs:
             memory_hook = memory_hook or played_hook(folder)
+            if knows_limits(fake.state.driver_version):
+                fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
         return cls(
             cluster=cluster,
             node=node,

@@ -43,11 +43,11 @@ class LentGpus:
     gpus: tuple[PciAddress, ...]
     record: UndoRecord
 
-    def cluster(self, folder: Path) -> EmbeddedCluster:
+    def cluster(self, folder: Path, *, https: bool) -> EmbeddedCluster:
         """An embedded cluster in an empty folder; what is started beside it is noted in the record."""
         self.record.note_folder(folder)
         start = partial(self.record.start_noted, start_process)
-        return EmbeddedCluster(times=TIMES, folder=folder, start=start)
+        return EmbeddedCluster(times=TIMES, folder=folder, start=start, https=https)
 
     def driver(self, cluster: EmbeddedCluster) -> DriverProcesses:
         """The driver's processes over these GPUs, not started yet."""

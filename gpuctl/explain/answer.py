@@ -10,6 +10,7 @@ from typing import Literal
 from gpuctl.explain.findings import Explanation, Finding
 from gpuctl.explain.judge import GIVES_UP, Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod, made_claims, unused_claims
+from gpuctl.explain.pod.hidden import WAY_OUT, hidden_by_mps
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.requests import owners
 from gpuctl.explain.room import Rooms
@@ -34,7 +35,10 @@ def explain_pod(
     answer = _answering("pod", pod, snapshot)
     # A pod that has a node keeps it: nothing on other nodes matters to it any more.
     found = placed(pod, events)
-    unused = unused_claims(pod)
+    hidden = [Finding("hidden", one, WAY_OUT) for one in hidden_by_mps(pod, snapshot.claim)]
+    if found is not None and hidden and found.verdict == "runs":
+        found = replace(found, verdict="fails", summary=f"{found.summary}, and MPS hides a device")
+    unused = (*hidden, *unused_claims(pod))
     if found is not None:
         ended = found.verdict in ("succeeded", "failed")
         sick = () if ended else sick_devices(made_claims(pod, snapshot), snapshot.slices)

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
+from driver.devices.sharing import SHARES
 from gpuctl.explain.devices import fitting
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
 from gpuctl.explain.requests import needed, wants
 from gpuctl.explain.snapshot import Object
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from kubernetes_rules.allocator.refusals import Gate
+from kubernetes_rules.allocator.refusals import Gate, refusal
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 from kubernetes_rules.errors import RuleError
+from kubernetes_rules.quantity import Quantity
 
 Fitting = Mapping[tuple[str, str, str], int]
 """How many devices nothing rules out, by claim, request and node."""
@@ -141,11 +143,22 @@ def _never(
                 continue
             for most, where, one in best:
                 has = f"the most on one node is {most}, on {where}" if most else "no node has a device for it"
-                yield Finding(
-                    "never",
-                    f"no node can ever serve request {one.full_name}, which wants {wants(one)}: {has}",
-                    "ask for less, or add a node that has as much; waiting does not help",
-                )
+                remedy = "ask for less, or add a node that has as much; waiting does not help"
+                if one.capacity and not most:
+                    remedy = _other_measure(one, nodes, prospects) or remedy
+                message = f"no node can ever serve request {one.full_name}, which wants {wants(one)}: {has}"
+                yield Finding("never", message, remedy)
+
+
+def _other_measure(request: Request, nodes: Sequence[TriedNode], prospects: Prospects) -> str:
+    """What helps if only shares by another measure fit, by number or by memory; empty if that is not so."""
+    measures = {name: most for one in nodes for name, most in prospects.measures(one.node, request).items()}
+    if not measures or measures.keys() & {name.rpartition("/")[2] for name in request.capacity}:
+        return ""
+    ask, offer = "memory: ask for memory", "shares by number"
+    if SHARES in measures:
+        ask, offer = f'number: ask for shares: "1" to "{measures[SHARES]}"', "memory in steps"
+    return f"these shares are handed out by {ask}, or let the node offer {offer}"
 
 
 def _unmet(
@@ -301,6 +314,18 @@ class Prospects:
             return fitting(self.untainted, self.untainted.view(node), request, claim.constraints)
         except AllocationFailed:
             return 0
+
+    def measures(self, node: Object, request: Request) -> dict[str, Quantity]:
+        """The capacities in which claims can take shares of the devices that only an amount rules out."""
+        plain, view = replace(request, capacity={}), self.untainted.view(node)
+        return {
+            name.rpartition("/")[2]: capacity.value.quantity
+            for device in view.devices
+            if device.allow_multiple and refusal(self.untainted, view, plain, device) is None
+            for name, capacity in device.capacities.items()
+            # With a single value there is nothing to ask for.
+            if capacity.policy is None or capacity.policy.values is None
+        }
 
 
 def fits_without_constraints(allocator: Allocator, node: Object, wanted: Sequence[Object]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -100,9 +101,23 @@ def kind_of(device: Object) -> Kind:
     return "partition" if form == "mig" else "whole" if form in (None, "gpu") else "machine"
 
 
+def capacity_of(device: Object, name: str) -> Decimal | None:
+    """A capacity of a device; None if it is not published, or has more digits than any GPU's."""
+    published = (device.get("capacity") or {}).get(name)
+    return None if published is None else stored_amount(published["value"])
+
+
+def stored_amount(text: str) -> Decimal | None:
+    """A quantity that the API server has stored; None if it has more digits than any of a GPU."""
+    try:
+        return parse_quantity(text)
+    except ValueError:
+        return None
+
+
 def memory_per_gpu(device: Object) -> int | None:
     """The memory in bytes that a device has on each of its GPUs; None if it is not known."""
-    memory = (device.get("capacity") or {}).get("memory")
+    memory = capacity_of(device, "memory")
     published = attribute(device, "gpuCount")
     count = 1 if published is None else published
     # The token of a node can publish anything as the number of GPUs. And the GPUs of a device without a
@@ -114,7 +129,7 @@ def memory_per_gpu(device: Object) -> int | None:
         or (count > 1 and attribute(device, "productName") is None)
     ):
         return None
-    return int(parse_quantity(memory["value"])) // count
+    return int(memory) // count
 
 
 def address_of(device: Object) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from driver.devices.names import pool_name
 from gpuctl.cli.output import some_of
-from gpuctl.fleet.devices import Taint, attribute, memory_per_gpu
+from gpuctl.fleet.devices import Taint, attribute, capacity_of, memory_per_gpu, stored_amount
 from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.holders import Allocated, allocated
 from gpuctl.fleet.memory import GpuMemory, gpu_memory, not_held
@@ -22,7 +22,6 @@ from gpuctl.fleet.published import (
     counters_in,
 )
 from kubernetes_rules.allocator.held import Held
-from kubernetes_rules.quantity import parse_quantity
 
 Object = Mapping[str, Any]
 
@@ -336,13 +335,12 @@ def shared_part(holder: Allocated, device: Object) -> float:
     """The part of a device that a claim has, from 0 to 1: all of a device that is not shared."""
     if not device.get("allowMultipleAllocations"):
         return 1.0
-    capacity = device.get("capacity") or {}
     # The capacity of which the claim has the largest part counts: nobody else can have that part.
     parts = []
     for name, amount in holder.consumed:
-        all_of_it = parse_quantity(capacity[name]["value"]) if name in capacity else 0
+        all_of_it = capacity_of(device, name) or 0
         if all_of_it > 0:
-            parts.append(float(parse_quantity(amount) / all_of_it))
+            parts.append(float((stored_amount(amount) or 0) / all_of_it))
     return min(1.0, max(parts, default=0.0))
 
 
@@ -352,5 +350,5 @@ def _memory_bytes(holder: Allocated, device: Object) -> int | None:
     # ask for memory, so that is "0" there, the default of the capacity's policy.
     consumed = dict(holder.consumed).get("memory")
     if consumed is not None:
-        return int(parse_quantity(consumed)) or None
+        return int(stored_amount(consumed) or 0) or None
     return None if device.get("allowMultipleAllocations") else memory_per_gpu(device)

@@ -34,10 +34,11 @@ def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -
     """Turn FILE, a configuration of NVIDIA's mig-parted, into node configurations.
 
     FILE is such a configuration, or the ConfigMap with one that the MIG manager of the GPU operator is given:
-    `kubectl get configmap -n gpu-operator default-mig-parted-config -o yaml`. Each of its named
-    configurations becomes a node configuration: printed as YAML documents, or written to FOLDER/NAME.yaml.
-    Settings without an equivalent are listed on stderr. Exit codes: 0, 3 when there are such settings (the
-    others are imported), 1 for a file that is wrong or cannot be written, 2 for a wrong command line.
+    `kubectl get configmap -n gpu-operator default-mig-parted-config -o yaml`. The ConfigMap may stand among
+    other objects, or in the values of the operator's chart. Each of its named configurations becomes a node
+    configuration: printed as YAML documents, or written to FOLDER/NAME.yaml. Settings without an equivalent
+    are listed on stderr. Exit codes: 0, 3 when there are such settings (the others are imported), 1 for a
+    file that is wrong or cannot be written, 2 for a wrong command line.
     """
     from gpuctl.importing.mig_parted import imported, load_mig_parted
 
@@ -65,10 +66,11 @@ def device_plugin(file: Path, to: Path | None) -> None:
     """Turn FILE, a configuration of NVIDIA's device plugin, into node configurations and DeviceClasses.
 
     FILE is such a configuration, or a ConfigMap with several, of which nodes choose one by their label
-    nvidia.com/device-plugin.config. Each becomes a node configuration, and all together the DeviceClasses of
-    the resources that pods ask for. Settings without an equivalent are listed on stderr. Exit codes: 0, 3
-    when there are such settings (the others are imported), 1 for a file that is wrong or cannot be written, 2
-    for a wrong command line.
+    nvidia.com/device-plugin.config. The ConfigMap may stand among other objects, or in the values of the
+    chart of the plugin or of the GPU operator. Each becomes a node configuration, and all together the
+    DeviceClasses of the resources that pods ask for. Settings without an equivalent are listed on stderr.
+    Exit codes: 0, 3 when there are such settings (the others are imported), 1 for a file that is wrong or
+    cannot be written, 2 for a wrong command line.
     """
     from gpuctl.importing.device_plugin import load_device_plugin
     from gpuctl.importing.device_plugin_import import device_classes, imported

@@ -8,7 +8,8 @@ sharing:
     resources: [{name: nvidia.com/gpu, replicas: 4}]
 
 A file is such a configuration, or a ConfigMap with one below each key of its data; there a node's label
-nvidia.com/device-plugin.config chooses one.
+nvidia.com/device-plugin.config chooses one. The values of the plugin's chart have the same below
+``config.map``, those of the GPU operator's below ``devicePlugin.config.data``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import yaml
 from driver.devices.sharing import Strategy
 from driver.errors import ConfigError
 from driver.policy.strict_yaml import load_strictly
-from gpuctl.importing.mig_parted import read_yaml
+from gpuctl.importing.mig_parted import ALONE, read_yaml
 
 MigStrategy = Literal["none", "single", "mixed"]
 
@@ -77,38 +78,37 @@ def load_device_plugin(path: Path) -> dict[str, PluginConfig]:
     """
     errors: list[str] = []
     found: dict[str, PluginConfig] = {}
-    for name, key, one in _documents(read_yaml(path), path.stem, errors):
+    place, document = read_yaml(path, "config.map", "devicePlugin.config.data")
+    for name, key, one in _documents(place, document, path.stem, errors):
         if name in found:
-            errors.append(f"data.{key}: another key has the same configuration name {name}")
-        found[name] = _configuration(one, f"data.{key}." if key else "", errors)
+            errors.append(f"{key}: another key has the same configuration name {name}")
+        found[name] = _configuration(one, f"{key}." if key else "", errors)
     if errors:
-        raise ConfigError(
-            f"{path} is not a configuration of the device plugin: " + "; ".join(errors), "correct it"
-        )
+        said = "; ".join(errors)
+        raise ConfigError(f"{path} is not a configuration of the device plugin: {said}", ALONE)
     return found
 
 
-def _documents(document: Any, stem: str, errors: list[str]) -> Iterator[tuple[str, str, Any]]:
-    """Each configuration with its name and its key in the ConfigMap; the key is empty without a ConfigMap."""
-    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
+def _documents(place: str, data: Any, stem: str, errors: list[str]) -> Iterator[tuple[str, str, Any]]:
+    """Each configuration with its name and its path; the path is empty if ``data`` is the configuration."""
+    if not place:
         if not _KEY.fullmatch(stem):
             errors.append(f"the file's name {stem!r} cannot name a configuration: rename it")
-        yield stem, "", document
+        yield stem, "", data
         return
-    data = document.get("data")
     if not isinstance(data, dict) or not data:
-        errors.append("data: must be a mapping with at least one configuration")
+        errors.append(f"{place}: must be a mapping with at least one configuration")
         return
     for key, text in data.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key) or not isinstance(text, str):
             errors.append(
-                f"data.{key}: must be the text of a configuration, under a name that a file can have"
+                f"{place}.{key}: must be the text of a configuration, under a name that a file can have"
             )
             continue
         try:
-            yield re.sub(r"\.(ya?ml|json)\Z", "", key), key, load_strictly(text)
+            yield re.sub(r"\.(ya?ml|json)\Z", "", key), f"{place}.{key}", load_strictly(text)
         except yaml.YAMLError as error:
-            errors.append(f"data.{key}: is not YAML: {error}")
+            errors.append(f"{place}.{key}: is not YAML: {error}")
 
 
 def _configuration(document: Any, path: str, errors: list[str]) -> PluginConfig:

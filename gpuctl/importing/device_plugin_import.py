@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
+from driver.errors import ConfigError
 from driver.kinds.sharing.field import MOST_SHARES
 from gpuctl.importing.device_plugin import GPU, PREFIX, PluginConfig, Replicated
 
@@ -22,6 +23,7 @@ _CUT = "has(gpu.migEnabled) && gpu.migEnabled"
 _WIDE = 10_000
 
 _ATTRIBUTES = "device.attributes['gpu.nvidia.com']"
+_CAPACITIES = "device.capacity['gpu.nvidia.com']"
 _SHARING: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 _HEAD = """\
 # The resources that pods asked NVIDIA's device plugin for, as DeviceClasses: apply this file once for the
@@ -35,6 +37,9 @@ _EITHER = """\
 # {resource} means whole GPUs on some nodes and shares on others, as it did with the device plugin:
 # a pod that asks for it cannot know which it gets. With renameByDefault: true shares have their own name.
 """
+_ALIKE = """\
+# {resource} also selects the shares that are {other} on other nodes: they are of the same number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +47,26 @@ class Devices:
     """The devices behind a resource of the device plugin.
 
     ``form`` is ``gpu`` or ``mig``; ``profile`` is the profile of the partitions, None for all. ``strategy``
-    is None for devices that are not shared.
+    is None for devices that are not shared, else each has so many ``shares``. ``gpus`` are the indexes and
+    UUIDs of the GPUs, empty for all.
     """
 
     form: str
     strategy: Strategy | None = None
     profile: str | None = None
+    shares: int = 0
+    gpus: tuple[str, ...] = ()
+
+    def resembles(self, other: Devices) -> bool:
+        """Whether a device can be one of both as far as form, strategy and profile go."""
+        same = (self.form, self.strategy) == (other.form, other.strategy)
+        return same and (self.profile == other.profile or None in (self.profile, other.profile))
+
+    def is_elsewhere(self, other: Devices) -> bool:
+        """Whether its GPUs are surely others: an index cannot be compared with a UUID."""
+        both = (*self.gpus, *other.gpus)
+        is_alike = len({gpu.isdecimal() for gpu in both}) == 1 and bool(self.gpus and other.gpus)
+        return is_alike and set(self.gpus).isdisjoint(other.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +93,25 @@ def imported(name: str, config: PluginConfig, source: str) -> Imported:
     resources: list[tuple[str, Devices]] = []
     if config.mig_strategy == "single":
         rules.append(_cut_rule(config, gpus, lost))
-        resources += [(one.offered_as, Devices("mig", config.strategy)) for one in gpus] or [
+        shares = rules[-1].get("shared", {}).get("shares", 0)
+        resources += [(one.offered_as, Devices("mig", config.strategy, shares=shares)) for one in gpus] or [
             (GPU, Devices("mig"))
         ]
     elif config.mig_strategy == "mixed":
         rules.append(_cut_rule(config, partitions, lost))
+        shares = rules[-1].get("shared", {}).get("shares", 0)
         resources += [
-            (one.offered_as, Devices("mig", config.strategy, profile_of(one.resource))) for one in partitions
+            (one.offered_as, Devices("mig", config.strategy, profile_of(one.resource), shares))
+            for one in partitions
         ]
     for one in gpus:
         rule = _gpu_rule(config, one, lost)
         if rule is not None:
             rules.append(rule)
-            resources.append((one.offered_as, Devices("gpu", config.strategy)))
+            listed = range(one.devices) if isinstance(one.devices, int) else one.devices or ()
+            named = tuple(gpu for gpu in map(str, listed) if gpu.isdecimal() or gpu.startswith("GPU-"))
+            shared = Devices("gpu", config.strategy, None, rule["shared"]["shares"], named)
+            resources.append((one.offered_as, shared))
     if all(one.devices is not None for one in gpus):
         rules.append({"offer": "whole", "mig": "off"})
         resources.append((GPU, Devices("gpu")))
@@ -181,21 +206,65 @@ def device_classes(found: Iterable[Imported], *, mixed: bool) -> str:
     """One class for each resource of these configurations, as YAML documents.
 
     The same resource may mean different devices on different nodes; its class selects all of them. ``mixed``:
-    some nodes offer partitions by profile.
+    some nodes offer partitions by profile. Raises ConfigError for resources whose devices nothing tells
+    apart.
     """
-    by_resource: dict[str, dict[Devices, None]] = {}
-    for one in found:
+    by_resource: _ByResource = {}
+    for index, one in enumerate(found):
         for resource, devices in one.resources:
-            by_resource.setdefault(resource, {})[devices] = None
-    documents = (_device_class(resource, list(devices)) for resource, devices in sorted(by_resource.items()))
+            by_resource.setdefault(resource, []).append((index, devices))
+    documents = (_device_class(resource, by_resource) for resource in sorted(by_resource))
     return _HEAD + _PROFILES * mixed + "---\n" + "---\n".join(documents)
 
 
-def _device_class(resource: str, devices: list[Devices]) -> str:
-    alternatives = " ||\n".join(sorted(" &&\n".join(_conditions(one)) for one in devices))
+_ByResource = dict[str, list[tuple[int, Devices]]]
+"""The devices behind each resource, with the number of the configuration that shares them."""
+
+
+def _told_apart(
+    resource: str, config: int, one: Devices, by_resource: _ByResource, alike: set[str]
+) -> list[str]:
+    """The conditions that the devices of a resource meet, and those of others do not.
+
+    Resources of other nodes whose devices meet them all the same are added to ``alike``.
+    """
+    rivals = [
+        (name, where, other)
+        for name, found in by_resource.items()
+        for where, other in found
+        if name != resource and one.resembles(other)
+    ]
+    conditions = _conditions(one)
+    if any(other.shares != one.shares for _, _, other in rivals):
+        shares = f"{_CAPACITIES}.shares.compareTo(quantity('{one.shares}')) == 0"
+        conditions += [f"'shares' in {_CAPACITIES}", shares]
+    for name, where, other in rivals:
+        if other.shares != one.shares:
+            continue
+        if one.is_elsewhere(other):
+            of_gpus = "index" if one.gpus[0].isdecimal() else "uuid"
+            values = [int(gpu) if of_gpus == "index" else gpu for gpu in one.gpus]
+            conditions += [f"'{of_gpus}' in {_ATTRIBUTES}", f"{_ATTRIBUTES}.{of_gpus} in {values}"]
+        elif where == config:
+            raise ConfigError(
+                f"{' and '.join(sorted((resource, name)))} stand for shares that nothing tells apart, so "
+                "pods would get either",
+                "give them different replicas, or list other GPUs for each, all by index or all by UUID",
+            )
+        else:
+            alike.add(name)
+    return list(dict.fromkeys(conditions))
+
+
+def _device_class(resource: str, by_resource: _ByResource) -> str:
+    alike: set[str] = set()
+    devices = by_resource[resource]
+    conditions = [_told_apart(resource, config, one, by_resource, alike) for config, one in devices]
+    alternatives = " ||\n".join(sorted({" &&\n".join(one) for one in conditions}))
     expression = f"device.driver == 'gpu.nvidia.com' &&\n'type' in {_ATTRIBUTES} && (\n{alternatives})"
-    shared = {one.strategy is not None for one in devices}
+    shared = {one.strategy is not None for _, one in devices}
     head = _EITHER.format(resource=resource) if len(shared) > 1 else ""
+    head += "".join(_ALIKE.format(resource=resource, other=other) for other in sorted(alike))
     return f"""\
 {head}apiVersion: resource.k8s.io/v1
 kind: DeviceClass

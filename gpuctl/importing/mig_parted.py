@@ -9,8 +9,9 @@ mig-configs:
     mig-devices: {1g.10gb: 7}
 
 A file is such a configuration, or the ConfigMap of NVIDIA's MIG manager, which has one below ``config.yaml``
-(default-mig-parted-config of the GPU operator); there a node's label nvidia.com/mig.config chooses. Files are
-checked as strictly as mig-parted does it.
+(default-mig-parted-config of the GPU operator); there a node's label nvidia.com/mig.config chooses. The
+operator's chart has the same in its values, below ``migManager.config.data``. Files are checked as strictly
+as mig-parted does it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import yaml
 from driver.errors import ConfigError
 from driver.hardware.functions import NVIDIA_VENDOR_ID
 from driver.hardware.pci import PRODUCTS
-from driver.policy.strict_yaml import load_strictly
+from driver.policy.strict_yaml import load_strictly, load_wrapped
 
 Mode = Literal["layout", "static"]
 
@@ -36,6 +37,7 @@ _KEY = "config.yaml"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._+-]{0,98}[A-Za-z0-9])?", re.ASCII)
 _DEVICE_ID = re.compile(r"0[xX][0-9A-Fa-f]{5,8}(:0[xX][0-9A-Fa-f]{1,8})?", re.ASCII)
 _LISTED_PROFILE = re.compile(r"(?:[1-8]c\.)?[1-8]g\.[0-9]{1,4}gb(?:[+-][A-Za-z][A-Za-z0-9.,]*)?", re.ASCII)
+ALONE = "correct it, or leave only the configuration in it, which begins with version: v1"
 _FIELDS = ("device-filter", "devices", "mig-enabled", "mig-devices")
 
 _PROFILE = re.compile(r"(?:(?P<compute>[1-8])c\.)?(?P<rest>(?P<slices>[1-8])g\..*)", re.ASCII)
@@ -83,42 +85,40 @@ class MigPartedFile:
 
 def load_mig_parted(path: Path) -> MigPartedFile:
     """Read a file; raises ConfigError with all errors in it, each with the path of its field."""
-    document = read_yaml(path)
+    place, document = read_yaml(path, "migManager.config.data")
     errors: list[str] = []
-    if isinstance(document, dict) and document.get("kind") == "ConfigMap":
-        found = _config_map(document, errors)
-    else:
-        found = MigPartedFile(_document(document, errors))
+    found = _config_map(place, document, errors) if place else MigPartedFile(_document(document, errors))
     if errors:
-        raise ConfigError(f"{path} is not a mig-parted configuration: " + "; ".join(errors), "correct it")
+        raise ConfigError(f"{path} is not a mig-parted configuration: " + "; ".join(errors), ALONE)
     return found
 
 
-def read_yaml(path: Path) -> Any:
-    """The YAML document in a file; raises ConfigError."""
+def read_yaml(path: Path, *places: str) -> tuple[str, Any]:
+    """The YAML document of a file and its path in it, as ``load_wrapped`` gives them; raises ConfigError."""
     try:
-        return load_strictly(path.read_bytes())
+        return load_wrapped(path.read_bytes(), str(path), *places)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {error}", "correct it") from error
 
 
-def _config_map(document: Mapping[str, Any], errors: list[str]) -> MigPartedFile:
+def _config_map(place: str, data: Any, errors: list[str]) -> MigPartedFile:
     """The configurations below the only key that the MIG manager reads."""
-    data = document.get("data")
     text = data.get(_KEY) if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(text, str):
-        errors.append(f"data.{_KEY}: is missing, but NVIDIA's MIG manager reads it")
+    if not isinstance(text, str):
+        errors.append(f"{place}.{_KEY}: is missing, but NVIDIA's MIG manager reads it")
         return MigPartedFile({})
     wrong: list[str] = []
     try:
         configs = _document(load_strictly(text), wrong)
     except yaml.YAMLError as error:
         configs, wrong = {}, [f"is not YAML: {error}"]
-    errors += [f"data.{_KEY}: {one}" for one in wrong]
+    errors += [f"{place}.{_KEY}: {one}" for one in wrong]
     lost = tuple(
-        f"data.{key}: left out, because it is not a mig-parted configuration" for key in data if key != _KEY
+        f"{place}.{key}: left out, because it is not a mig-parted configuration"
+        for key in data
+        if key != _KEY
     )
     return MigPartedFile(configs, in_config_map=True, lost=lost)
 

@@ -15,10 +15,9 @@ from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshare
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.slices.specs import read_devices
-from gpuctl.fleet.devices import attributes
+from gpuctl.fleet.devices import attributes, capacity_of
 from gpuctl.fleet.holders import allocated
 from gpuctl.node.share_words import STRATEGIES, share_words
-from kubernetes_rules.quantity import parse_quantity
 
 GIB = 2**30
 WHOLE = "whole"
@@ -141,8 +140,8 @@ def _facts(
 
 
 def _memory_bytes(device: Mapping[str, Any] | None) -> int | None:
-    memory = ((device or {}).get("capacity") or {}).get("memory")
-    return None if memory is None else int(parse_quantity(memory["value"]))
+    memory = capacity_of(device or {}, "memory")
+    return None if memory is None else int(memory)
 
 
 def _links(published: str | None, peers: int) -> tuple[int, ...]:

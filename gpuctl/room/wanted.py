@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_all_strictly
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.snapshot import Object, events_of, listed_if_readable, pod_of, template_of
 from kubernetes_rules.defaults import created_pod, defaulted_claim_spec
@@ -116,15 +117,11 @@ def _wanted(view: ClusterView, path: Path, namespace: str) -> Wanted:
 def _documents(path: Path) -> list[Object]:
     """The objects of a file, also those within a List. Raises ConfigError."""
     try:
-        found = list(yaml.safe_load_all(path.read_bytes()))
+        listed = load_all_strictly(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "check --for") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}", "correct it") from error
-    listed: list[Any] = []
-    for one in found:
-        items = one.get("items") if isinstance(one, dict) and one.get("kind") == "List" else [one]
-        listed += [item for item in items or () if item is not None]
     for one in listed:
         metadata = one.get("metadata") if isinstance(one, dict) else None
         if not isinstance(metadata, dict) or not metadata.get("name") or not one.get("kind"):

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_all_strictly
 from envtest.client.shipped import PACKAGE_ROOT
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.snapshot import take_snapshot
@@ -97,7 +98,7 @@ def load_classes(files: Sequence[Path]) -> list[Object]:
     found = []
     for path in chosen:
         try:
-            documents = list(yaml.safe_load_all(path.read_bytes()))
+            documents = load_all_strictly(path.read_bytes())
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}", "check --classes") from error
         except yaml.YAMLError as error:

@@ -11,6 +11,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from kubeletplugin.claims.cdi.spec import (
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.record_folder import MALFORMED
-from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts
+from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts, request_path
 from kubeletplugin.claims.ports import NO_TIMING, Timing
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
@@ -91,8 +92,11 @@ class Specs:
         node, the driver's libraries or a hook are missing, and ClaimBlocked for a device that is not made.
         """
         edits = tuple(self._edits(entry, held, hardware) for held in entry.devices)
-        is_limited = any(held.memory is not None for held in entry.devices)
-        hook = self.memory_hook() if is_limited else None
+        hook = self.memory_hook() if entry.is_limited else None
+        if hook is None and any(held.share and held.share.strategy == "MPS" for held in entry.devices):
+            # Without the hook MPS works, but nobody refuses a container of whose devices CUDA hides one.
+            with suppress(NodeIncomplete):
+                hook = self.memory_hook()
         known = self._specs.get(entry.uid)
         source = entry.devices, entry.name, entry.pod_claim_name, entry.rebuilt, edits, hook
         devices = known[0] if known is not None and known[1] == source else self._devices(entry, edits, hook)
@@ -129,7 +133,7 @@ class Specs:
         for held, by_kind in zip(entry.devices, edits, strict=True):
             made = by_kind
             if held.share is not None:
-                made += mps_edits(held, entry.devices, self._mps)
+                made += mps_edits(held, entry.devices, self._mps, request_path(entry, held.request), hook)
             if held.memory is not None and hook is not None:
                 made += memory_hook_edits(entry.uid, held.cdi_device, hook)
             if held.cdi_device in mounts:

@@ -151,6 +151,8 @@ def device_attributes(
         known.update(held.share.attributes)
     if held.memory is not None:
         known.update(held.memory.attributes)
+    if held.admin_access:
+        known["adminAccess"] = True
     known.update(of_kind)
     own = {name: attribute_json(value) for name, value in known.items()}
     # Validation of metadata.resource.k8s.io allows 32 attributes, and those of prepare come first.
@@ -286,13 +288,18 @@ def metadata_mounts(entry: Entry, folder: Path) -> dict[str, CdiMount]:
     """The mounts of the files in ``folder``, by the CDI device that they are an edit of."""
     # A container may use a single request of a claim, and then gets all devices of that request. So each file
     # is mounted by the first device of its request.
-    template = pod_claim_name(entry)
-    claim = f"resourceclaimtemplates/{template}" if template else f"resourceclaims/{entry.name}"
     return {
         devices[0].cdi_device: CdiMount(
             f"{folder}/{metadata_file_name(entry.uid, request)}",
-            f"{CONTAINER_FOLDER}/{claim}/{request}/{DRIVER_NAME}-metadata.json",
+            f"{CONTAINER_FOLDER}/{request_path(entry, request)}/{DRIVER_NAME}-metadata.json",
             is_writable=False,
         )
         for request, devices in requests_of(entry).items()
     }
+
+
+def request_path(entry: Entry, request: str) -> str:
+    """The folder of a request's file below CONTAINER_FOLDER; its pod knows the request by no other name."""
+    template = pod_claim_name(entry)
+    claim = f"resourceclaimtemplates/{template}" if template else f"resourceclaims/{entry.name}"
+    return f"{claim}/{request.partition('/')[0]}"

@@ -14,7 +14,7 @@ from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.devices.fabric.matching import PartitionTaken
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.devices.vfio.failures import FunctionInUse
-from kubeletplugin.kubelet.wire.claim_call import Call
+from kubeletplugin.kubelet.wire.claim_call import Call, answered_by
 from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from kubeletplugin.sharing.gpus import NotReady
 
@@ -56,11 +56,13 @@ class Patience:
 
         ``complain`` is called once, with the first error that is waited for.
         """
-        end = time.monotonic() + min(seconds, call.remaining_seconds() - _ANSWER_SECONDS)
+        ends_at = time.monotonic() + call.remaining_seconds() - _ANSWER_SECONDS
+        end = min(time.monotonic() + seconds, ends_at)
         delay_seconds = _FIRST_DELAY_SECONDS
         while True:
             try:
-                return work()
+                with answered_by(ends_at):
+                    return work()
             except _PASSING as error:
                 # An API server that has just started forbids everything until it has read the roles.
                 passes = isinstance(error, Forbidden) or (error.retryable and not isinstance(error, _LASTING))

@@ -103,7 +103,7 @@ def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]
     """
     planned = tuple(_planned(claim, device, pool, kinds) for device in claim.devices)
     _refuse_given_twice(claim, planned)
-    _refuse_divided_nothing(claim, planned)
+    _refuse_unused(claim, planned)
     return planned
 
 
@@ -122,22 +122,20 @@ def _refuse_given_twice(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
         seen.add(one.cdi_device)
 
 
-def _refuse_divided_nothing(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
-    """Raise ClaimRefused for a configuration that divides memory, but fits none of the claim's devices.
+def _refuse_unused(claim: Claim, planned: Sequence[PlannedDevice]) -> None:
+    """Raise ClaimRefused for a configuration for all requests that fits none of the claim's devices.
 
-    Its author relies on limits that would not be there. Any other configuration for devices of another kind
-    has no effect, as with NVIDIA's driver.
+    Its author relies on limits or on sharing that would not be there.
     """
-    wanted = {one.name.kind.opaque: one.name.kind.described for one in planned}
+    # It may be meant for an alternative that the scheduler did not choose. NVIDIA's driver ignores it, too.
+    has_alternatives = any("/" in one.allocated.request for one in planned)
     for config in claim.configs:
-        if _kind_of(config) != SHARED_GPU or config.parameters.get("memory") is None:
+        kind = _kind_of(config)
+        if config.names_requests or any(is_for(kind, one.name.kind.opaque) for one in planned):
             continue
-        if wanted and not any(is_for(SHARED_GPU, one) for one in wanted):
-            raise ClaimRefused(
-                f"claim {claim.namespace}/{claim.name} has a {SHARED_GPU} that divides the memory of a "
-                f"GPU, but was given {' and '.join(sorted(wanted.values()))}, whose memory it cannot divide",
-                "leave `memory` out of the configuration, or ask for a GPU or a share of one",
-            )
+        divides_memory = kind == SHARED_GPU and config.parameters.get("memory") is not None
+        for one in planned[:1] if divides_memory or not has_alternatives else ():
+            _decoded(claim, one.allocated, config, one.name)  # which refuses it
 
 
 def _kind_of(config: ClaimConfig) -> str:
@@ -161,9 +159,9 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
             "delete the pod, so that it is scheduled again with a device that exists",
         )
     configs = [
-        (config.is_of_class, decoded)
+        (config.is_of_class, _decoded(claim, device, config, name))
         for config in claim.configs_of(device)
-        if (decoded := _decoded(claim, device, config, name)) is not None
+        if _is_meant_for(config, name)
     ]
     # They come weakest first: those of the DeviceClass, then those of the claim.
     config = configs[-1][1] if configs else None
@@ -174,30 +172,32 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
     return PlannedDevice(device, name, cdi_device, sharing, config)
 
 
-def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:
-    """The configuration if it is for this kind of device, else None.
-
-    Raises ClaimRefused if it is malformed.
-    """
-    kind, wanted = _kind_of(config), name.kind.opaque
+def _is_meant_for(config: ClaimConfig, name: DeviceName) -> bool:
+    """Whether a configuration that applies to the device's request has to fit the device."""
     # Without requests it is for all of the claim, and another kind means that it is meant for other devices.
-    # With requests it names this one, and another kind is a mistake that ``decode_for`` refuses.
-    if not config.requests and kind in OPAQUE_KINDS and not is_for(kind, wanted):
-        return None
+    # With requests it names this one, and another kind is a mistake, as with NVIDIA's driver.
+    kind = _kind_of(config)
+    return config.names_requests or kind not in OPAQUE_KINDS or is_for(kind, name.kind.opaque)
+
+
+def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document:
+    """The configuration. Raises ClaimRefused if it is malformed, or for another kind of device."""
     try:
-        return decode_for(config.parameters, wanted, name.kind.described, of_class=config.is_of_class)
+        return decode_for(
+            config.parameters, name.kind.opaque, name.kind.described, of_class=config.is_of_class
+        )
     except ClaimRefused as error:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name}, request {device.request}: {error.what}", error.way_out
         ) from error
 
 
-def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
-    """The PCI addresses of the devices' GPUs, each once, in the order in which they are locked.
+def gpus_of(devices: Iterable[PlannedDevice]) -> set[str]:
+    """The PCI addresses of the devices' GPUs.
 
     A device without a GPU is locked by its own name, as in the journal.
     """
-    return tuple(sorted({place for one in devices for place in one.name.gpus or (one.name.device,)}))
+    return {place for one in devices for place in one.name.gpus or (one.name.device,)}
 
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:

@@ -278,8 +278,8 @@ class Preparer:
         # locks.
         if known is not None and self._is_finished(known, era):
             claim = self._allocations.changed(ref, known, call)
-            gpus = known.places if known.shares else ()
-            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
+            shared = known.places if known.shares else ()
+            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, shared)], lock_seconds(call)):
                 if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known, era):
                     return answer(self._verify(known).devices)
         claim = claim or self._allocations.read(ref)
@@ -287,12 +287,12 @@ class Preparer:
         wanted = {*(known.places if known is not None else ()), *gpus_of(planned)}
         # A leftover share or fabric partition may span other GPUs too, and clearing it needs the locks of
         # all.
-        seconds, gpus = lock_seconds(call), tuple(sorted(wanted | self._leftovers.places_beside(wanted)))
+        seconds, gpus = lock_seconds(call), wanted | self._leftovers.places_beside(wanted)
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], seconds):
             # Everything is read again, since the wait for the locks may have been long.
             era = self._identity.era()
             entry, left_behind = self._journal.get(ref.uid), self._leftovers.places_beside(gpus)
-            is_locked = entry is None or not entry.holds or set(gpus).issuperset(entry.places)
+            is_locked = entry is None or not entry.holds or gpus.issuperset(entry.places)
             # An entry written since the call came in may come from a newer read of the claim than ours.
             is_current = entry is not None and (
                 _is_newer(entry, call, era.boot_id) or has_allocated(entry, claim)
@@ -301,7 +301,7 @@ class Preparer:
             if entry is not None and can_verify and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
             if not is_locked:
-                # Taking the missing locks now could deadlock, since all callers lock GPUs in one order.
+                # Taking the missing locks now could deadlock: locks are taken in one order.
                 raise NotReady(
                     f"claim {ref.uid} was given other devices during this call", "it is tried again"
                 )

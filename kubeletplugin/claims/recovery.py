@@ -86,8 +86,8 @@ class _Recovery:
             if not devices:
                 self.store.remove(uid)
                 return "removed"
-            places = sorted({place for device in devices for place in device.places})
-            with self.locks.holding([gpu_key(place) for place in places], _LOCK_SECONDS):
+            places = {place for device in devices for place in device.places}
+            with self.locks.holding(map(gpu_key, places), _LOCK_SECONDS):
                 self._rebuild(uid, devices)
             return "rebuilt"
 

@@ -27,6 +27,10 @@ DRA_V1 = "v1.DRAPlugin"
 DRA_V1BETA1 = "v1beta1.DRAPlugin"
 
 _MOST_SHOWN = 128
+# An answer that comes after the kubelet's deadline is thrown away, with the reasons that are in it.
+_ANSWER_SECONDS = 1.0
+# A call without a deadline has years left, more than a thread can wait for a lock.
+_LONGEST_SECONDS = 3600.0
 
 Done = TypeVar("Done")
 Devices = tuple[PreparedDevice, ...]
@@ -36,7 +40,7 @@ class DraService:
     """Works on the claims of a call in parallel, and turns their errors into entries of the answer."""
 
     def __init__(self, claims: Claims, executor: Executor, metrics: Metrics) -> None:
-        """Work on ``claims``; ``executor`` runs the claims of a call that has more than one."""
+        """Work on ``claims``; ``executor`` runs them."""
         self._claims = claims
         self._executor = executor
         self._metrics = metrics
@@ -56,27 +60,25 @@ class DraService:
         claims: Iterable[ClaimRef],
         call: Call,
     ) -> dict[str, Done | str]:
-        # A claim that is named twice is done once.
-        first, *others = {claim.uid: claim for claim in claims}.values() or (None,)
-        if first is None:
-            return {}
+        ends_at = time.monotonic() + min(call.remaining_seconds(), _LONGEST_SECONDS) - _ANSWER_SECONDS
         answers: dict[str, Done | str] = {}
         waiting = []
-        for claim in others:
+        # A claim that is named twice is done once.
+        for claim in {claim.uid: claim for claim in claims}.values():
             try:
                 future = self._executor.submit(self._one, name, work, claim, call)
             except RuntimeError:  # the executor is shut down
                 answers[claim.uid] = _not_begun(claim)
             else:
                 waiting.append((claim, future))
-        # This thread does one claim itself: most calls have a single claim, and it would only wait.
-        answers[first.uid] = self._one(name, work, first, call)
-        # The answer needs all claims, so the slowest one decides when the kubelet gets it.
         for claim, future in waiting:
             try:
-                answers[claim.uid] = future.result()
+                answers[claim.uid] = future.result(max(0.0, ends_at - time.monotonic()))
             except CancelledError:
                 answers[claim.uid] = _not_begun(claim)
+            # The kernel, a disk or NVML makes it wait. It goes on, and the others get their answers in time.
+            except TimeoutError:
+                answers[claim.uid] = _not_done(name, claim)
         return answers
 
     def _one(
@@ -106,6 +108,15 @@ class DraService:
 
 def _not_begun(claim: ClaimRef) -> str:
     return str(ClaimBlocked(f"claim {claim} was not started, since the plugin is stopping"))
+
+
+def _not_done(name: Operation, claim: ClaimRef) -> str:
+    return str(
+        ClaimBlocked(
+            f"{name} of claim {claim} is still at work, and goes on",
+            "it is tried again; if this lasts, look for a hung call in the plugin's log",
+        )
+    )
 
 
 def handlers(service: DraService, registered_ns: Callable[[], int]) -> tuple[grpc.GenericRpcHandler, ...]:

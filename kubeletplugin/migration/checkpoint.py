@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import ConfigError, StorageError
+from driver.process.durable import regular_only
 from kubeletplugin.migration.prepared import PreparedClaim, read_claim
 
 _LONGEST_BYTES = 1 << 22
@@ -44,7 +45,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     Raises NotUnderstood, and StorageError if the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_only) as file:
             # One byte more than allowed, so that a file that is too long is noticed.
             data = file.read(_LONGEST_BYTES + 1)
     except FileNotFoundError:

@@ -7,12 +7,14 @@ instance that belongs to no claim, are found by checks of the hardware.
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from driver.devices.node_state import BlockedPlacement, Healed, NodeState
+from driver.devices.node_state import BlockedPlacement, Hanging, Healed, NodeState
 from driver.errors import StorageError
-from driver.hardware.gpu import Inventory
+from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry
@@ -22,6 +24,9 @@ from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 _log = get_logger("node state")
+
+HANG_SECONDS = 300.0
+"""How long shares stay blocked after a program hung for them: then a claim may try it again."""
 
 _SILENT = "the MPS supervisor of the node does not answer"
 
@@ -62,6 +67,9 @@ class NodeWatch:
         self._daemons_known = False
         # GPUs for which programs of the driver hang.
         self._hanging: tuple[BlockedPlacement, ...] = ()
+        # By program and GPUs, what it did not do for their shares, and when (monotonic clock).
+        self._hangs: dict[tuple[Hanging, tuple[str, ...]], tuple[str, float]] = {}
+        self._gpus: tuple[Gpu, ...] = ()
         # What pods have from device plugins.
         self._given: tuple[BlockedPlacement, ...] = ()
         # GPUs whose MIG mode is changing.
@@ -131,6 +139,15 @@ class NodeWatch:
         with self._changing():
             self._hanging = blocked
 
+    def program_hangs(self, program: Hanging, gpus: tuple[str, ...], what: str) -> None:
+        """Note that a program hung for shares of these GPUs; ``what`` is empty once it works for them."""
+        if what:
+            with self._changing():
+                self._hangs[program, gpus] = what, time.monotonic()
+        elif (program, gpus) in self._hangs:
+            with self._changing():
+                self._hangs.pop((program, gpus), None)
+
     def healing(self, blocked: tuple[BlockedPlacement, ...]) -> None:
         """Set the GPUs that are being reset or wait for that."""
         with self._changing():
@@ -160,6 +177,7 @@ class NodeWatch:
         # The thread is woken in any case: another instance of the plugin may have changed the journal.
         with self._changing():
             self._foreign = foreign
+            self._gpus = inventory.gpus
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
         """What somebody else made on the GPUs: it belonged to no claim before the check and to none now."""
@@ -205,6 +223,7 @@ class NodeWatch:
             releasing, deleted = frozenset(self._releasing), self._deleted
             daemons, daemons_known, hanging = self._daemons, self._daemons_known, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
+            hanging += hanging_shares(self._hangs, self._gpus, time.monotonic() - HANG_SECONDS)
         entries, era = self._journal.held(), self._era()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
@@ -285,6 +304,31 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
         if kinds.is_live(entry, held, era) and kinds.of(held).is_made(held)
         for region in kinds.of(held).occupies(held)
     )
+
+
+def hanging_shares(
+    hangs: Mapping[tuple[Hanging, tuple[str, ...]], tuple[str, float]],
+    gpus: Sequence[Gpu],
+    since: float,
+) -> tuple[BlockedPlacement, ...]:
+    """The GPUs whose shares cannot be set up, by the hangs since a time.
+
+    A program may hang because of the GPU that it works for. But NVIDIA's programs open every GPU, so all are
+    concerned if a second one hangs, or if the program hung for two groups of GPUs.
+    """
+    young = {key: what for key, (what, at) in hangs.items() if at > since}
+    groups = Counter(program for program, _ in young)
+    hung = {gpu.pci for gpu in gpus if any(problem.reason == "hung" for problem in gpu.problems)}
+    found = {
+        (program, pci): BlockedPlacement(pci, None, program, what)
+        for (program, group), what in young.items()
+        for pci in (
+            [gpu.pci for gpu in gpus]
+            if groups[program] > 1 or not hung.issubset(map(PciAddress.parse, group))
+            else map(PciAddress.parse, group)
+        )
+    }
+    return tuple(found.values())
 
 
 def daemons_down(

@@ -33,8 +33,7 @@ class PublishedDevices:
         self._uuids: dict[str, str] = {}
         self._memory: dict[str, int] = {}
         self._attributes: dict[str, str] = {}
-        self._faults: dict[str, dict[str, Health]] = {}
-        self._gone: set[str] = set()
+        self._faults: dict[str, Health] = {}
         self._on_fault: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
@@ -45,8 +44,7 @@ class PublishedDevices:
     def health_of(self, device: str) -> Health:
         """The health of the device by the faults in its taints, which only the controller can see."""
         with self._lock:
-            found = (faults[device] for faults in self._faults.values() if device in faults)
-            return next(found, _HEALTHY)
+            return self._faults.get(device, _HEALTHY)
 
     def uuid_of(self, device: str) -> str | None:
         """The last published UUID of the device's GPU, for a partition its parent's; None if never seen."""
@@ -64,25 +62,21 @@ class PublishedDevices:
             text = self._attributes.get(device)
         return {} if text is None else json.loads(text)
 
-    def _take_faults(self, name: str, devices: Sequence[Mapping[str, Any]]) -> None:
-        """Take over the faults of a slice."""
+    def _take_faults(self, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Take over the faults of a slice's devices."""
         found = ((str(one["name"]), health_from_taints(str(one["name"]), _taints(one))) for one in devices)
-        faults = {device: health for device, health in found if health != _HEALTHY}
         with self._lock:
-            before = self._faults
-            # The faults of deleted slices end only now: until new slices come, they are still true.
-            kept = {slice_: known for slice_, known in before.items() if slice_ not in self._gone | {name}}
-            self._faults = {**kept, name: faults} if faults else kept
-            self._gone.clear()
-            changed = self._faults != before
+            changed = {
+                device: health for device, health in found if self._faults.get(device, _HEALTHY) != health
+            }
+            self._faults |= changed
         if changed:
             self._on_fault()
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Take over one event about a ResourceSlice; parts that cannot be read are skipped."""
+        # The kubelet deletes all slices when it starts: that says nothing about their devices.
         if kind == "DELETED":
-            # The kubelet deletes all slices when it starts; their faults count until new ones come.
-            self._gone.add(_name(stored))
             return
         devices = stored.get("spec", {}).get("devices") or ()
         found = {
@@ -105,11 +99,7 @@ class PublishedDevices:
             self._attributes.update(attributes)
             self._uuids.update(found)
             self._memory.update(memory)
-        self._take_faults(_name(stored), devices)
-
-
-def _name(stored: Mapping[str, Any]) -> str:
-    return str((stored.get("metadata") or {}).get("name", ""))
+        self._take_faults(devices)
 
 
 def _taints(device: Mapping[str, Any]) -> list[Taint]:

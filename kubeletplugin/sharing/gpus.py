@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
+from driver.devices.node_state import Hanging
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
@@ -20,7 +22,9 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
 from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.claim_call import left_of_call
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.mps_client import MpsClient
@@ -31,13 +35,14 @@ from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 _log = get_logger("sharing")
 
 _MODES: dict[str, ComputeMode] = {"MPS": "exclusive-process", "TimeSlicing": "default"}
-_GONE = (DriverNotLoaded, GpuLost, NotFound)
-
 SLICE_CHECK_SECONDS = 300.0
 """How often a time-slice is read back. Only an admin's nvidia-smi, or a reset by hand, can have changed it.
 
 NVML has no call for it: each check starts nvidia-smi while claims for the GPU wait for its lock.
 """
+
+
+_ENOUGH_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,9 @@ class NotReady(ClaimBlocked):
 class Sharing:
     """The sharing of one node's GPUs. Callers hold the locks of the GPUs.
 
-    ``note_mps_use()`` is called for each daemon that a share needs. ``step(name)`` lets tests stop there.
+    ``note_mps_use()`` is called for each daemon that a share needs. ``note_hang(program, gpus, what)`` gets
+    which program hung for which GPUs, and what it did not do, empty once it has done its work for them.
+    ``step(name)`` lets tests stop there.
     """
 
     def __init__(
@@ -73,6 +80,7 @@ class Sharing:
         kinds: HeldKinds,
         era: Callable[[], Era],
         note_mps_use: Callable[[], None],
+        note_hang: Callable[[Hanging, tuple[str, ...], str], None],
         step: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,6 +94,7 @@ class Sharing:
         self._kinds = kinds
         self._era = era
         self._note_mps_use = note_mps_use
+        self._note_hang = note_hang
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
@@ -174,7 +183,8 @@ class Sharing:
     def _run_daemon(self, wanted: SharingRecord, whole_gpus: Sequence[HeldDevice], daemon: MpsDaemon) -> None:
         if not wanted.applied:
             wanted = self._set_modes(replace(wanted, daemon=True), whole_gpus)
-        self._mps.ensure(daemon)
+        with self._noting_hangs("mps-hangs", wanted.gpus):
+            self._mps.ensure(daemon)
         self._note_mps_use()
         self._step("daemon")
         self._mark_applied(wanted)
@@ -192,7 +202,8 @@ class Sharing:
             # back.
             noted = wanted.interval if interval == "Default" else interval
             wanted = self._set_modes(replace(wanted, interval=noted, applied=False), whole_gpus)
-            unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
+            with self._noting_hangs("nvidia-smi-hangs", wanted.gpus):
+                unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
             self._slices_checked[gpu.pci] = self._era(), self._clock()
             self._step("time-slice")
             wanted = replace(wanted, interval=interval)
@@ -200,6 +211,18 @@ class Sharing:
         if unsupported is None or interval == "Default":
             return None
         return f"time-slice {interval} has no effect on GPU {gpu.pci}: {unsupported}"
+
+    @contextmanager
+    def _noting_hangs(self, program: Hanging, gpus: tuple[str, ...]) -> Iterator[None]:
+        """Note that the program, which the block uses, hangs for these GPUs, or that it does not any more."""
+        try:
+            yield
+        except ProgramHangs as error:
+            # At the end of a call of the kubelet there may have been too little time for it.
+            if left_of_call(_ENOUGH_SECONDS) == _ENOUGH_SECONDS:
+                self._note_hang(program, gpus, error.what)
+            raise
+        self._note_hang(program, gpus, "")
 
     def _mark_applied(self, record: SharingRecord) -> None:
         if not record.applied:
@@ -267,23 +290,32 @@ class Sharing:
     def _undo(self, record: SharingRecord) -> None:
         """Put back what the record says was changed, then remove the record.
 
-        If one GPU cannot be put back, the others still are, and the first error is raised at the end.
+        If one GPU cannot be put back, the others still are, and the first error is raised at the end. Of a
+        GPU that is lost the record stays until it was seen again: it may come back as it was.
         """
         self._begin_undo(record)
         # Before the compute mode: as long as MPS serves clients, nobody may get past its server.
         if record.daemon:
             self._stop_daemon(record)
         failure: DriverError | None = None
+        lost = []
         for pci in record.gpus:
             try:
                 self._put_back(record, pci)
-            # Compute mode and time-slice are state of the driver, and go with the GPU.
-            except _GONE as error:
-                _log.warning("forgot the sharing of a GPU that is gone", group=record.group, error=str(error))
+            except (DriverNotLoaded, GpuLost, NotFound) as error:
+                _log.warning("sharing of a GPU is gone or put back later", gpu=pci, error=str(error))
+                # Compute mode and time-slice are state of the driver's module.
+                if self._era().driver_generation or not isinstance(error, DriverNotLoaded):
+                    lost.append(pci)
             except DriverError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
+        if lost:
+            left = replace(record, gpus=tuple(lost), applied=False)
+            if left != self._records.get(record.group):
+                self._records.put(left)
+            return
         self._records.forget(record.group)
         self._step("sharing forgotten")
 

@@ -14,6 +14,8 @@ import grpc
 
 from driver.errors import ClaimBlocked, ClaimError, ClaimRefused
 from driver.process.log import get_logger
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
+from kubeletplugin.kubelet.wire.claim_call import left_of_call
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsState
 from proto import mps_v1_pb2 as v1
 
@@ -58,8 +60,8 @@ class MpsClient:
         """Have the daemon run with these settings; returns once it serves and its limits were read back.
 
         The function given to ``follow`` has been called with the new state by then. Raises ClaimRefused for
-        a daemon that can never run, else ClaimBlocked: a missing program can still be installed, and the
-        supervisor be started.
+        a daemon that can never run, ProgramHangs if the supervisor or the start of the daemon hangs, else
+        ClaimBlocked: a missing program can still be installed, and the supervisor be started.
         """
         request = v1.Daemon(
             name=daemon.name,
@@ -172,7 +174,7 @@ class MpsClient:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        done: Answer = call(request, timeout=self._call_seconds)
+        done: Answer = call(request, timeout=left_of_call(self._call_seconds))
         return done
 
     def _open(self) -> grpc.Channel:
@@ -185,15 +187,16 @@ class MpsClient:
 
     def _translated(self, error: grpc.RpcError) -> ClaimError:
         code = error.code()
-        # The two codes by which the supervisor passes on its own ClaimRefused and ClaimBlocked.
+        # The codes by which the supervisor passes on its own ClaimRefused, ClaimBlocked and StartHangs.
         if code == grpc.StatusCode.FAILED_PRECONDITION:
             return ClaimRefused(_details(error))
         if code == grpc.StatusCode.ABORTED:
             return ClaimBlocked(_details(error))
+        if code == grpc.StatusCode.INTERNAL:
+            return ProgramHangs(_details(error))
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return ClaimBlocked(
-                f"the MPS supervisor did not answer within {self._call_seconds:.0f} s",
-                "it is tried again; see the supervisor's log",
+            return ProgramHangs(
+                "the MPS supervisor did not answer in time", "it is tried again; see the supervisor's log"
             )
         if code == grpc.StatusCode.UNAVAILABLE:
             return ClaimBlocked(

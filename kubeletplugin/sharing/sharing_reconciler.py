@@ -109,7 +109,7 @@ class SharingReconciler:
     ) -> tuple[BlockedPlacement, ...]:
         """Do the work with the GPUs locked; returns the GPUs if a program of the driver hangs."""
         try:
-            with self._locks.holding(sorted(map(gpu_key, gpus)), _LOCK_SECONDS):
+            with self._locks.holding(map(gpu_key, gpus), _LOCK_SECONDS):
                 work()
         except DriverError as error:
             _log.warning("cannot restore the sharing of GPUs yet", group=group, error=str(error))

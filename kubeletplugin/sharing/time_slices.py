@@ -10,7 +10,14 @@ import re
 from typing import Literal
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.host.driver_programs import TIMEOUT_SECONDS, DriverPrograms, run_program
+from kubeletplugin.devices.host.driver_programs import (
+    KILL_SECONDS,
+    TIMEOUT_SECONDS,
+    DriverPrograms,
+    Said,
+    run_program,
+)
+from kubeletplugin.kubelet.wire.claim_call import left_of_call
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
 
@@ -27,17 +34,17 @@ _NOT_SUPPORTED = 3
 class TimeSlices:
     """The time-slices of the node's GPUs."""
 
-    def __init__(self, programs: DriverPrograms, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, programs: DriverPrograms) -> None:
         self._programs = programs
-        self._timeout_seconds = timeout_seconds
 
     def set(self, uuid: str, interval: Interval) -> str | None:
         """Set the time-slice of the GPU; returns nvidia-smi's message if the GPU does not support it.
 
-        Raises NodeIncomplete if nvidia-smi is missing, ClaimBlocked if it fails otherwise or does not end.
+        Raises NodeIncomplete if nvidia-smi is missing, ProgramHangs if it does not end in time, ClaimBlocked
+        if it fails otherwise.
         """
         arguments = ["compute-policy", "-i", uuid, "--set-timeslice", str(_NUMBERS[interval])]
-        result = run_program(self._programs.find(SMI), arguments, timeout_seconds=self._timeout_seconds)
+        result = self._run(arguments)
         if result.code == _NOT_SUPPORTED:
             return result.words
         if result.code != 0:
@@ -50,13 +57,17 @@ class TimeSlices:
     def get(self, uuid: str) -> Interval | None:
         """The time-slice of the GPU now, None if unknown.
 
-        Raises NodeIncomplete if nvidia-smi is missing, ClaimBlocked if it does not end.
+        Raises as ``set``.
         """
-        arguments = ["compute-policy", "-i", uuid, "--list"]
-        result = run_program(self._programs.find(SMI), arguments, timeout_seconds=self._timeout_seconds)
+        result = self._run(["compute-policy", "-i", uuid, "--list"])
         # The table is made for people and differs between versions. A line that does not match must not look
         # like a changed time-slice, so it counts as unknown.
         values = [row[1].capitalize() for line in result.lines if (row := _ROW.fullmatch(line))]
         if result.code != 0 or len(values) != 1:
             return None
         return next((interval for interval in _NUMBERS if interval == values[0]), None)
+
+    def _run(self, arguments: list[str]) -> Said:
+        # A program that does not end is killed, which takes time as well.
+        seconds = left_of_call(TIMEOUT_SECONDS + KILL_SECONDS) - KILL_SECONDS
+        return run_program(self._programs.find(SMI), arguments, timeout_seconds=max(0.0, seconds))

@@ -11,13 +11,14 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kubernetes_rules.allocator.attempt import Attempt, Choice
 from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.counters import CounterCache
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.pools import NodeView, NodeViews
 from kubernetes_rules.allocator.published import Device, Json, read_slices
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, check_limit, read_claim
-from kubernetes_rules.allocator.search import Attempt, Choice, Search
+from kubernetes_rules.allocator.search import Search
 from kubernetes_rules.allocator.selector_results import SelectorResults
 from kubernetes_rules.errors import AllocationFailed, PoolInvalid
 from kubernetes_rules.selectors import read_node

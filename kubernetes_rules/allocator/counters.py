@@ -84,8 +84,9 @@ def suffices(left: Available, device: Device) -> bool:
     """Whether enough is left of all counters for the device."""
     # The allocator checks every counter of the pool, not only those that this device consumes: one that is
     # below zero blocks all devices with consumesCounters.
-    return min(left.values(), default=0) >= 0 and all(
-        left.get(counter, needed) >= needed for counter, needed in device.takes.items()
+    return (
+        all(left.get(counter, needed) >= needed for counter, needed in device.takes.items())
+        and min(left.values(), default=0) >= 0
     )
 
 

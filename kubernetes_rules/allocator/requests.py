@@ -215,7 +215,7 @@ class Constraint:
             return False
         if not self.values:
             return True
-        found = _values_of(attribute)
+        found = values_of(attribute)
         # As in the scheduler, an attribute without a value is accepted for the first device only.
         if not found:
             return False
@@ -232,7 +232,7 @@ class Constraint:
         """Remember the values of a device that was chosen."""
         attribute = device.attribute(self.attribute)
         if attribute is not None:
-            found = _values_of(attribute)
+            found = values_of(attribute)
             self.values.append(found & self.values[-1] if self.values and not self.distinct else found)
 
     def remove(self) -> None:
@@ -255,7 +255,7 @@ def read_constraints(claim: str, stored: Any) -> list[Constraint]:
     return found
 
 
-def _values_of(attribute: Json) -> frozenset[tuple[str, Any]]:
+def values_of(attribute: Json) -> frozenset[tuple[str, Any]]:
     """The values with their type; a list has several, and a single value counts as a list of one.
 
     The allocator compares versions as texts, build metadata included.

@@ -1,163 +1,33 @@
 """Searches for devices depth first, over claims, requests and devices in order; the first solution counts.
 
 The scheduler's allocator tries all combinations, 2^n of them for one device too many. This search has the
-same result, but skips devices that the claims cannot tell apart from one that led nowhere. In a long search
-it also skips requests that failed before while the same devices were taken.
+same result, but skips devices that the claims cannot tell apart from one that led nowhere. A long search
+also skips requests that failed before while the same devices were taken, and looks ahead: it turns round
+where the devices that are left can't suffice.
 """
 
 from __future__ import annotations
 
-import uuid
 from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
-from kubernetes_rules.allocator.amounts import Amount
-from kubernetes_rules.allocator.counters import Available, CounterCache, suffices, take
-from kubernetes_rules.allocator.held import Held, sum_of
+from kubernetes_rules.allocator.attempt import Attempt
+from kubernetes_rules.allocator.outlook import Need, may_suffice
 from kubernetes_rules.allocator.pools import Matching, NodeView
-from kubernetes_rules.allocator.published import Device, DeviceId, PoolId
-from kubernetes_rules.allocator.requests import MOST_DEVICES, Constraint, Request, RequestedClaim
+from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
 from kubernetes_rules.allocator.selector_results import SelectorResults
 from kubernetes_rules.errors import AllocationFailed
-from kubernetes_rules.taints import untolerated_taint
 
-_MOST_TRIES = 200_000
+_MOST_TRIES = 2_000
 """Devices tried before the search is given up: some seconds. The scheduler has 10 s for a node."""
-_EASY_TRIES = 100
-"""Devices tried before failed states are remembered; most searches need fewer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A device chosen for a request.
-
-    ``consumed`` and ``share_id`` are set if it is shared; ``charged``: it consumes its pool's counters.
-    """
-
-    request: Request
-    device: Device
-    share_id: str | None
-    consumed: Mapping[str, Amount]
-    charged: bool
-
-
-class Attempt:
-    """Devices chosen for claims so far. Choices are given up in the reverse order."""
-
-    def __init__(
-        self, view: NodeView, held: Held, available: CounterCache, constraints: list[list[Constraint]]
-    ) -> None:
-        self._view = view
-        self._held = held
-        self._available = available
-        self._constraints = constraints
-        self.chosen: list[list[Choice]] = [[] for _ in constraints]
-        self._marked: dict[DeviceId, list[int]] = {}
-        self._shares: dict[DeviceId, list[dict[str, int]]] = {}
-        self._counters: dict[PoolId, Available] = {}
-
-    def in_use(self, claim: int, request: Request, device: DeviceId) -> bool:
-        """Whether a claim holds the device; for admin access, whether the same claim has it already."""
-        if request.admin_access:
-            return claim in self._marked.get(device, ())
-        return device in self._held.exclusive or bool(self._marked.get(device))
-
-    def has_capacity(self, request: Request, device: Device) -> bool:
-        """Whether the device can give the capacity that is requested; see ``capacity.shortage``."""
-        if not device.capacities and not request.capacity:
-            return True
-        wanted, taking = request.demand_on(device), self._shares.get(device.id)
-        if taking is None and device.id not in self._held.shares:
-            return wanted.possible
-        return wanted.fits_beside(self._held.capacity_taken(device.id), sum_of(taking) if taking else {})
-
-    def choose(self, claim: int, request: Request, device: Device, *, must: bool) -> bool:
-        """Choose the device if every check allows it, else change nothing.
-
-        Raises AllocationFailed as ``shortage`` does, and if ``must`` is set and a constraint excludes it.
-        """
-        if self.in_use(claim, request, device.id):
-            return False
-        # The first share consumes the counters of the device, the others come with it.
-        shared = device.allow_multiple and (device.id in self._held.shares or device.id in self._shares)
-        charged = bool(device.consumes) and not shared
-        if charged and not suffices(self._counters_of(device), device):
-            return False
-        # Admin access needs tolerations and free counters like everybody else.
-        if device.taints and untolerated_taint(device.taints, request.tolerations) is not None:
-            return False
-        constraints = [one for one in self._constraints[claim] if one.applies_to(request.names)]
-        if not all(one.allows(device) for one in constraints):
-            if must:
-                raise AllocationFailed(
-                    f"claim {request.claim}, request {request.name}: a constraint excludes"
-                    f" device {device.id}, but all devices are asked for",
-                    "narrow the request's selectors, or drop the constraint",
-                )
-            return False
-        if not self.has_capacity(request, device):
-            return False
-        for one in constraints:
-            one.add(device)
-        self._record(claim, request, device, charged)
-        return True
-
-    def _record(self, claim: int, request: Request, device: Device, charged: bool) -> None:
-        share_id: str | None = None
-        consumed: Mapping[str, Amount] = {}
-        if charged:
-            take(self._counters_of(device), device, 1)
-        if device.allow_multiple:
-            # Results of the same device are told apart by shareID, a fresh UUID for each.
-            share_id, consumed = str(uuid.uuid4()), request.demand_on(device).taken
-            share = {name: amount.nanos for name, amount in consumed.items()}
-            self._shares.setdefault(device.id, []).append(share)
-        else:
-            self._marked.setdefault(device.id, []).append(claim)
-        self.chosen[claim].append(Choice(request, device, share_id, consumed, charged))
-
-    def give_up(self, claim: int) -> None:
-        """Give up the claim's last choice."""
-        choice = self.chosen[claim].pop()
-        device = choice.device
-        kept: dict[DeviceId, list[dict[str, int]]] | dict[DeviceId, list[int]]
-        kept = self._shares if choice.share_id is not None else self._marked
-        kept[device.id].pop()
-        if not kept[device.id]:
-            del kept[device.id]
-        if choice.charged:
-            take(self._counters_of(device), device, -1)
-        for one in self._constraints[claim]:
-            if one.applies_to(choice.request.names):
-                one.remove()
-
-    def _counters_of(self, device: Device) -> Available:
-        pool = device.id.pool_id
-        left = self._counters.get(pool)
-        if left is None:
-            left = self._counters[pool] = dict(self._available.of(self._view, pool))
-        return left
-
-    def state(self, claim: int) -> Hashable:
-        """Everything in the attempt that later choices for this claim and later claims depend on."""
-        return (
-            len(self.chosen[claim]),
-            frozenset((device, len(claims), claim in claims) for device, claims in self._marked.items()),
-            frozenset((device, tuple(sorted(sum_of(one).items()))) for device, one in self._shares.items()),
-            tuple(one.state for one in self._constraints[claim]),
-        )
-
-    def use_of(self, device: Device) -> tuple[Hashable, ...]:
-        """How the device is used now: by allocated claims, and in this attempt as a whole or in shares."""
-        shares = self._shares.get(device.id)
-        return (
-            device.id in self._held.exclusive,
-            tuple(self._marked.get(device.id, ())),
-            device.id in self._held.shares,
-            tuple(sorted(self._held.capacity_taken(device.id).items())),
-            None if shares is None else tuple(sorted(sum_of(shares).items())),
-        )
+EASY_TRIES = 100
+"""Devices tried before the search looks ahead and remembers failed states; most searches need fewer."""
+_TRIES_OF_A_LOOK = 2
+"""Looking ahead takes as long as so many devices that are tried."""
+_MOST_WAYS, _MOST_KINDS = 16, 4
+"""How many choices among alternatives, and how many kinds of requests, the search looks ahead to."""
 
 
 class TooManyDevices(Exception):
@@ -179,7 +49,8 @@ class Search:
         self._tries = 0
         self._failed: set[Hashable] = set()
         self._known_traits: dict[Device, Hashable] = {}
-        self._candidates: dict[int, list[int] | None] = {}
+        self._matches: dict[int, list[int] | None] = {}
+        self._needs_after: dict[tuple[int, int], list[list[Need]]] = {}
 
     def run(self) -> bool:
         """Whether all claims fit; then the attempt has their devices. Raises AllocationFailed."""
@@ -209,7 +80,7 @@ class Search:
                 return False
         # The rest of the search depends only on this state, so a state that failed once fails again.
         state = None
-        if self._tries > _EASY_TRIES:
+        if self._tries > EASY_TRIES:
             state = claim, request, self._attempt.state(claim)
             if state in self._failed:
                 return False
@@ -252,6 +123,8 @@ class Search:
         return self._any_device(claim, index, request, chosen, start)
 
     def _any_device(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
+        if not self._may_fit(claim, index, request, chosen, start):
+            return False
         attempt, devices = self._attempt, self._view.devices
         failed: set[Hashable] = set()
         # Within a request only later devices are tried: combinations, not permutations.
@@ -273,7 +146,7 @@ class Search:
             if self._go_on(claim, index, request, chosen, position + 1):
                 return True
             failed.add(self._fingerprint(device))
-            if self._too_few(request, request.count - chosen, position + 1):
+            if not self._may_fit(claim, index, request, chosen, position + 1):
                 return False
         return False
 
@@ -308,8 +181,8 @@ class Search:
         self._tries += 1
         if self._tries > _MOST_TRIES:
             raise AllocationFailed(
-                f"claim {request.claim}, request {request.name}: no answer after {_MOST_TRIES} combinations"
-                f" on node {self._view.node.name}",
+                f"claim {request.claim}, request {request.name}: there are too many ways to try on node"
+                f" {self._view.node.name}",
                 "ask for fewer devices, or loosen the constraints",
             )
 
@@ -347,23 +220,73 @@ class Search:
         except AllocationFailed:
             return None
 
-    def _too_few(self, request: Request, wanted: int, start: int) -> bool:
-        """Whether fewer candidates than wanted are left from a position on; trying them is useless then."""
-        key = id(request)
-        if key not in self._candidates:
-            self._candidates[key] = self._candidates_of(request)
-        candidates = self._candidates[key]
-        return candidates is not None and sum(position >= start for position in candidates) < wanted
+    def _may_fit(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
+        """Whether the devices from a position on may suffice for the rest of a request and all after it."""
+        if self._tries <= EASY_TRIES:
+            return True
+        candidates = self._candidates(request)
+        if candidates is None:
+            return True
+        self._tries += _TRIES_OF_A_LOOK
+        rest = candidates[bisect_left(candidates, start) :]
+        need = Need(claim, request, 1, request.count - chosen, rest)
+        return any(
+            may_suffice(self._view, self._attempt, [need, *later]) for later in self._later(claim, index)
+        )
 
-    def _candidates_of(self, request: Request) -> list[int] | None:
-        found = []
-        for position in self._matching(request).positions:
-            device = self._view.devices[position]
-            try:
-                if self.selectable(request, device):
-                    self._attempt.has_capacity(request, device)
-                    found.append(position)
-            # The scheduler would meet this error and fail the pod, so such devices have to be tried.
-            except AllocationFailed:
-                return None
+    def _later(self, claim: int, index: int) -> list[list[Need]]:
+        """What the requests after this one need, for each choice among their alternatives."""
+        found = self._needs_after.get((claim, index))
+        if found is None:
+            after = [
+                (number, alternatives)
+                for number, one in enumerate(self._claims[claim:], claim)
+                for alternatives in one.requests[index + 1 if number == claim else 0 :]
+            ]
+            ways: list[list[tuple[int, Request]]] = [[]]
+            for number, alternatives in after:
+                if len(ways) * len(alternatives) > _MOST_WAYS or any(
+                    self._may_fail(number, request) for request in alternatives
+                ):
+                    break
+                ways = [[*way, (number, request)] for way in ways for request in alternatives]
+            found = self._needs_after[claim, index] = [self._added_up(way) for way in ways]
         return found
+
+    def _may_fail(self, claim: int, request: Request) -> bool:
+        """Whether the scheduler may fail the pod at the request, before it sees what comes after."""
+        must = request.takes_all and self._attempt.constraints_on(claim, request)
+        return bool(must) or self._candidates(request) is None
+
+    def _added_up(self, way: Sequence[tuple[int, Request]]) -> list[Need]:
+        """The needs of requests, those of requests that can have the same devices as one."""
+        needs: dict[Hashable, Need] = {}
+        for claim, request in way:
+            # Claims with admin access may have the same devices.
+            if request.admin_access:
+                continue
+            constraints = self._attempt.constraints_on(claim, request)
+            capacity = tuple(sorted((name, amount.nanos) for name, amount in request.capacity.items()))
+            alike = request.selectors, request.every, repr(request.tolerations), capacity
+            key = alike, tuple(map(id, constraints))
+            known = needs.get(key, Need(claim, request, 0, 0, self._candidates(request) or ()))
+            # Of no device at all there is one too few.
+            count = max(1, request.count) if request.takes_all else request.count
+            needs[key] = replace(known, requests=known.requests + 1, count=known.count + count)
+        return list(needs.values())[:_MOST_KINDS]
+
+    def _candidates(self, request: Request) -> list[int] | None:
+        """The positions of the devices that match; None if the scheduler fails the pod at one of them."""
+        key = id(request)
+        if key not in self._matches:
+            try:
+                self._matches[key] = [
+                    position
+                    for position in self._matching(request).positions
+                    if not request.takes_all or self._view.devices[position] in request.every
+                    if self.selectable(request, device := self._view.devices[position])
+                    and request.demand_on(device).possible
+                ]
+            except AllocationFailed:
+                self._matches[key] = None
+        return self._matches[key]

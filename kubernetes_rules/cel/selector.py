@@ -32,23 +32,33 @@ class SelectorFailed(RuleError):
 
 
 class TooCostly(Exception):
-    """The selectors of one answer took more processor time than ``selectors_within`` allows.
+    """One answer took more processor time than ``selectors_within`` or ``answer_within`` allows.
 
-    ``expression`` is the selector that took most of it. This is not a RuleError, so nothing takes it for a
-    verdict on a device or a node.
+    ``expression`` is the selector that took most of it, empty if there was none. This is not a RuleError, so
+    nothing takes it for a verdict on a device or a node.
     """
 
-    def __init__(self, seconds: float, expression: str) -> None:
-        super().__init__(f"evaluating selectors takes more than {seconds:g} s of processor time")
+    def __init__(self, what: str, seconds: float, expression: str) -> None:
+        super().__init__(f"{what} takes more than {seconds:g} s of processor time")
         self.expression = expression
 
 
 @dataclass(slots=True)
 class _Budget:
+    """``until`` is the processor time by which the answer has to be there; None: only selectors count."""
+
     seconds: float
     left_seconds: float
+    until: float | None = None
     spent_seconds: dict[str, float] = field(default_factory=dict)
     """The processor time of each selector."""
+
+    def check(self) -> None:
+        """Raises TooCostly if nothing is left."""
+        in_all = self.until is not None and time.thread_time() >= self.until
+        if in_all or self.left_seconds <= 0:
+            most = max(self.spent_seconds, key=self.spent_seconds.__getitem__, default="")
+            raise TooCostly("the answer" if in_all else "evaluating selectors", self.seconds, most)
 
 
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
@@ -66,6 +76,23 @@ def selectors_within(seconds: float) -> Iterator[None]:
         yield
     finally:
         _budget.reset(token)
+
+
+@contextmanager
+def answer_within(seconds: float) -> Iterator[None]:
+    """Limit the processor time of one answer; past it ``check_time`` and selectors raise TooCostly."""
+    token = _budget.set(_Budget(seconds, seconds, time.thread_time() + seconds))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def check_time() -> None:
+    """Raises TooCostly if the answer that is being worked out has taken its time."""
+    budget = _budget.get()
+    if budget is not None:
+        budget.check()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +178,7 @@ class Selector:
         budget = _budget.get()
         if budget is None:
             return self._program.run(values, part)
-        if budget.left_seconds <= 0:
-            spent = budget.spent_seconds
-            raise TooCostly(budget.seconds, max(spent, key=spent.__getitem__, default=self.expression))
+        budget.check()
         started = time.thread_time()
         try:
             return self._program.run(values, part)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kubernetes_rules.cel.selector import check_time
 from kubernetes_rules.errors import PoolInvalid, RuleError
 from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.cluster import Cluster
@@ -164,9 +165,10 @@ def try_node(
     """What is found on one node.
 
     ``domains`` are where other pods keep the pod away. ``more`` is what is used of the node's resources
-    beyond what the snapshot says. A pod ``in_gang`` may need no devices itself.
+    beyond what the snapshot says. A pod ``in_gang`` may need no devices itself. Raises TooCostly.
     """
     name = str(node["metadata"]["name"])
+    check_time()
     try:
         why = closed(asked.pod, node, asked.claims) or asked.missing_on(node)
         if why is not None:

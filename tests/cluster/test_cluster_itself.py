@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import select
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from envtest.real import cgroups, description
 from envtest.real.assets import ASSETS_VARIABLE, find_assets
 from envtest.real.cluster import RealCluster
 from envtest.real.nodes import is_ready
+from envtest.real.slots import PORT_NAMES
 from envtest.real.startup import start_cluster as start_cluster_in
 from tests.cluster.objects import run_pod, sleeper, slice_of
 from tests.eventually import eventually
@@ -221,6 +225,48 @@ def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCl
     with pytest.raises(ApiRefused) as caught:
         plugin.request("PUT", f"{nonesuch}/status", {})
     assert caught.value.status == 400, "it may, and this is no claim"
+
+
+def test_nobody_on_this_machine_is_answered_without_a_token(real_cluster: RealCluster) -> None:
+    """Every user reaches the ports and the abstract names of sockets; the folder is root's alone."""
+    assert real_cluster.folder.stat().st_mode & 0o077 == 0
+    ports, abstract = listening(processes_naming(str(real_cluster.folder)))
+    assert abstract == set()
+    codes = {port: code_for_a_stranger(port) for port in ports}
+    slot = description.load(real_cluster.folder).slot
+    # Containerd's port takes only streams that the kubelet has asked for, each at a path with a secret.
+    [streams] = {port for port in codes if port not in slot.ports}
+    assert codes.pop(streams) == 404
+    assert set(codes) == {*map(slot.port, PORT_NAMES), slot.kubelet_port(0)}
+    assert set(codes.values()) <= {401, 403}
+
+
+def listening(process_ids: list[int]) -> tuple[set[int], set[str]]:
+    """The TCP ports and the abstract names at which the processes listen."""
+    held = set()
+    for path in (path for pid in process_ids for path in Path(f"/proc/{pid}/fd").iterdir()):
+        with suppress(FileNotFoundError):
+            held.add(str(path.readlink()).removeprefix("socket:[").removesuffix("]"))
+    tcp = (Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()).splitlines()
+    # Of connections the state is 0A, and of sockets a flag, where they are waited for.
+    ports = {
+        int(row[1].rpartition(":")[2], 16) for row in map(str.split, tcp) if row[3] == "0A" and row[9] in held
+    }
+    names = [line.split() for line in Path("/proc/net/unix").read_text().splitlines() if "@" in line]
+    return ports, {row[7] for row in names if row[3] == "00010000" and row[6] in held}
+
+
+def code_for_a_stranger(port: int) -> int:
+    """What who shows no credentials is answered at a port, with TLS or without."""
+    context = ssl._create_unverified_context()  # noqa: S323, SLF001 - a stranger checks nothing
+    for connection in (
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context),
+        http.client.HTTPConnection("127.0.0.1", port, timeout=10),
+    ):
+        with closing(connection), suppress(ssl.SSLError):
+            connection.request("GET", "/metrics")
+            return connection.getresponse().status
+    raise AssertionError(f"nobody speaks HTTP at port {port}")
 
 
 def test_audit_tells_who_wrote_what(real_cluster: RealCluster) -> None:

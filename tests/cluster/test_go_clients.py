@@ -18,7 +18,7 @@ from tools.testbed.kubectl.running import manifests
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
     """An embedded cluster with one node."""
-    with EmbeddedCluster() as started:
+    with EmbeddedCluster(https=True) as started:
         yield started
 
 

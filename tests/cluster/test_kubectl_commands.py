@@ -14,7 +14,7 @@ from tools.testbed.kubectl.running import ANSWERS, answers, commands
 def test_all_commands_are_answered_as_by_kubernetes() -> None:
     recorded = read(ANSWERS.read_text())
 
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(https=True) as cluster:
         ours = list(answers(find_assets().binary("kubectl"), cluster.admin, commands(), recorded))
 
     assert "\n".join(differences(recorded, ours)) == ""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.node.container_hooks import HookFailed, play_memory_hook
+from envtest.embedded.node.container_hooks import HookFailed, play_memory_hook, play_mps_hook
 from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tools.testbed.memory_hook import memory_hook
@@ -68,3 +70,43 @@ def test_what_is_asked_and_what_becomes_of_the_answer(
         "state": {**STATE, "annotations": {"io.kubernetes.cri.container-name": "main"}},
         "cgroup": Path("/proc/self/cgroup").read_text(),
     }
+
+
+A, B = "resourceclaims/train/a", "resourceclaimtemplates/own/b"
+OF_A, OF_B = "request a of claim train", "request b of claim own"
+METADATA = "/var/run/kubernetes.io/dra-device-attributes/{}/gpu.nvidia.com-metadata.json"
+
+
+@pytest.mark.parametrize(
+    ("daemons", "beside", "said"),
+    [
+        ({A: "gpu-0"}, "", ()),
+        ({A: "gpu-0", B: "gpu-0"}, "", ()),
+        ({A: "gpu-0", B: "gpu-1"}, "", (OF_B, OF_A)),
+        ({A: "gpu-0"}, '"type":{"string":"gpu"}', (OF_A, OF_B)),
+        ({A: "gpu-0"}, '"type":{"string":"vfio"}', ()),
+        ({A: "gpu-0"}, '"adminAccess":{"bool":true},"type":{"string":"mig"}', ()),
+    ],
+    ids=["one share", "one daemon", "two daemons", "a whole GPU", "a virtual machine's", "looked at"],
+)
+def test_a_container_in_which_mps_hides_a_device_is_refused_with_both_requests(
+    tmp_path: Path, daemons: dict[str, str], beside: str, said: tuple[str, ...]
+) -> None:
+    args = [["gpu-memory-hook", "mps", f"--request={one}", f"--pipes={of}"] for one, of in daemons.items()]
+    hooks: list[Object] = [{"path": "/hook", "args": one} for one in args]
+    mounts = {"/tmp/nvidia-mps": [*daemons.values()][-1]}
+    (tmp_path / "metadata").write_text(f"{{{beside}}}")
+    mounts |= {METADATA.format(one): str(tmp_path / "metadata") for one in ((A, B) if beside else daemons)}
+    listed = [{"destination": path, "source": source} for path, source in mounts.items()]
+    config = {"mounts": listed, "hooks": {"createRuntime": hooks}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    state = json.dumps({**STATE, "bundle": str(tmp_path)})
+    command = [str(memory_hook()), *args[0][1:]]
+    done = subprocess.run(command, input=state, text=True, capture_output=True, check=False)
+
+    told = " is used through MPS, so CUDA would hide ".join(said)
+    assert told in done.stderr
+    assert bool(done.returncode) is bool(said)
+    with pytest.raises(HookFailed, match=re.escape(done.stderr.strip())) if said else nullcontext():
+        play_mps_hook(hooks, mounts)

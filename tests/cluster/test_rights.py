@@ -259,28 +259,55 @@ def test_a_slice_is_of_the_nodes_own_pool(installed_cluster: RealCluster) -> Non
     )
 
 
+HUGE = "1e2147483647"
+"""With it the scheduler calculates for ever, and places no pod of anybody."""
+
+TYPED = {"type": {"string": "gpu"}}
+COUNTED = [{"counterSet": "gpu", "counters": {"memory": {"value": HUGE}}}]
+POLICED = {"value": "1", "requestPolicy": {"default": "1m", "validValues": ["1m"]}}
+SHARED = {"attributes": TYPED, "allowMultipleAllocations": True, "capacity": {"memory": POLICED}}
+
+
 @pytest.mark.parametrize(
-    ("attributes", "said"),
+    ("device", "said"),
     [
-        (None, "needs the attribute type"),
         ({}, "needs the attribute type"),
-        ({"uuid": {"string": "GPU-1"}}, "needs the attribute type"),
-        ({"type": {"int": 1}}, "needs the attribute type"),
-        ({"type": {"string": "fpga"}}, "needs the attribute type"),
-        ({"type": {"string": "mig"}, "profile": {"int": 1}}, "has a different type"),
-        ({"type": {"string": "gpu"}, "driverVersion": {"string": "580"}}, "has a different type"),
+        ({"attributes": {}}, "needs the attribute type"),
+        ({"attributes": {"uuid": {"string": "GPU-1"}}}, "needs the attribute type"),
+        ({"attributes": {"type": {"int": 1}}}, "needs the attribute type"),
+        ({"attributes": {"type": {"string": "fpga"}}}, "needs the attribute type"),
+        ({"attributes": TYPED | {"profile": {"int": 1}}}, "has a different type"),
+        ({"attributes": TYPED | {"driverVersion": {"string": "580"}}}, "has a different type"),
+        ({"attributes": TYPED | {f"{DRIVER}/profile": {"int": 1}}}, "without this domain"),
+        ({"attributes": TYPED, "capacity": {f"{DRIVER}/memory": {"value": "1"}}}, "without this domain"),
+        ({"attributes": TYPED, "capacity": {"memory": {"value": HUGE}}}, "a capacity of a device"),
+        ({"attributes": TYPED, "consumesCounters": COUNTED}, "a counter is not"),
+        (SHARED, "a capacity of a device"),
     ],
 )
 def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(
-    installed_cluster: RealCluster, attributes: Object | None, said: str
+    installed_cluster: RealCluster, device: Object, said: str
 ) -> None:
-    """The scheduler would give up on every pod whose class reads what is not there, on all nodes."""
+    """The scheduler would give up on every pod whose class reads what is not there, or hang, on all nodes."""
     controller = token_of(installed_cluster, "gpu-dra-controller")
     lacking = slice_of(OWN)
-    bare = {"name": "gpu-1", **({} if attributes is None else {"attributes": attributes})}
-    lacking["spec"]["devices"].append(bare)
+    lacking["spec"]["devices"].append({"name": "gpu-1", **device})
 
     assert said in refused(controller, "POST", paths.resource_slice(), lacking)
+
+
+def test_the_largest_slice_that_kubernetes_takes_costs_the_policy_less_than_its_limit(
+    installed_cluster: RealCluster,
+) -> None:
+    largest = slice_of(OWN)
+    names = [f"{'domain.' * 8}example/{'a' * 30}{number:02}" for number in range(31)]
+    amounts = {name: {"value": f"{2**49 - 1}Ki"} for name in names}
+    largest["spec"]["devices"] = [
+        {"name": f"gpu-{number}", "attributes": TYPED, "capacity": amounts} for number in range(128)
+    ]
+    controller = token_of(installed_cluster, "gpu-dra-controller")
+
+    assert controller.request("POST", paths.resource_slice(), largest, query={"dryRun": "All"})
 
 
 def test_events_are_reported_as_the_own_nodes_and_nobody_elses_are_changed(

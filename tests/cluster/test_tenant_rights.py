@@ -143,3 +143,18 @@ def test_a_tenant_looks_at_no_gpu_and_asks_for_other_classes(tenant: ApiClient, 
         in refused(tenant, "POST", path, looking)
     )
     tenant.request("POST", path, asking(exactly={"deviceClassName": "large"}), query={"dryRun": "All"})
+
+
+@pytest.mark.parametrize("kind", ["exactly", "firstAvailable"])
+def test_no_amount_of_a_claim_makes_the_scheduler_calculate_for_ever(
+    tenant: ApiClient, namespace: str, kind: str
+) -> None:
+    amounts = {"memory": "1e2147483647"}
+    asks: Object = {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": amounts}}
+    request = {"name": "r", kind: asks if kind == "exactly" else [{"name": "first", **asks}]}
+    claim = {"metadata": {"name": "huge"}, "spec": {"devices": {"requests": [request]}}}
+    path = paths.resource_claim(namespace=namespace)
+
+    assert "an amount with an exponent" in refused(tenant, "POST", path, claim)
+    amounts["memory"] = "1.5E"
+    tenant.request("POST", path, claim)

@@ -143,9 +143,8 @@ def test_the_class_of_a_request_is_found_in_every_version(
     named = config(parameters(), "part")
     asked = [request("part", "mig.nvidia.com", version)]
 
-    (warning,) = dry_run(webhook.cluster, claim(named, requests=asked, version=version), namespace)
-
-    assert "class mig.nvidia.com selects a partition" in warning
+    with pytest.raises(ApiRefused, match=r"class mig\.nvidia\.com selects a partition"):
+        dry_run(webhook.cluster, claim(named, requests=asked, version=version), namespace)
 
 
 def test_only_what_configures_our_devices_is_sent(webhook: Webhook, namespace: str) -> None:

@@ -147,22 +147,29 @@ def test_the_selector_of_a_sample_has_an_answer_for_every_device_of_its_class(sa
     assert answers == {True, False}
 
 
+def served(machine: str, configuration: str) -> dict[str, str]:
+    """Sample -> the profiles that its claim gets, with MIG mode on where there is one; none that waits."""
+    found = {
+        sample: given(sample, machine, configuration, mode_on=machine in MIG_MACHINES) for sample in GIVEN
+    }
+    return {sample: " ".join(map(profile_of, each)) for sample, each in found.items() if each is not None}
+
+
+@pytest.mark.parametrize("machine", [*MIG_MACHINES, *OTHER_MACHINES])
+def test_samples_get_in_dynamic_mode_what_they_say_and_nothing_without_mig(machine: str) -> None:
+    expected = {sample: on[machine] for sample, on in GIVEN.items() if machine in on}
+
+    assert served(machine, DYNAMIC) == expected
+    assert bool(expected) == (machine in MIG_MACHINES)
+
+
 @pytest.mark.parametrize("machine", MIG_MACHINES)
-@pytest.mark.parametrize("sample", sorted(GIVEN))
-def test_a_sample_gets_in_dynamic_mode_what_it_says(sample: str, machine: str) -> None:
-    found = given(sample, machine, DYNAMIC, mode_on=True)
+def test_a_balanced_layout_serves_the_same_samples_but_no_whole_gpu(machine: str) -> None:
+    samples = GIVEN.keys() - {"beside-whole-gpu"}
 
-    profiles = None if found is None else " ".join(map(profile_of, found))
-    assert profiles == GIVEN[sample].get(machine)
-
-
-@pytest.mark.parametrize("machine", MIG_MACHINES)
-@pytest.mark.parametrize("sample", sorted(set(GIVEN) - {"beside-whole-gpu"}))
-def test_a_balanced_layout_serves_the_same_samples(sample: str, machine: str) -> None:
-    found = given(sample, machine, BALANCED, mode_on=True)
-
-    profiles = None if found is None else " ".join(map(profile_of, found))
-    assert profiles == GIVEN[sample].get(machine)
+    assert served(machine, BALANCED) == {
+        sample: GIVEN[sample][machine] for sample in samples if machine in GIVEN[sample]
+    }
 
 
 @pytest.mark.parametrize("machine", MIG_MACHINES)
@@ -185,12 +192,6 @@ def test_partitions_lie_on_one_gpu_on_two_or_beside_a_whole_one_as_asked(machine
     assert len(set(gpus("same-parent"))) == 1
     for sample in ("distinct-parents", "beside-whole-gpu"):
         assert len(set(gpus(sample))) == len(gpus(sample))
-
-
-@pytest.mark.parametrize("machine", OTHER_MACHINES)
-@pytest.mark.parametrize("sample", sorted(GIVEN))
-def test_a_machine_without_mig_serves_no_sample(sample: str, machine: str) -> None:
-    assert given(sample, machine, DYNAMIC) is None
 
 
 def test_an_extended_resource_is_only_known_where_the_opt_in_classes_are_installed() -> None:

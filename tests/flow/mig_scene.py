@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -63,6 +64,41 @@ def offered(driver: DriverNode) -> list[Object]:
 def wait_offered(driver: DriverNode, wanted: Any) -> list[Object]:
     """Wait until the node's devices are as wanted."""
     return eventually("the devices are offered so", partial(offered, driver), wanted)
+
+
+def devices_since(driver: DriverNode, version: str) -> Iterator[Object]:
+    """The devices of every version of the node's slices after this resourceVersion, in their order."""
+    newest = {stored["metadata"]["resourceVersion"] for stored in wait_published(driver)}
+    query = {"watch": "true", "resourceVersion": version}
+    with driver.cluster.api.stream("GET", paths.resource_slice(), query=query) as events:
+        while newest:
+            stored = json.loads(events.readline())["object"]
+            newest.discard(stored["metadata"]["resourceVersion"])
+            yield from stored["spec"].get("devices") or ()
+
+
+@contextmanager
+def no_slice_written(driver: DriverNode) -> Iterator[None]:
+    """Let the API server refuse every write of a slice."""
+    api, meta = driver.cluster.api, {"name": "no-slices"}
+    every = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "resources": ["resourceslices"]}
+    rules = {"resourceRules": [{**every, "operations": ["CREATE", "UPDATE", "DELETE"]}]}
+    policy = {"matchConstraints": rules, "validations": [{"expression": "false"}]}
+    binding = {"policyName": "no-slices", "validationActions": ["Deny"]}
+    made = [
+        api.create(
+            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": name, "metadata": meta, "spec": spec}
+        )
+        for name, spec in (
+            ("ValidatingAdmissionPolicy", policy),
+            ("ValidatingAdmissionPolicyBinding", binding),
+        )
+    ]
+    try:
+        yield
+    finally:
+        for each in made:
+            api.delete(api.path_of(each))
 
 
 def handle(driver: DriverNode, gpu: int) -> NvmlDevice:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Any
 
 import pytest
 
 from driver.nvml.pci_address import PciAddress
+from envtest.client import paths
+from envtest.client.waiting import wait_for
 from fakegpu.machine.faults import MPS_START
 from fakegpu.mps.client import CudaProcess
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
+from tests.flow.memory_scene import status_of
 from tests.flow.mig_scene import end, offered, wait_offered
 from tests.flow.share_scene import (
     LIMITS,
@@ -33,12 +37,19 @@ from tests.flow.share_scene import (
     wait_first_gpu,
     wait_no_daemon,
 )
+from tests.flow.test_explain import explained
 from tests.flow.test_pods_and_claims import wait_refused
 
 ONE_GPU = """version: v1
 rules:
   - when: gpu.index == 0
     shared: {strategy: MPS, shares: 4}
+  - offer: hidden
+"""
+TWO_AND_WHOLE = """version: v1
+rules:
+  - {when: gpu.index < 2, shared: {strategy: MPS, shares: 4}}
+  - {when: gpu.index == 2, offer: whole}
   - offer: hidden
 """
 SHARED_MIB = 81559 - 454
@@ -167,7 +178,7 @@ def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_c
     pci = PciAddress.parse(held.held["pci"])
     assert [uuids_seen(driver, namespace, pod) for pod in pods] == [[driver.machine.uuid(pci)]] * 2
     assert driver.machine.state.gpus[pci].compute_mode == "exclusive-process"
-    assert mps_environment(driver, namespace, pods[0]) == {}, "the daemon holds all clients to one limit"
+    assert mps_environment(driver, namespace, pods[0]) == dict(zip(LIMITS, ("50", "0=8192M"), strict=True))
     with clients(driver, namespace, *pods) as limits:
         assert [one.percentage for one in limits] == [50.0] * 2
         assert [one.pinned_mib for one in limits] == [{"0": 8 * 1024}] * 2
@@ -191,3 +202,33 @@ def test_a_bigger_share_gets_more_of_the_gpu(driver: DriverNode, namespace: str)
             assert [one.percentage for one in limits] == [50.0, 25.0]
             assert [one.pinned_mib["0"] for one in limits] == [SHARED_MIB // 2, QUARTER_MIB]
         assert {one["name"] for one in offered(driver)} >= {share_of(driver, namespace, big).device}
+
+
+def test_a_container_in_which_mps_would_hide_a_gpu_does_not_start_and_others_do(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, TWO_AND_WHOLE):
+        shares = [request(name, "shared-mps") for name in ("a", "b")]
+        claim = make_claim(cluster, namespace, "none", *shares)
+        claim["spec"]["devices"]["constraints"] = [{"distinctAttribute": "gpu.nvidia.com/uuid"}]
+        cluster.api.create({**claim, "metadata": {"name": "two"}}, namespace)
+        make_claim(cluster, namespace, "mixed", shares[0], request("whole"))
+        for name, other in (("two", "b"), ("mixed", "whole")):
+            cluster.api.create(gpu_pod(name, name), namespace)
+            is_refused = partial(names_both, f"request a of claim {name}", f"request {other} of claim {name}")
+            wait_for(cluster.api, paths.pod(name, namespace), is_refused, 60)
+            code, answer = explained(cluster, namespace, "pod", name)
+            assert (code, f"container main: request a of claim {name} is used" in answer) == (3, True)
+            apart = gpu_pod(f"{name}-apart", name, ("first", "second"))
+            for container, one in zip(apart["spec"]["containers"], ("a", other), strict=True):
+                container["resources"]["claims"] = [{"name": "gpu", "request": one}]
+            start(cluster, namespace, apart)
+            end(cluster, namespace, name, f"{name}-apart")
+
+
+def names_both(one: str, other: str, stored: Object) -> bool:
+    """Whether the container ``main`` did not start, and runc named both requests."""
+    status = status_of(stored, "main")
+    said = str([(status.get(state) or {}).get("terminated") for state in ("state", "lastState")])
+    return all(words in said for words in ("is used through MPS", one, other))

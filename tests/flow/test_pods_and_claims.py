@@ -89,14 +89,23 @@ def test_a_claim_of_its_own_is_free_again_after_its_last_pod(driver: DriverNode,
     wait_released(driver, uid)
 
 
-def test_a_claim_in_use_outlives_its_deletion_until_its_pod_ends(cluster: Cluster, namespace: str) -> None:
+@pytest.mark.parametrize("claim", ["kept", ""], ids=["of its own", "from a template"])
+def test_a_claim_in_use_outlives_its_deletion_until_its_pod_ends(
+    cluster: Cluster, namespace: str, claim: str
+) -> None:
     make_claim(cluster, namespace, "kept")
-    start(cluster, namespace, gpu_pod("train", "kept"))
-    path = paths.resource_claim("kept", namespace)
+    make_template(cluster, namespace)
+    start(cluster, namespace, gpu_pod("train", claim))
+    name = claim or claim_of(cluster, namespace, "train")["metadata"]["name"]
+    path = paths.resource_claim(name, namespace)
 
     cluster.api.delete(path)
 
     assert "deletionTimestamp" in cluster.api.get(path)["metadata"]
+    start(cluster, namespace, gpu_pod("next"))  # its claim is made after the deletion was seen
+    names = {one["metadata"]["name"] for one in cluster.api.list_objects(paths.resource_claim("", namespace))}
+    next_name = claim_of(cluster, namespace, "next")["metadata"]["name"]
+    assert names == {"kept", name, next_name}, "no second one is made"
     cluster.api.delete(paths.pod("train", namespace))
     wait_gone(cluster.api, path)
 

@@ -18,11 +18,13 @@ from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (
+    LIMITS,
     NODE_CONFIGS,
     SAMPLES,
     create,
     given,
     gpu_of,
+    mps_environment,
     share_of,
     shared,
     start_all,
@@ -235,7 +237,10 @@ def test_whole_partitions_and_shares_of_one_gpu_exclude_each_other_and_come_back
     with shared(driver, namespace, (NODE_CONFIGS / "all-tiers.yaml").read_text()):
         first = gpu_device_name(min(driver.machine.state.gpus))
         for name, device_class in forms.items():
-            template(cluster, namespace, name, on_first(driver, device_class))
+            asked = on_first(driver, device_class)
+            if name == "mps":
+                asked["exactly"]["capacity"] = {"requests": {"memory": "10Gi"}}
+            template(cluster, namespace, name, asked)
         before = ""
         for name in (*forms, "sliced-again"):
             cluster.api.create(pod_of(name, name.removesuffix("-again")), namespace)
@@ -247,6 +252,10 @@ def test_whole_partitions_and_shares_of_one_gpu_exclude_each_other_and_come_back
             assert held.device.startswith(first)
             wait_cut(driver, {0: [(6, 1)]} if name == "cut" else {})
             wait_first_gpu(driver, ("exclusive-process" if name == "mps" else "default", 0))
+            if name == "mps":
+                assert mps_environment(driver, namespace, name) == dict(
+                    zip(LIMITS, ("25", "0=10240M"), strict=True)
+                )
             before = name
         end(cluster, namespace, before)
 

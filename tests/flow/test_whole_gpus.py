@@ -182,7 +182,11 @@ def test_a_claim_can_ask_for_gpus_of_one_nvlink_island_and_numa_node(
 
 def test_a_refused_claim_says_why_in_an_event_on_it(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
-    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "colour": "red"}
+    parameters = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "MigDeviceConfig",
+        "sharing": {"strategy": "MPS"},
+    }
     claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -190,7 +194,9 @@ def test_a_refused_claim_says_why_in_an_event_on_it(driver: DriverNode, namespac
         "spec": {
             "devices": {
                 "requests": [request()],
-                "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}],
+                "config": [
+                    {"requests": ["gpu"], "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
+                ],
             }
         },
     }
@@ -199,7 +205,8 @@ def test_a_refused_claim_says_why_in_an_event_on_it(driver: DriverNode, namespac
 
     def told(events: list[dict[str, Any]]) -> bool:
         ours = [e for e in events if e["involvedObject"]["kind"] == "ResourceClaim"]
-        return any(e["reason"] == "PrepareFailed" and "colour: unknown field" in e["message"] for e in ours)
+        said = "is a MigDeviceConfig, but the device it applies to is a GPU"
+        return any(e["reason"] == "PrepareFailed" and said in e["message"] for e in ours)
 
     wait_for_list(cluster.api, paths.event(namespace=namespace), told)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kubeletplugin.claims.journal.locks import KeyedLocks
 from tests.kubeletplugin.crashes import Crashes
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import changed_files
 from tests.kubeletplugin.partition_scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 
@@ -50,6 +53,29 @@ def crashes() -> Iterator[Crashes]:
     """Processes that end between two changes of the disk."""
     with Crashes() as crashes:
         yield crashes
+
+
+@pytest.fixture(autouse=True)
+def _keys_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a thread takes a key that comes before one that it has: two threads could wait for ever."""
+    holding, of_thread = KeyedLocks.holding, threading.local()
+    kinds = ["claim", "GPU", "memory"]
+
+    def place(key: str) -> tuple[int, str]:
+        return kinds.index(key.partition(" ")[0]), key
+
+    @contextmanager
+    def checked(locks: KeyedLocks, keys: Iterable[str], timeout_seconds: float) -> Iterator[None]:
+        had, more = getattr(of_thread, "keys", ()), tuple(keys)
+        with holding(locks, more, timeout_seconds):
+            assert all(place(key) < place(next_key) for key in had for next_key in more), (had, more)
+            of_thread.keys = had + more
+            try:
+                yield
+            finally:
+                of_thread.keys = had
+
+    monkeypatch.setattr(KeyedLocks, "holding", checked)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.crashing_process import ENDED
+from tests.kubeletplugin.fake_node import FakeNode
+
+N = TypeVar("N", bound=FakeNode)
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
 
@@ -31,8 +38,38 @@ class Crashes:
         if self._server is not None:
             self._server.communicate(timeout=60)
 
+    def ends(
+        self,
+        folder: Path,
+        operation: str,
+        machine: str,
+        made: Callable[[Path], tuple[N, ClaimRef, str]],
+        fewest: int,
+    ) -> Iterator[tuple[N, ClaimRef, bool]]:
+        """A node for each change of its disk before which a process ended, and last one that ended well.
+
+        ``made(folder)`` makes a node with the claim of ``UID`` for a device. There are ``fewest`` changes.
+        """
+        for changes in count(1):
+            at = folder / f"{operation}-{changes}"
+            at.mkdir()
+            node, ref, device = made(at)
+            if operation == "unprepare":
+                node.prepare(ref)
+            node.discovery.close()
+            node.stop()
+            ended = self.ended(at, operation, changes, machine, device)
+            node.restart()
+            yield node, ref, ended
+            node.stop()
+            if not ended:
+                assert changes > fewest, "every write, rename and removal is one end"
+                return
+
     def ended(self, folder: Path, operation: str, end_before: int, machine: str, device: str) -> bool:
         """Run one operation for the claim of ``UID``; whether it ended before that change of the disk.
+
+        The first change that an unprepare makes is to remove the CDI spec.
 
         ``machine`` is the name of the fake machine whose state lies in the folder.
         """
@@ -50,4 +87,7 @@ class Crashes:
         )
         code = int(self._server.stdout.readline())
         assert code in (0, ENDED)
+        spec = folder / "cdi" / cdi_spec_file_name(UID)
+        if operation == "unprepare":
+            assert spec.exists() == (end_before == 1), "the CDI spec goes first"
         return code == ENDED

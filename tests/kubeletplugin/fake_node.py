@@ -348,8 +348,15 @@ class FakeNode:
         return self.preparer.prepare(ref, call or self.call())
 
     def unprepare(self, ref: ClaimRef, call: Call | None = None) -> DriverError | None:
-        """What the kubelet does when the claim's last pod has ended; what stays behind for now."""
-        return self.preparer.unprepare(ref, call or self.call())
+        """What the kubelet does when the claim's last pod has ended; what stays behind for now.
+
+        Wherever it crashes: a runtime can start no container with devices that are being taken back.
+        """
+        try:
+            return self.preparer.unprepare(ref, call or self.call())
+        except Crash as crash:
+            assert not self.spec_path(ref).exists(), f"the CDI spec goes first, and is there after {crash}"
+            raise
 
     def spec_path(self, ref: ClaimRef) -> Path:
         """Where the claim's CDI spec lies."""

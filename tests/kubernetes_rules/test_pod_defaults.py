@@ -42,6 +42,12 @@ def test_limits_are_requests_where_none_are_named() -> None:
 
 def test_amounts_are_rounded_up_to_thousandths() -> None:
     assert resources(limits={"cpu": "0.0001", "memory": "1.5"})["limits"] == {"cpu": "1m", "memory": "1500m"}
+    many = {"cpu": "9" * 40, "memory": f"{'1' * 29}.0001", "example.com/a": "1e2147483647"}
+    assert resources(limits=many)["limits"] == {
+        "cpu": "9" * 40,
+        "memory": f"{'1' * 29}001m",
+        "example.com/a": "10e2147483646",
+    }
 
 
 def test_a_time_to_end_below_zero_is_a_second() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -217,12 +216,8 @@ class Node:
         eventually(f"{count} devices", self.devices, lambda devices: len(devices) == count, context=context)
 
     def _kubeconfig(self) -> Path:
-        path = self.server.write_kubeconfig(self.folder / "kubeconfig")
-        content = json.loads(path.read_text())
-        content["users"][0]["user"]["token"] = TOKEN
-        path.write_text(json.dumps(content))
-        self.server.accepted_bearer = TOKEN
-        return path
+        self.server.gate.admin_bearer = TOKEN
+        return self.server.write_kubeconfig(self.folder / "kubeconfig")
 
 
 @contextmanager

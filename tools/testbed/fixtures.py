@@ -14,6 +14,7 @@ from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster as start
 from gpuctl.demo.driver_node import DriverNode
 from tools.testbed.driver_image import driver_image as image_of_the_driver
+from tools.testbed.memory_hook import memory_hook
 
 # Logs that say little about why a driver's test failed.
 QUIET_LOGS = frozenset({"audit", "etcd", "kube-apiserver", "kube-controller-manager", "supervisor"})
@@ -60,7 +61,7 @@ def driver_launcher() -> tuple[str, ...]:
 @pytest.fixture(scope="session")
 def real_driver(real_cluster: RealCluster, driver_launcher: tuple[str, ...]) -> DriverNode:
     """The driver on the node of ``real_cluster``, over eight fake H100, running and registered."""
-    driver = DriverNode.install(real_cluster, launcher=driver_launcher)
+    driver = DriverNode.install(real_cluster, launcher=driver_launcher, memory_hook=memory_hook())
     driver.start_plugin()
     driver.start_controller()
     driver.start_mps()

@@ -146,9 +146,10 @@ class EventSet(Protocol):
         ...
 
     def close(self) -> None:
-        """Free the set; a ``wait`` in another thread ends with SessionLost within a second.
+        """End the set; a ``wait`` in another thread ends with SessionLost within a second.
 
-        The end of the session closes it, too. Closing it again does nothing.
+        Neither waits nor fails: the set is freed when the next one is made, or with the session, which closes
+        it, too. Closing it again does nothing.
         """
         ...
 

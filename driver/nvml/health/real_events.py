@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from driver.nvml.api import (
     DriverNotLoaded,
     NotSupported,
     NvmlCallFailed,
-    NvmlTimeout,
     SessionLost,
 )
 from driver.nvml.gpu_handle import handle_number, instance_id
@@ -47,11 +47,8 @@ _UNCONTAINED, _COMPONENT_RESET, _OVERFLOW, _RECOVERED = 1 << 0, 1 << 3, 1 << 6, 
 _WAIT = NODE_CALLS["wait_events"]
 
 # How long one call of NVML waits. Nothing ends nvmlEventSetWait from outside, so ``close`` is noticed only
-# between two calls.
+# between two calls. NVML must not free a set on which a thread waits.
 _SLICE_SECONDS = 0.5
-
-# How long ``close`` waits for that call. NVML must not free a set on which a thread waits.
-_LEAVE_SECONDS = 2.0
 
 
 class RealEventSet:
@@ -78,6 +75,7 @@ class RealEventSet:
                     self._reported[uuid] = kinds
         except NvmlCallFailed:
             self.close()
+            self.free()
             raise
         # Drivers before R615 have nvmlEventSetWait_v2 alone; the first wait finds out.
         self._has_v3 = True
@@ -114,22 +112,21 @@ class RealEventSet:
             elif time.monotonic() >= until and self._incidents.due_in(time.monotonic()) is None:
                 return None
 
-    @property
-    def is_freed(self) -> bool:
-        """Whether the set is freed."""
-        return self._set is None
-
     def close(self) -> None:
-        """Free the set; raises NvmlTimeout if a wait does not return, and the set is not freed then."""
+        """End the wait of another thread. Makes no call, since NVML may hang; ``free`` comes later."""
         self._closed.set()
-        if not self._waiting.acquire(timeout=_LEAVE_SECONDS):
-            raise NvmlTimeout(_WAIT, "the node", _LEAVE_SECONDS)
-        try:
-            events, self._set = self._set, None
-            if events is not None:
+
+    def free(self, wait_seconds: float = 0.0) -> bool:
+        """Free the set once it is closed and no wait is under way; whether that is so within the seconds."""
+        if not self._closed.is_set() or not self._waiting.acquire(timeout=wait_seconds):
+            return False
+        events, self._set = self._set, None
+        if events is not None:
+            # What NVML does not free now goes with the session.
+            with suppress(NvmlCallFailed):
                 self._ask("nvmlEventSetFree", "", self._pynvml.nvmlEventSetFree, events)
-        finally:
-            self._waiting.release()
+        self._waiting.release()
+        return True
 
     def _register(self, handle: Any, uuid: str) -> frozenset[EventKind]:
         """Register for the event bits of a GPU; returns the kinds that it reports."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from driver.nvml.api import GPU_CALLS, Code, NvmlCallFailed, failure
@@ -71,7 +72,7 @@ class RealUseCalls(GpuHandle):
         try:
             self._ask(method, inside, self._pynvml.nvmlGpmMigSampleGet, self._handle, gpu_instance, new)
         except NvmlCallFailed:
-            self._ask(method, inside, self._pynvml.nvmlGpmSampleFree, new)
+            self._free(method, new)
             raise
         old = self._samples.swap((handle_number(self._handle), gpu_instance), new)
         if old is None:
@@ -79,7 +80,12 @@ class RealUseCalls(GpuHandle):
         try:
             return self._busy_between(method, inside, old, new)
         finally:
-            self._ask(method, inside, self._pynvml.nvmlGpmSampleFree, old)
+            self._free(method, old)
+
+    def _free(self, method: str, sample: Any) -> None:
+        # What cannot be freed goes with the session; the answer is good all the same.
+        with suppress(NvmlCallFailed):
+            self._ask(method, "", self._pynvml.nvmlGpmSampleFree, sample)
 
     def power_milliwatts(self) -> int:
         return int(self._get("power_milliwatts", self._pynvml.nvmlDeviceGetPowerUsage))

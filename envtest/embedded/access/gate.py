@@ -28,11 +28,13 @@ _BEARER = re.compile(r"Bearer\s+(\S+)", re.IGNORECASE)
 class Gate:
     """Lets requests in. Thread-safe.
 
-    Without RBAC everybody is let in: who shows no credentials, or unknown ones, is the administrator. With
-    RBAC they are anonymous, or refused (401), and rights decide. ``tokens`` are those of service accounts.
+    Everybody on this machine can connect, so a client has to show a token: ``admin_bearer``, one of
+    ``add_user``, or one of a service account (``tokens``). Other tokens are refused (401), and so is none.
+    With RBAC roles decide, and who shows none is anonymous; without it who shows one may do everything.
     """
 
     def __init__(self, store: Store, *, rbac: bool) -> None:
+        self.admin_bearer = secrets.token_hex(16)
         self.tokens = ServiceAccountTokens(store)
         self.has_rbac = rbac
         self._store = store
@@ -88,17 +90,17 @@ class Gate:
         if certificate:
             return certified(certificate)
         shown = _BEARER.fullmatch(head.header("authorization"))
-        if shown is None:
-            return ANONYMOUS if self.has_rbac else ADMIN
-        user = self.user_of_token(shown[1])
-        if user is not None:
-            return user
-        if self.has_rbac:
+        if shown is None and self.has_rbac:
+            return ANONYMOUS
+        user = None if shown is None else self.user_of_token(shown[1])
+        if user is None:
             raise Refused(401, "Unauthorized")
-        return ADMIN
+        return user
 
     def user_of_token(self, token: str) -> User | None:
         """The user with the token; None for an unknown token."""
+        if token == self.admin_bearer:
+            return ADMIN
         known = self._users.get(token)
         if known is not None:
             return known

@@ -1,7 +1,8 @@
 """Admits writes, as the admission plugins of Kubernetes do.
 
-The namespace has to be there, device requests with admin access need its label, and pods get the priority of
-their PriorityClass. Policies and webhooks take part through ``Admission``.
+The namespace has to be there, device requests with admin access need its label. The ServiceAccount, the
+RuntimeClass and the PriorityClass of a pod have to be there; the pod gets the priority of the last. Policies
+and webhooks take part through ``Admission``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _ADMIN_TEXT = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
 
 _PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
+_RUNTIME_CLASSES = ("node.k8s.io", "runtimeclasses")
+_SERVICE_ACCOUNTS = ("", "serviceaccounts")
 _FIELDS = ("priority", "preemptionPolicy")
 _NODE_FAILURES = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NODE_FAILURE_SECONDS = 300
@@ -159,11 +162,24 @@ def _results(claim: Object) -> list[Object]:
     return (allocation.get("devices") or {}).get("results") or []
 
 
-def complete_pod(store: Store, pod: Object) -> None:
+def complete_pod(store: Store, pod: Object, namespace: str) -> None:
     """Write into a new pod what admission adds before webhooks see it; raises Refused (403)."""
     if pod.get("spec"):
+        _admit_account(store, pod, namespace)
         _admit_priority(store, pod)
         admit_tolerations(pod)
+        runtime = pod["spec"].get("runtimeClassName")
+        if runtime and store.get(_RUNTIME_CLASSES, ("", runtime)) is None:
+            raise _forbidden(pod, f'pod rejected: RuntimeClass "{runtime}" not found')
+
+
+def _admit_account(store: Store, pod: Object, namespace: str) -> None:
+    """Raises Refused (403) where the service account of a pod is missing."""
+    name = pod["spec"].get("serviceAccountName") or "default"
+    # A controller makes ``default`` in each namespace, and Kubernetes waits for it.
+    if name != "default" and store.get(_SERVICE_ACCOUNTS, (namespace, name)) is None:
+        text = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise _forbidden(pod, text)
 
 
 def _admit_priority(store: Store, pod: Object) -> None:

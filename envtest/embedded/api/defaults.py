@@ -88,9 +88,11 @@ def default_status(item: Object, old: Object) -> None:
         # Both name the address; the class of a pod never changes.
         if status.get("podIP") and not status.get("podIPs"):
             status["podIPs"] = [{"ip": status["podIP"]}]
-        quality = (old.get("status") or {}).get("qosClass")
-        if quality:
-            status.setdefault("qosClass", quality)
+        # Older clients leave out what they do not know.
+        kept = old.get("status") or {}
+        for name in ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus"):
+            if kept.get(name):
+                status.setdefault(name, kept[name])
     elif item["kind"] == "Node" and status.get("capacity") and status.get("allocatable") is None:
         status["allocatable"] = dict(status["capacity"])
     elif item["kind"] == "Namespace":

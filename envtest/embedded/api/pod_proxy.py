@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from envtest.embedded.api.reading import not_found
-from envtest.embedded.api.requests import Request
+from envtest.embedded.api.requests import MOST_DIGITS, Request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.wire import answer_bytes
@@ -45,7 +45,8 @@ def pod_and_port(text: str) -> tuple[str, int]:
     """Name and port of ``[SCHEME:]NAME[:PORT]``; port 0 where none is said. Raises Refused (400)."""
     parts = text.split(":")
     scheme, name, port = parts if len(parts) == 3 else ("", parts[0], parts[1] if len(parts) == 2 else "")
-    if len(parts) > 3 or scheme not in _SCHEMES or not name or not (port.isdecimal() or not port):
+    is_port = not port or (port.isdecimal() and len(port) <= MOST_DIGITS)
+    if len(parts) > 3 or scheme not in _SCHEMES or not name or not is_port:
         raise Refused(400, f'invalid pod request "{text}"')
     return name, int(port or 0)
 

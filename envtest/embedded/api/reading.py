@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from envtest.embedded.api import custom_objects, subresources
-from envtest.embedded.api.requests import Request, query_integer
+from envtest.embedded.api.requests import MOST_DIGITS, Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
@@ -108,7 +108,7 @@ def list_page(
 def asked_version(request: Request) -> int:
     """The query's resourceVersion, 0 where it has none; raises Refused (400 for a list, else 500)."""
     text = request.query.get("resourceVersion") or "0"
-    if text.isdecimal() and text.isascii():
+    if text.isdecimal() and text.isascii() and len(text) <= MOST_DIGITS:
         return int(text)
     message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
     if request.verb != "list":

@@ -27,6 +27,9 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 _MOST_MANAGER_BYTES = 128
+MOST_DIGITS = 20
+"""More have no number of 64 bits, and Python reads no integer of more than 4,300."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -163,11 +166,10 @@ def query_integer(request: Request, name: str) -> int | None:
         return None
     if not _INTEGER.fullmatch(text):
         raise Refused(400, f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    number = int(text)
     # Python integers have no bounds, those of Go are an int64 here.
-    if not -(2**63) <= number < 2**63:
+    if len(text) > MOST_DIGITS or not -(2**63) <= int(text) < 2**63:
         raise Refused(400, f'strconv.ParseInt: parsing "{text}": value out of range')
-    return number
+    return int(text)
 
 
 def query_flag(request: Request, name: str) -> bool:

@@ -270,6 +270,13 @@ RESOURCES: tuple[Resource, ...] = (
         without_effect="no connection is refused",
     ),
     Resource(
+        "node.k8s.io",
+        "runtimeclasses",
+        "RuntimeClass",
+        namespaced=False,
+        without_effect="pods may name it, and run as without one",
+    ),
+    Resource(
         "policy",
         "poddisruptionbudgets",
         "PodDisruptionBudget",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.faults import Faults
-from envtest.embedded.api.requests import ADMIN, Request, User
+from envtest.embedded.api.requests import Request, User
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 
 _KEPT_REQUESTS = 10_000
-
-
-def _everybody(_head: HttpRequest, _request: Request | None, _certificate: Mapping[str, Any] | None) -> User:
-    return ADMIN
 
 
 def _no_log(_pod_uid: str, _container: str) -> ContainerLog | None:
@@ -73,13 +69,14 @@ class ServedApi:
 
     ``catalogue`` has the resources that it serves. ``faults`` makes requests fail. ``verbs`` has the switches
     of an older server. Each watch sends a bookmark when ``bookmarks_due`` rises, and ends when
-    ``watch_generation`` rises; ``watches`` counts the watches that began. Where ``accepted_bearer`` is set, a
-    request with another token is answered 401. ``find_log`` finds the log of a container, by the UID of its
-    pod and its own name. ``admit_client`` finds the user of a request, from its head, what it is about and
-    the client's certificate, and raises Refused where they may not. ``minor`` is the minor version of
-    Kubernetes that ``/version`` answers, ``host`` the address to listen at, and ``ahead_seconds`` is added to
-    this machine's time in the Date of answers.
+    ``watch_generation`` rises; ``watches`` counts the watches that began. ``find_log`` finds the log of a
+    container, by the UID of its pod and its own name. ``admit_client`` finds the user of a request, from its
+    head, what it is about and the client's certificate, and raises Refused where they may not. ``minor`` is
+    the minor version of Kubernetes that ``/version`` answers, ``host`` the address to listen at, and
+    ``ahead_seconds`` is added to this machine's time in the Date of answers.
     """
+
+    admit_client: AdmitClient
 
     def __init__(self, tls: ServerTls | None = None) -> None:
         self.tls = tls
@@ -87,7 +84,6 @@ class ServedApi:
         self.catalogue = Catalogue()
         self.verbs = Verbs(self.store, self.catalogue)
         self.faults = Faults()
-        self.accepted_bearer: str | None = None
         self.minor = "37"
         self.host = "127.0.0.1"
         self.ahead_seconds = 0.0
@@ -97,7 +93,6 @@ class ServedApi:
         self.watch_generation = 0
         self.watches = 0
         self.find_log: FindLog = _no_log
-        self.admit_client: AdmitClient = _everybody
         self._listener: Listener | None = None
         self._port = 0
 

@@ -1,22 +1,16 @@
-"""Keeps unexpected errors of the embedded cluster itself, and logs them with their tracebacks.
+"""Logs unexpected errors of the embedded cluster itself, with their tracebacks.
 
-Parts of the cluster go on after a fault of their own, as those of Kubernetes do. Each fault is noted here,
-for the whole process, and a test fails when one was noted while it ran.
+Parts of the cluster go on after a fault of their own, as those of Kubernetes do. A test fails when one was
+logged while it ran: see ``envtest.pytest_plugin``.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import traceback
-from collections import deque
 from dataclasses import dataclass
 
-_MOST_KEPT = 100
-
 _log = logging.getLogger(__name__)
-_lock = threading.Lock()
-_noted: deque[Unforeseen] = deque(maxlen=_MOST_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +18,7 @@ class Unforeseen:
     """One unexpected exception, with the work during which it was raised."""
 
     doing: str
-    error: Exception
+    error: BaseException
 
     def __str__(self) -> str:
         """What was being done, with the traceback."""
@@ -32,15 +26,26 @@ class Unforeseen:
 
 
 def note(doing: str, error: Exception) -> None:
-    """Log an exception, and keep it for ``take``; of more than a hundred the last are kept."""
-    _log.error("fault of the embedded cluster: %s", doing, exc_info=error)
-    with _lock:
-        _noted.append(Unforeseen(doing, error))
+    """Log an exception."""
+    _log.error("fault of the embedded cluster: %s", doing, exc_info=error, extra={"doing": doing})
 
 
-def take() -> list[Unforeseen]:
-    """All that was noted in this process since the last call."""
-    with _lock:
-        found = list(_noted)
-        _noted.clear()
-    return found
+class Noted(logging.Handler):
+    """Keeps what is noted in this process until it is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Unforeseen] = []
+        _log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a fault."""
+        if record.exc_info and record.exc_info[1]:
+            self._kept.append(Unforeseen(record.__dict__["doing"], record.exc_info[1]))
+
+    def take(self) -> list[Unforeseen]:
+        """All that was noted since the last call."""
+        self.acquire()  # it is held while a record is kept
+        kept, self._kept = self._kept, []
+        self.release()
+        return kept

@@ -288,16 +288,16 @@ class Verbs:
             name = item["metadata"].get("name") or ""
             admission.admit_namespace(self._store, resource, request.namespace, name)
         if resource.collection == _PODS:
-            admission.complete_pod(self._store, item)
+            admission.complete_pod(self._store, item, request.namespace)
         item = self._mutated(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         item = writing.prepare_create(request, resource, item, self.disabled_gates)
         name = item["metadata"].get("name") or ""
         if resource.collection == _PODS:
             # Once more, for what a webhook has changed.
-            admission.complete_pod(self._store, item)
+            admission.complete_pod(self._store, item, request.namespace)
         writing.check_create(resource, item, warnings)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
-        if not dry and request.verb == "create" and str(version or "").isdecimal() and int(version):
+        if not dry and request.verb == "create" and str(version or "").lstrip("0").isdecimal():
             raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
         with self._store.changed:

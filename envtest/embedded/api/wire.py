@@ -17,6 +17,7 @@ MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_HEADERS = 100
+_MOST_LENGTH_DIGITS = 20
 _MOST_KEPT_BYTES = 8 * 1024 * 1024
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -94,7 +95,7 @@ def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase
     length = request.header("content-length")
     if not chunked and length in ("", "0"):
         return b""
-    if not chunked and not length.isdecimal():
+    if not chunked and not (length.isdecimal() and len(length) <= _MOST_LENGTH_DIGITS):
         raise BadRequestLine
     if not chunked and int(length) > MOST_BODY_BYTES:
         if int(length) <= _MOST_SKIPPED_BYTES:

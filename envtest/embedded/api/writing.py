@@ -9,7 +9,7 @@ from typing import Any
 from envtest.embedded.api import custom_objects, subresources
 from envtest.embedded.api.defaults import default_status, defaulted, first_status, now
 from envtest.embedded.api.definition_status import DEFINITIONS, definition_faults
-from envtest.embedded.api.requests import Request
+from envtest.embedded.api.requests import MOST_DIGITS, Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.bodies import warned
@@ -23,8 +23,9 @@ from kubernetes_rules.custom_resources.definitions import (
 )
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation import status_update_errors_of
-from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.field import FieldError, unique
 from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
+from kubernetes_rules.validation.pods.claims import pod_status_errors
 
 Object = dict[str, Any]
 
@@ -369,6 +370,8 @@ def check_update(
         errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
     elif request.subresource == "status" and resource.group == "resource.k8s.io":
         errors = status_update_errors_of(item, stored)
+    elif (request.subresource, resource.built_in) == ("status", "pods"):
+        errors = unique(pod_status_errors(item, stored))
     _refuse(resource, item, errors)
 
 
@@ -386,7 +389,7 @@ def check_update_preconditions(request: Request, resource: Resource, stored: Obj
     head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
     if uid and uid != stored["metadata"]["uid"]:
         raise _other_uid(request, resource, uid, stored["metadata"]["uid"])
-    if not (text.isdecimal() and text.isascii()):
+    if not (text.isdecimal() and text.isascii() and len(text) <= MOST_DIGITS):
         raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
     if int(text) == 0 and _needs_version(request, resource):
         errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]

@@ -45,7 +45,7 @@ class EmbeddedClaimController(Controller):
         made = {
             (owner, claim["metadata"].get("annotations", {}).get(pod_claims.POD_CLAIM_ANNOTATION)): claim
             for claim in claims
-            if (owner := controlling_pod(claim)) is not None and not is_deleted(claim)
+            if (owner := controlling_pod(claim)) is not None
         }
         return earliest(
             self._pod_back_off.for_each(pods.values(), lambda pod: self._sync_pod(pod, made)),

@@ -1,8 +1,8 @@
 """Runs the createRuntime hooks of a container as runc does: after its control group is made, before it runs.
 
 There is no process here, so a hook would find no /proc/PID/cgroup. Instead of running gpu-memory-hook, this
-module sends the plugin the same request and fails in the same words. Other hooks need a real container, and
-are left out.
+module sends the plugin the same request, or looks for devices that MPS hides, and fails in the same words.
+Other hooks need a real container, and are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from typing import Any
 from envtest.embedded.node.containers import Container, PodSandbox, StartFailed
 
 _MEMORY_HOOK = "gpu-memory-hook"
+_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for MPS
+_METADATA_FOLDER = "/var/run/kubernetes.io/dra-device-attributes/"
+_METADATA_FILE = "/gpu.nvidia.com-metadata.json"
+_NOT_FOR_CUDA = ('"type":{"string":"vfio"}', '"type":{"string":"vgpu"}', '"adminAccess":')
 
 _ANNOTATION = "io.kubernetes.cri."
 # The state has the pid of the container's first process; here there is none.
@@ -40,7 +44,7 @@ def run_create_runtime(container: Container, pod: PodSandbox, image: str) -> Non
     state = _oci_state(container, pod, image)
     calls = [hook for hook in container.view.hooks if hook["hookName"] == "createRuntime"]
     for index, hook in enumerate(calls):
-        fault = _failure(hook, state, container.cgroup)
+        fault = _failure(hook, state, container)
         if fault:
             raise StartFailed(f"{_FAILED}error running createRuntime hook #{index}: {fault}")
 
@@ -66,7 +70,7 @@ def _oci_state(container: Container, pod: PodSandbox, image: str) -> dict[str, A
     }
 
 
-def _failure(hook: Mapping[str, Any], state: Mapping[str, Any], cgroup: str) -> str:
+def _failure(hook: Mapping[str, Any], state: Mapping[str, Any], container: Container) -> str:
     """Why a hook failed, in the words of runc; empty where it did not."""
     path, args = str(hook["path"]), [str(one) for one in hook.get("args", ())]
     if Path(path).name != _MEMORY_HOOK:
@@ -76,8 +80,12 @@ def _failure(hook: Mapping[str, Any], state: Mapping[str, Any], cgroup: str) -> 
     if not os.access(path, os.X_OK):
         return f"fork/exec {path}: permission denied"
     try:
-        # cgroup v2 has one line in /proc/PID/cgroup, which begins with 0 and two colons.
-        play_memory_hook(_options(args), state, f"0::{cgroup}\n")
+        if args[1] == "mps":
+            mounts = {path: one.host_path for path, one in container.view.mounts.items()}
+            play_mps_hook(container.view.hooks, mounts)
+        else:
+            # cgroup v2 has one line in /proc/PID/cgroup, which begins with 0 and two colons.
+            play_memory_hook(_options(args), state, f"0::{container.cgroup}\n")
     except HookFailed as error:
         return f"exit status 1, stdout: , stderr: {error}\n"
     return ""
@@ -92,6 +100,41 @@ def _options(args: Sequence[str]) -> dict[str, str]:
 class HookFailed(Exception):
     """The container must not run; the message is what the program writes to stderr."""
 
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"gpu.nvidia.com does not let this container start: {' '.join(fault.split())}")
+
+
+def play_mps_hook(hooks: Sequence[Mapping[str, Any]], mounts: Mapping[str, str]) -> None:
+    """Do what ``gpu-memory-hook mps`` does; raises HookFailed if CUDA would not show all devices.
+
+    ``mounts`` are the paths of the host by those in the container.
+    """
+    told = [_options(one["args"]) for one in hooks if list(one.get("args", ()))[1:2] == ["mps"]]
+    pipes = {one["request"]: one["pipes"] for one in told}
+    hidden = [request for request, own in pipes.items() if own != mounts.get(_PIPES)]
+    for path, file in mounts.items():
+        request = path.removeprefix(_METADATA_FOLDER).removesuffix(_METADATA_FILE)
+        if path.endswith(_METADATA_FILE) and request not in pipes and _is_for_cuda(Path(file)):
+            hidden.append(request)
+    if hidden:
+        shown = next((request for request, own in pipes.items() if own == mounts.get(_PIPES)), "")
+        raise HookFailed(
+            f"{_named(shown)} is used through MPS, so CUDA would hide {_named(hidden[0])} from the "
+            "container: give each container one of the two (resources.claims[].request) (permanent)"
+        )
+
+
+def _is_for_cuda(file: Path) -> bool:
+    text = file.read_text()
+    return not any(one in text for one in _NOT_FOR_CUDA)
+
+
+def _named(request: str) -> str:
+    parts = request.split("/")
+    if len(parts) != 3:
+        return "a device of another request"
+    return f"request {parts[2]} of claim {parts[1]}"
+
 
 def play_memory_hook(options: Mapping[str, str], state: Mapping[str, Any], proc_cgroup: str) -> None:
     """Do what gpu-memory-hook does: return once a plugin has agreed; raises HookFailed.
@@ -102,7 +145,7 @@ def play_memory_hook(options: Mapping[str, str], state: Mapping[str, Any], proc_
         Path(options["sockets"]), _line(options, state, proc_cgroup), float(options["seconds"])
     )
     if fault:
-        raise HookFailed(f"gpu.nvidia.com does not let this container start: {' '.join(fault.split())}")
+        raise HookFailed(fault)
 
 
 def _line(options: Mapping[str, str], state: Mapping[str, Any], proc_cgroup: str) -> bytes:

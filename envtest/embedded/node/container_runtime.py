@@ -31,8 +31,11 @@ from envtest.embedded.node.container_hooks import run_create_runtime
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The variable in which the fake nvidia-smi reads which device nodes its container has."""
 
-_PROGRAMS_THAT_RUN = ("nvidia-smi",)
-"""The programs from CDI mounts that are run on this machine: they only read, and end by themselves."""
+_RUN_OF_NVIDIA_SMI: frozenset[tuple[str, ...]] = frozenset({(), ("-L",), ("topo", "-m")})
+"""With these arguments nvidia-smi is run on this machine: it only reads, and ends by itself.
+
+With others it would write files, or reset GPUs, with the rights of whoever runs the cluster.
+"""
 
 _MACHINE_FILE = "libcuda.machine"
 """The file beside a fake libcuda with the text that opens its machine."""
@@ -231,7 +234,7 @@ def _play(command: Command, container: containers.Container, begin: Callable[[],
 
     def wait(seconds: float) -> bool:
         begin()
-        return container.ended.wait(None if seconds == float("inf") else seconds)
+        return container.ended.wait(None if seconds > threading.TIMEOUT_MAX else seconds)
 
     def write(text: str) -> None:
         container.log.print(text)
@@ -253,7 +256,7 @@ def _run(
     name = program.rpartition("/")[2]
     if name == "gpuctl" and list(arguments) == ["probe"]:
         return _run_on_node(container, begin, *_probe(container))
-    if name not in _PROGRAMS_THAT_RUN:
+    if name != "nvidia-smi" or tuple(arguments) not in _RUN_OF_NVIDIA_SMI:
         return None
     path = next((one for one in view.mounts if one == program or one.rpartition("/")[2] == program), None)
     if path is None:

@@ -19,7 +19,9 @@ from envtest.embedded.control.objects import Objects, uid_of
 from envtest.embedded.node.kubelet_calls import Answer, KubeletError, call_plugin
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from envtest.kubelet_api import dra_v1_pb2 as dra
+from kubernetes_rules.extended_resources import is_extended
 from kubernetes_rules.pod_claims import extended_claim
+from kubernetes_rules.quantity import Quantity
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -243,8 +245,12 @@ def container_claims(pod: Mapping[str, Any], container: Mapping[str, Any]) -> di
             wanted.setdefault(one.claim, []).extend(requests)
     extended = extended_claim(pod)
     if extended is not None:
+        amounts = container.get("resources", {}).get("requests", {})
+        resources = {
+            name for name, text in amounts.items() if is_extended(name) and Quantity.parse(text).value
+        }
         for mapping in pod["status"]["extendedResourceClaimStatus"].get("requestMappings", ()):
-            if mapping["containerName"] == container["name"]:
+            if mapping["containerName"] == container["name"] and mapping["resourceName"] in resources:
                 wanted.setdefault(extended, []).append(mapping["requestName"])
     return wanted
 

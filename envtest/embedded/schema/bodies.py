@@ -100,6 +100,8 @@ def _json_value(body: bytes, decoder: json.JSONDecoder) -> Any:
         raise BodyError(_in_go(error), body) from error
     except RecursionError as error:
         raise BodyError(f"invalid character {_quoted(text[0])} exceeded max depth", body) from error
+    except ValueError as error:  # Python reads no integer of more than 4,300 digits
+        raise BodyError("json: cannot unmarshal a number of so many digits", body) from error
     # The halves of pairs are escaped, so that almost no body has to be gone through.
     return _replaced(value) if _ESCAPED_SURROGATE.search(body) else value
 

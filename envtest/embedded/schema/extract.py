@@ -50,6 +50,7 @@ _DOCUMENTS = {
     "apis__discovery.k8s.io__v1_openapi.json": (("discovery.k8s.io/v1", ("EndpointSlice",)),),
     "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
     "apis__networking.k8s.io__v1_openapi.json": (("networking.k8s.io/v1", ("NetworkPolicy",)),),
+    "apis__node.k8s.io__v1_openapi.json": (("node.k8s.io/v1", ("RuntimeClass",)),),
     "apis__policy__v1_openapi.json": (("policy/v1", ("PodDisruptionBudget",)),),
     "apis__rbac.authorization.k8s.io__v1_openapi.json": (
         ("rbac.authorization.k8s.io/v1", ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),

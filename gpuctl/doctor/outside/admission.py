@@ -21,7 +21,7 @@ _NONE = (
 _NODE_POLICIES = ("gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events")
 """The policies that name the driver's service accounts."""
 
-POLICIES = (*_NODE_POLICIES, "gpu-dra-claims-in-use")
+POLICIES = (*_NODE_POLICIES, "gpu-dra-claims-in-use", "gpu-dra-claim-amounts")
 
 MONITORING = "gpu-dra-monitoring-looks"
 """The policy that comes with the DeviceClass ``monitoring``, and is needed if that exists."""

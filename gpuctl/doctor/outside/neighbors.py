@@ -10,6 +10,7 @@ from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skip
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, containers_of, name_of, namespace_of
+from gpuctl.explain.pod.hidden import WAY_OUT, hidden_by_mps
 from gpuctl.fleet.pods import orphans
 
 _RESOURCES = "nvidia.com/"
@@ -182,4 +183,22 @@ def _can_do_anything(spec: Object) -> bool:
     return privileged or any(path.endswith(_RUNTIME_SOCKETS) for path in _host_paths(spec))
 
 
-NEIGHBOR_CHECKS = (_device_plugin, _unasked, _deleted_claims)
+@check(
+    "hidden-devices",
+    "containers whose claims give them a device through MPS, and another one beside it",
+    "there is one: CUDA would hide the other device, so the container does not start",
+)
+def _hidden(seen: ClusterSeen) -> Finding:
+    claims = {(namespace_of(one), name_of(one)): one for one in require(seen.claims)}
+    lines = [
+        f"{namespace_of(pod)}/{name_of(pod)}: {line}"
+        for pod in require(seen.pods)
+        if (pod.get("status") or {}).get("phase") not in _ENDED
+        for line in hidden_by_mps(pod, lambda *name: claims.get(name))
+    ]
+    if lines:
+        return fail(f"MPS hides a device from {counted(len(lines), 'container')}", WAY_OUT, lines)
+    return ok("CUDA shows each container all devices of its claims")
+
+
+NEIGHBOR_CHECKS = (_device_plugin, _unasked, _deleted_claims, _hidden)

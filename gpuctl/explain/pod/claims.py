@@ -169,8 +169,10 @@ def _exceeded_quota(spec: Object, snapshot: Snapshot, paid: Mapping[str, int] | 
     for quota in filter(limits_claims, snapshot.quotas):
         status = quota.get("status") or {}
         for resource, limit in sorted((status.get("hard") or {}).items()):
+            if resource not in asked:
+                continue
             used = parse_quantity(str((status.get("used") or {}).get(resource, "0")))
-            if resource in asked and used + asked[resource] > parse_quantity(str(limit)):
+            if used + asked[resource] > parse_quantity(str(limit)):
                 name = quota["metadata"]["name"]
                 return (
                     f"exceeded quota: {name}, asked for {asked[resource]} of {resource}, "

@@ -131,7 +131,7 @@ class PlainContainers:
 
     They have the variables of the CDI devices. FAKEGPU_VISIBLE_NODES has the device nodes, by which the fake
     CUDA and the fake nvidia-smi know their GPUs, and CUDA_MPS_PIPE_DIRECTORY the host's path of what CDI
-    mounts there. If the machine pretends control groups, each has one, and gpu-memory-hook is played for it.
+    mounts there. If the machine pretends control groups, each has one. Gpu-memory-hook is played for it.
     This does not prove that a container sees no other GPU, nor that mounts, device nodes and other hooks are
     right: nothing is isolated.
     """
@@ -158,7 +158,7 @@ class PlainContainers:
         try:
             if groups is not None:
                 variables[CONTROL_GROUP] = groups.make(_group(name)).path
-                _play_hooks(name, view)
+            _play_hooks(name, view)
             started = StartedProgram(words, variables, bundle / "stderr")
         except ContainerFailed:
             _remove(bundle, groups)

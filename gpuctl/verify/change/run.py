@@ -220,11 +220,10 @@ def driver_on(places: Places, cluster: EmbeddedCluster) -> DriverProcesses:
         # An empty one: the processes of this machine are not those of the fake node.
         proc = node.folder / "proc"
         proc.mkdir(parents=True)
+        hook = played_hook(node.folder)
         machine = FakeMachine.open(places.nvml)
-        if knows_limits(machine.state.driver_version):
-            hook = played_hook(node.folder)
-            if not machine.state.pretend_cgroups:
-                machine.pretend_cgroups(node.cgroup_dir)
+        if knows_limits(machine.state.driver_version) and not machine.state.pretend_cgroups:
+            machine.pretend_cgroups(node.cgroup_dir)
     return DriverProcesses(
         cluster=cluster,
         node=node,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from driver.errors import DriverError, NodeIncomplete, StorageError
-from driver.process.durable import fsync_folder, remove_unfinished, write_durably
+from driver.process.durable import fsync_folder, regular_only, remove_unfinished, write_durably
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.hook import Hook, HookSource, asked_hook
 from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK, MemoryHook, memory_sockets
@@ -221,7 +221,7 @@ def _remove(folder: Path) -> None:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open(file, "rb", opener=regular_only) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

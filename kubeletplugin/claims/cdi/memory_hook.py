@@ -1,5 +1,7 @@
 """How the container runtime calls gpu-memory-hook, which keeps a container from starting without its limit.
 
+For MPS it keeps a container from starting in which CUDA would not show all of its devices.
+
 A createRuntime hook runs on the host, in the runtime's own namespaces, once the container has its control
 group and before any of its processes runs (OCI runtime specification). If it fails, the container fails.
 """
@@ -56,3 +58,13 @@ def memory_hook_edits(claim_uid: str, cdi_device: str, hook: MemoryHook) -> Edit
     )
     call = CdiHook("createRuntime", hook.program, arguments, _ENVIRONMENT, TIMEOUT_SECONDS)
     return Edits(hooks=(call,), needs_driver=False)
+
+
+def mps_hook(request: str, pipes: str, hook: MemoryHook) -> CdiHook:
+    """The hook that looks, before a container starts, whether MPS hides one of its devices.
+
+    A process is the client of one daemon, and sees only that daemon's devices. ``pipes`` is the host's folder
+    with the pipes of the device's daemon, ``request`` the path of the metadata of its request.
+    """
+    arguments = (MEMORY_HOOK, "mps", f"--request={request}", f"--pipes={pipes}")
+    return CdiHook("createRuntime", hook.program, arguments, _ENVIRONMENT, TIMEOUT_SECONDS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.kube.decode import decode_json
-from driver.process.durable import remove, write_atomically
+from driver.process.durable import regular_only, remove, write_atomically
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec, former_cdi_spec_file_name
 
 # A spec has about 8 KiB. From 64 KiB on the C library maps memory for each read (driver/process/lean.py).
@@ -77,7 +77,7 @@ class CdiStore:
 def _content(path: str) -> bytes:
     """All of a file; raises OSError."""
     # Each call of the kubelet comes here. A Python file object would take several system calls more.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = regular_only(path, os.O_RDONLY)
     try:
         parts = [os.read(descriptor, _MOST_AT_ONCE)]
         while len(parts[-1]) == _MOST_AT_ONCE:

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.kube.decode import decode_json
-from driver.process.durable import fsync_folder, remove, remove_unfinished, storage_errors, write_durably
+from driver.process.durable import (
+    fsync_folder,
+    regular_only,
+    remove,
+    remove_unfinished,
+    storage_errors,
+    write_durably,
+)
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import MalformedEntry, decode
 from kubeletplugin.claims.journal.journal import uid_of_entry
@@ -188,7 +195,7 @@ def _content(path: Path) -> bytes | None:
     Raises StorageError if the process lacks file descriptors or memory.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_only) as file:
             return file.read(_LONGEST_BYTES)
     except FileNotFoundError:
         return None

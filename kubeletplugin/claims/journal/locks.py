@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +31,8 @@ _LIVES, _STARTS = 0, 1
 
 _AGAIN_SECONDS = 0.02
 
+_CLAIM = "claim "
+
 
 def _one_byte(kind: int, offset: int) -> bytes:
     """A struct flock: a lock of this kind (F_RDLCK, F_WRLCK, F_UNLCK) over the byte at ``offset``."""
@@ -40,7 +42,7 @@ def _one_byte(kind: int, offset: int) -> bytes:
 
 def claim_key(uid: str) -> str:
     """The key of a claim."""
-    return f"claim {uid}"
+    return f"{_CLAIM}{uid}"
 
 
 def gpu_key(pci: str) -> str:
@@ -48,10 +50,15 @@ def gpu_key(pci: str) -> str:
     return f"GPU {pci}"
 
 
-class KeyedLocks:
-    """Mutual exclusion per key. A call takes all its keys at once, in the given order.
+def _place_in_order(key: str) -> tuple[bool, str]:
+    return not key.startswith(_CLAIM), key
 
-    All callers use one order, claims before GPUs and GPUs sorted, so that no two wait for each other.
+
+class KeyedLocks:
+    """Mutual exclusion per key. Whatever order a call names its keys in, it takes them in one order.
+
+    So no two calls wait for each other: claims come before GPUs, and both are sorted. A call that has a claim
+    may take its GPUs in a second step; nobody who has a GPU takes another one, or a claim.
     """
 
     def __init__(self, file: Path, waited: Callable[[float], None] = lambda _seconds: None) -> None:
@@ -64,7 +71,7 @@ class KeyedLocks:
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
 
     @contextmanager
-    def holding(self, keys: Sequence[str], timeout_seconds: float) -> Iterator[None]:
+    def holding(self, keys: Iterable[str], timeout_seconds: float) -> Iterator[None]:
         """Hold every key while the block runs.
 
         Raises ClaimBlocked if another thread or another instance holds one of them longer than
@@ -73,15 +80,16 @@ class KeyedLocks:
         started = time.monotonic()
         deadline = started + timeout_seconds
         taken: list[str] = []
+        in_order = sorted(keys, key=_place_in_order)
         try:
-            for key in keys:
+            for key in in_order:
                 self._take(key, deadline, timeout_seconds)
                 taken.append(key)
             # A descriptor of its own for each call: the locks belong to the open file description, so the
             # kernel releases all of them when it is closed, also when the process dies.
             descriptor = self._open()
             try:
-                for key in keys:
+                for key in in_order:
                     self._take_from_others(descriptor, key, deadline, timeout_seconds)
                 self._waited(time.monotonic() - started)
                 yield

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from driver.errors import StorageError
-from driver.process.durable import make_private_folder, remove, storage_errors, write_atomically
+from driver.process.durable import make_private_folder, regular_only, remove, storage_errors, write_atomically
 from driver.process.stamp import Stamp, stamp_of
 
 # Errors of open(2) that are about this process or the machine, and not about the file.
@@ -211,7 +211,8 @@ class RecordFolder(Generic[K, T]):
             stamp = stamp_of(path)
             if known is not None and stamp is not None and known.stamp == stamp:
                 return
-            kept = Kept(self._files.decode(key, Path(path).read_bytes()), "", stamp)
+            with open(path, "rb", opener=regular_only) as file:
+                kept = Kept(self._files.decode(key, file.read()), "", stamp)
         # Removed since the folder was listed.
         except FileNotFoundError:
             kept = None

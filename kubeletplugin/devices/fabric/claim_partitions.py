@@ -137,7 +137,7 @@ class ClaimFabric:
             _log.warning("cannot restore the fabric partitions yet", error=str(error))
 
     def _end_if_unneeded(self, record: FabricRecord) -> None:
-        with self._locks.holding(sorted(map(gpu_key, record.gpus)), _LOCK_SECONDS):
+        with self._locks.holding(map(gpu_key, record.gpus), _LOCK_SECONDS):
             # A claim may have come, or the record gone, before the locks were taken.
             if record in self._records.all() and not self._holders.is_needed(record):
                 self._activation.end(record)

@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024
 """How much of a program's output is kept, unless the caller needs more."""
 
-_KILL_SECONDS = 2.0
+KILL_SECONDS = 2.0
 """How long to wait for a killed program to end."""
 
 MOST_STUCK = 4
@@ -168,7 +168,7 @@ def _kill(process: subprocess.Popen[bytes]) -> bool:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
-        process.wait(_KILL_SECONDS)
+        process.wait(KILL_SECONDS)
     except subprocess.TimeoutExpired:
         _STUCK.add(process)
         return False

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
+
+_ENDS_AT: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,21 @@ class Call:
     remaining_seconds: Callable[[], float]
     # When this run of the kubelet registered the plugin, by the same clock; 0 if unknown.
     registered_ns: int = 0
+
+
+@contextmanager
+def answered_by(ends_at: float) -> Iterator[None]:
+    """In the block this thread works for a call that must be answered by this time (monotonic clock)."""
+    before = _ENDS_AT.set(ends_at)
+    try:
+        yield
+    finally:
+        _ENDS_AT.reset(before)
+
+
+def left_of_call(most_seconds: float) -> float:
+    """What is left of the call that this thread works for, but at most so many seconds; never negative."""
+    return max(0.0, min(most_seconds, _ENDS_AT.get() - time.monotonic()))
 
 
 class Claims(Protocol):

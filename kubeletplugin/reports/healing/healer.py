@@ -166,10 +166,13 @@ class Healer:
 
     def _in_the_way(self, step: HealStep, gpus: tuple[PciAddress, ...]) -> HealProgress:
         """The claims and processes that are in the way now, without our own processes."""
+        # One that is being released has no container any more. What it has on a lost GPU goes with the reset,
+        # and what a process still uses is found by the process.
         claims = {
             entry.uid: HoldingClaim(entry.namespace, entry.name, entry.uid)
             for place in self._places(gpus)
             for entry in self._journal.holders(place)
+            if entry.state != "releasing"
         }
         processes = {
             user.pid: UsingProcess(user.pid, user.name, user.pod_uid)
@@ -219,7 +222,7 @@ class Healer:
     def _reset(self, gpus: tuple[PciAddress, ...]) -> None:
         """Reset the GPUs, after undoing what shares of claims have left there."""
         reach = self._shares.gpus_shared_together(map(str, gpus))
-        with self._locks.holding(sorted(map(gpu_key, reach)), _LOCK_SECONDS):
+        with self._locks.holding(map(gpu_key, reach), _LOCK_SECONDS):
             # A claim may have come before the locks were taken; from now on none can.
             seen = self._in_the_way("looked", gpus)
             if seen.claims:

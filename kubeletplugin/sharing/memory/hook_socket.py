@@ -207,8 +207,13 @@ class HookSocket:
         # A daemon thread: one that hangs must not keep the process from ending. A hook that gets no answer
         # asks another instance.
         thread = threading.Thread(target=self._serve, args=(connection,), name="memory hook", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log.warning("cannot start a thread for a hook, which asks again", error=str(error))
+            connection.close()
+            return
         self._under_way.append(thread)
-        thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:

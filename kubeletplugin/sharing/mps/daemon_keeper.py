@@ -64,6 +64,10 @@ class Callbacks:
     retired: Callable[[DaemonKeeper], None]
 
 
+class StartHangs(ClaimBlocked):
+    """A daemon did not answer in time after its start: CUDA waits for this GPU, or for another one."""
+
+
 class Retired(Exception):
     """The daemon was stopped meanwhile, so another keeper is needed."""
 
@@ -226,7 +230,8 @@ class DaemonKeeper:
         """Set the limits as soon as it answers; raises ClaimBlocked if it ends or is too late."""
         while not process.ended_within(LOOK_SECONDS):
             if time.monotonic() > deadline:
-                raise self._no_start(f"it did not answer within {self._site.start_seconds:.0f} s")
+                why = f"it did not answer within {self._site.start_seconds:.0f} s"
+                raise self._no_start(why, StartHangs)
             if self._folder.control_socket.is_socket():
                 try:
                     self._control.set_limits(daemon, deadline)
@@ -235,10 +240,10 @@ class DaemonKeeper:
                     continue  # it has bound its socket but does not listen yet, or it has ended
         raise self._no_start("it ended at once")
 
-    def _no_start(self, why: str) -> ClaimBlocked:
+    def _no_start(self, why: str, kind: type[ClaimBlocked] = ClaimBlocked) -> ClaimBlocked:
         words = self._folder.last_words()
         said = f", and said: {words}" if words else ""
-        return ClaimBlocked(
+        return kind(
             f"the MPS daemon {self.name} did not start: {why}{said}",
             "it is tried again; fix what it reports",
         )
@@ -377,7 +382,10 @@ def _minors(proc: Path) -> dict[str, int]:
     """The minor numbers of the GPUs by UUID, from the NVIDIA driver's files; empty without them."""
     minors = {}
     for file in (proc / "driver" / "nvidia" / "gpus").glob("*/information"):
-        text = file.read_text(errors="replace")
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:  # it has left the bus since
+            continue
         uuid, minor = _UUID.search(text), _MINOR.search(text)
         if uuid and minor:
             minors[uuid[1]] = int(minor[1])

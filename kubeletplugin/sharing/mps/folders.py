@@ -13,11 +13,18 @@ The pipe directory also has ``control_privileged``, by which root ends the daemo
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
 from driver.errors import ClaimRefused
-from driver.process.durable import put_aside, remove_durably, storage_errors, write_durably
+from driver.process.durable import (
+    put_aside,
+    regular_only,
+    remove_durably,
+    storage_errors,
+    write_durably,
+)
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, checked_name, read_spec, write_spec
@@ -75,9 +82,14 @@ class DaemonFolder:
         """
         with storage_errors(self.record, "reading"):
             try:
-                data = self.record.read_bytes()
+                with open(self.record, "rb", opener=regular_only) as file:
+                    data = file.read()
             except FileNotFoundError:
                 return None
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                data = b""  # it is no file
         try:
             daemon = read_spec(data)
             if daemon.name != self.path.name:
@@ -172,7 +184,7 @@ def known_names(mps_dir: Path) -> list[str]:
 def _tail(path: Path) -> str:
     """The last lines of a file on one line; empty if there are none."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=regular_only) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
             lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()

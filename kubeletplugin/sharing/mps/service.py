@@ -17,6 +17,7 @@ from driver.process.log import operation
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsStates
 from kubeletplugin.kubelet.wire.server import stream_method, unary_method
 from kubeletplugin.kubelet.wire.streams import TooManyStreams
+from kubeletplugin.sharing.mps.daemon_keeper import StartHangs
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from proto import mps_v1_pb2 as v1
 
@@ -92,7 +93,11 @@ def _answered(context: grpc.ServicerContext, name: str, daemon: str) -> Iterator
             yield
     except DriverError as error:
         code = grpc.StatusCode.ABORTED if error.retryable else grpc.StatusCode.FAILED_PRECONDITION
+        if isinstance(error, StartHangs):
+            code = grpc.StatusCode.INTERNAL
         context.abort(code, f"{error.what}: {error.way_out}" if error.way_out else error.what)
+    except OSError as error:
+        context.abort(grpc.StatusCode.ABORTED, f"{error}: it is tried again; see the supervisor's log")
 
 
 def _seconds(context: grpc.ServicerContext) -> float:

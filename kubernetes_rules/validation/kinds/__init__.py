@@ -31,7 +31,7 @@ LEFT_OUT = (
         "probes, lifecycle hooks, security contexts, affinity to pods, topology spread, DNS, host aliases",
     ),
     ("Pod", "volumes other than emptyDir, hostPath, secret, configMap, persistentVolumeClaim and image"),
-    ("Pod", "overhead, ephemeral containers, resize, rules for Windows; its status"),
+    ("Pod", "overhead, ephemeral containers, resize, rules for Windows, Pod Security; most of its status"),
     (
         "Deployment, ReplicaSet, DaemonSet, StatefulSet, Job",
         "the status, claims for volumes, and the policies of a Job for failure and success",
@@ -40,6 +40,7 @@ LEFT_OUT = (
     ("Service", "the status"),
     ("every kind", "warnings, but those of names of pods and workloads"),
     ("Node", "pod CIDRs, configuration sources, declared features, and resources in the status"),
+    ("RuntimeClass", "all but the metadata"),
     ("Endpoints, EndpointSlice", "topology and hints"),
     ("every kind", "managedFields that a client writes"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from kubernetes_rules.validation import field
@@ -68,6 +69,66 @@ def container_claim_errors(claims: list[Object], known: set[str], path: str) -> 
             text = f"must be one of the names in pod.spec.resourceClaims{listed}"
             errors.append(field.not_found(here, name, text))
     return errors
+
+
+def pod_status_errors(pod: Object, old: Object) -> list[FieldError]:
+    """The errors of what the status of a pod says about its claims, on which the kubelet acts, and its node.
+
+    Go: ValidatePodStatusUpdate.
+    """
+    spec, status = pod["spec"], pod.get("status") or {}
+    errors: list[FieldError] = []
+    nominated = status.get("nominatedNodeName")
+    if spec.get("nodeName") and nominated and nominated != (old.get("status") or {}).get("nominatedNodeName"):
+        text = "may not be set on pods that are already bound to a node"
+        errors.append(field.forbidden("status.nominatedNodeName", text))
+    seen: set[Hashable] = set()
+    for index, one in enumerate(status.get("resourceClaimStatuses") or ()):
+        here, name = f"status.resourceClaimStatuses[{index}]", one.get("name") or ""
+        if name not in claim_names(spec):
+            text = "must match the name of an entry in `spec.resourceClaims`"
+            errors.append(field.invalid(f"{here}.name", name, text))
+        if name in seen:
+            errors.append(field.duplicate(f"{here}.name", name))
+        seen.add(name)
+        if (claim := one.get("resourceClaimName")) is not None:
+            wrong = dns_subdomain(claim, "characters")
+            errors += field.all_invalid(f"{here}.resourceClaimName", claim, wrong)
+    made = status.get("extendedResourceClaimStatus")
+    return errors if made is None else errors + _extended_status_errors(spec, made)
+
+
+def _extended_status_errors(spec: Object, made: Object) -> list[FieldError]:
+    path = "status.extendedResourceClaimStatus"
+    asked = {
+        one["name"]: (one.get("resources") or {}).get("requests") or {}
+        for one in [*(spec.get("initContainers") or ()), *spec["containers"]]
+    }
+    errors: list[FieldError] = []
+    mappings = made.get("requestMappings") or ()
+    if not mappings:
+        errors.append(field.required(f"{path}.requestMappings", "at least one request mapping is required"))
+    seen: set[Hashable] = set()
+    for index, one in enumerate(mappings):
+        here = f"{path}.requestMappings[{index}]"
+        names = {name: one.get(name) or "" for name in ("containerName", "resourceName", "requestName")}
+        container, resource, request = names.values()
+        if container not in asked:
+            text = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errors.append(field.invalid(f"{here}.containerName", container, text))
+        elif resource not in asked[container]:
+            text = (
+                "must match the extended resource name of an entry in spec.initContainers.resources.requests "
+                "or spec.containers.resources.requests"
+            )
+            errors.append(field.invalid(f"{here}.resourceName", resource, text))
+        errors += field.all_invalid(f"{path}.requestName", request, dns_label(request, "characters"))
+        if (container, resource, request) in seen:
+            errors += [field.duplicate(f"{here}.{name}", value) for name, value in names.items()]
+        seen.add((container, resource, request))
+    if not (claim := made.get("resourceClaimName") or ""):
+        return [*errors, field.required(f"{path}.resourceClaimName")]
+    return errors + field.all_invalid(f"{path}.resourceClaimName", claim, dns_subdomain(claim, "characters"))
 
 
 def _source_errors(entry: Object, path: str) -> list[FieldError]:

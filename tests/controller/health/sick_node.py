@@ -20,6 +20,7 @@ from tests.controller.published import Published
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
+    from driver.nvml.api import Nvml
     from envtest.embedded.server import EmbeddedApiServer
 
 DOMAIN = "gpu.nvidia.com/"
@@ -35,6 +36,7 @@ class SickNode:
         machine: FakeMachine | None = None,
         rules: NodeConfig | None = None,
         deadline_seconds: float = 30.0,
+        nvml: Nvml | None = None,
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
         self.server = server
@@ -42,7 +44,7 @@ class SickNode:
         self.events = HeardEvents()
         self.metrics = Metrics("controller")
         self.guard = Guard(deadline_seconds)
-        self.discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), self.guard)
+        self.discovery = Discovery(nvml or self.machine.nvml(), Path("/no-sysfs"), self.guard)
         self.published = Published(server, folder)
         self.incidents = self.published.publisher.incidents
         self.clock = self.published.clock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.incident_store import Faults, IncidentStore
+from controller.health.incident_store import Faults, IncidentStore, stored_faults
+from driver.devices.names import gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
@@ -115,6 +117,25 @@ def test_what_is_stored_is_taken_over_once_and_not_from_before_the_machine_was_s
     kept.incidents.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], uptime_seconds=3600.0)
     kept.incidents.take_over(lambda: [(old, 10.0)], uptime_seconds=3600.0)
     assert kept.taints == ["xid=95", "needs-reset=xid-95"]
+
+
+def test_a_stored_fault_is_as_old_as_its_own_taint() -> None:
+    now = datetime(2026, 11, 24, tzinfo=UTC)
+    taints = [
+        {
+            "key": f"gpu.nvidia.com/{key}",
+            "value": value,
+            "effect": "NoSchedule",
+            "timeAdded": (now - age).isoformat(),
+        }
+        for key, value, age in (
+            ("fabric", "degraded", timedelta(hours=2)),
+            ("xid", "94", timedelta(minutes=1)),
+        )
+    ]
+    stored = {"spec": {"devices": [{"name": gpu_device_name(PCI), "taints": taints}]}}
+
+    assert stored_faults([stored], now) == ((Incident(Region(PCI), 94, "contained"), 60.0),)
 
 
 @pytest.mark.parametrize("first", ["the faults", "the reset"])

@@ -8,11 +8,13 @@ import pytest
 
 from driver.health.health_rules import HealthRules
 from driver.nvml.health.calls import RemappedRows
+from driver.nvml.real import RealNvml
 from driver.policy.rules import NodeConfig, Rule
 from envtest.embedded.api.faults import ALWAYS, Fault
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.health.sick_node import SickNode
 from tests.controller.mig_node import DYNAMIC, cut
+from tests.driver.nvml.c_library import CLibrary
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -141,6 +143,20 @@ def test_a_gpu_that_falls_off_the_bus_leaves_the_events_of_the_others(node: Sick
     node.published.becomes(lambda: "needs-reboot=xid-79:NoSchedule" in node.taints()[lost])
     node.machine.xid(5, 95)
     node.published.becomes(lambda: node.taints().get(node.name(5)) == RESET_BY_95)
+
+
+def test_sets_that_nvml_does_not_free_end_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    library = CLibrary(machine.nvml())
+    library.frees = False
+    node = SickNode(server, tmp_path, machine, nvml=RealNvml(load=lambda _: library)).start()
+    try:
+        machine.xid(4, 79)
+        node.published.becomes(lambda: "gpu-lost" in str(node.taints().get(node.name(4))))
+        machine.xid(5, 95)
+        node.published.becomes(lambda: node.taints().get(node.name(5)) == RESET_BY_95)
+    finally:
+        node.end()
 
 
 def test_after_letting_go_of_nvml_events_are_heard_again(node: SickNode) -> None:

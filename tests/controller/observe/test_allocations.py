@@ -79,11 +79,13 @@ def test_the_claims_that_were_made_for_a_pod_count(server: EmbeddedApiServer, cl
         allocate(server, claim, device)
         server.delete(f"{PODS}/{claim}")
     entry = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+    mapping = {"containerName": "c", "resourceName": "nvidia.com/gpu", "requestName": "r"}
     status = {
         "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}],
-        "extendedResourceClaimStatus": {"resourceClaimName": "for-limits", "requestMappings": []},
+        "extendedResourceClaimStatus": {"resourceClaimName": "for-limits", "requestMappings": [mapping]},
     }
-    bind_pod(server, "train", "unused", resourceClaims=[entry])
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    bind_pod(server, "train", "unused", resourceClaims=[entry], containers=[container])
     (pod,) = server.objects("pods")
     server.replace(f"{PODS}/train/status", {**pod, "status": status})
 

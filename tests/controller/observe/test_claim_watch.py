@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.observe.allocations import ClaimWatch
 from driver.kube.client import KubeClient
+from envtest.embedded.api.faults import Fault
 from tests.controller.allocated import POOL, allocate, end_claim
 
 if TYPE_CHECKING:
@@ -70,6 +71,17 @@ def test_allocations_are_told_as_they_come_and_go(server: EmbeddedApiServer, tmp
         end_claim(server, "before")
         assert heard.comes_to("gpu-b")
     assert not any("gpu-x" in names for names in heard.told)
+
+
+def test_a_server_that_forbids_everything_while_it_starts_hides_no_claim(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        allocate(server, name, f"gpu-{name}")
+    server.faults.add(Fault("get", "resourceclaims", code=403))
+    with watching(server, tmp_path) as (watch, heard):
+        watch.follow(True)
+        assert heard.comes_to("gpu-a", "gpu-b")
 
 
 def test_nothing_is_known_any_more_when_nobody_asks(server: EmbeddedApiServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.plugin.blocked import with_blocked
-from driver.devices.device import Taint
+from driver.devices.device import Device, Taint
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.nvml.mig import Placement
@@ -52,6 +52,17 @@ def test_a_place_that_is_not_known_blocks_all_of_the_gpu_and_no_other() -> None:
     state = NodeState((), (BlockedPlacement(GPUS[0].pci, None, "in-use", ""),))
     all_of_it = {device.name for device in offers(DYNAMIC).devices if device.name.startswith(FIRST)}
     assert blocked(offers(DYNAMIC), state).keys() == all_of_it
+
+
+@pytest.mark.parametrize(("reason", "form"), [("nvidia-smi-hangs", "-ts-4"), ("mps-hangs", "-mps-4")])
+def test_what_sets_shares_up_and_hangs_blocks_these_shares_alone(reason: str, form: str) -> None:
+    devices = [
+        Device(f"{FIRST}{form}", GPUS[0].pci, {"sharing": sharing})
+        for form, sharing in (("", "none"), ("-ts-4", "time-slicing"), ("-mps-4", "mps"))
+    ]
+    state = NodeState((), (BlockedPlacement(GPUS[0].pci, None, reason, ""),))  # type: ignore[arg-type]
+
+    assert blocked(Offers(tuple(devices), ()), state) == {f"{FIRST}{form}": reason}
 
 
 def test_a_reason_that_no_label_can_hold_still_blocks() -> None:

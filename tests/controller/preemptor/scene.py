@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +49,20 @@ class Scene:
         self.allocate(name, node, *devices, user=pod)
         return self.pod(name)
 
-    def waits(self, name: str, priority: int, gpus: int = 1, **spec: Any) -> Object:
+    def waits(
+        self, name: str, priority: int, gpus: int = 1, selectors: Sequence[str] = (), **spec: Any
+    ) -> Object:
         """A pod for which the scheduler has found no place."""
-        self.claim(name, count=gpus)
+        self.claim(name, gpus, selectors)
         pod = self._pod(name, priority, **spec)
         refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         self.status(pod, {"phase": "Pending", "conditions": [refused]})
         return self.pod(name)
 
-    def claim(self, name: str, count: int = 1) -> Object:
-        """A claim for so many GPUs."""
+    def claim(self, name: str, count: int = 1, selectors: Sequence[str] = ()) -> Object:
+        """A claim for so many GPUs that CEL expressions select."""
         exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+        exactly["selectors"] = [{"cel": {"expression": one}} for one in selectors]
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
         return self.server.create(CLAIMS, {"metadata": {"name": name}, "spec": spec})
 

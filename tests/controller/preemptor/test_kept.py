@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from controller.preemptor.kept import (
-    END_SECONDS,
     TAKEN_SECONDS,
     UNUSED_SECONDS,
     Fits,
     Kept,
     Placed,
     Rooms,
-    grace_seconds,
+    end_seconds,
 )
 from controller.preemptor.pending import Waiting
 
@@ -131,9 +130,31 @@ def test_it_is_open_until_the_claims_of_the_victims_are_free_too() -> None:
     assert room.left({}, {"freed": used_again}) == []
 
 
-def test_the_longest_grace_period_counts() -> None:
-    patient = pod("one")
-    patient["spec"] = {"terminationGracePeriodSeconds": 300}
-    assert grace_seconds([patient, pod("two")]) == 300
-    assert grace_seconds([pod("two")]) == 30
-    assert END_SECONDS > 0
+@pytest.mark.parametrize(
+    ("grace", "seconds"),
+    [(None, 90), (0, 60), (120, 180), (10**9, 300)],
+    ids=["default", "0", "120", "years"],
+)
+def test_pods_may_take_their_grace_period_and_a_minute_but_no_longer_than_five(
+    grace: int | None, seconds: float
+) -> None:
+    asks = {**pod("one"), "spec": {} if grace is None else {"terminationGracePeriodSeconds": grace}}
+    deleted = pod("one", deletionTimestamp="2100-01-01T00:00:00Z", deletionGracePeriodSeconds=grace or 0)
+    assert end_seconds([pod("other"), asks]) == max(90, seconds)
+    assert end_seconds([asks]) == seconds
+    assert end_seconds([deleted]) == (60 if grace is None else seconds)
+
+
+def test_a_pod_that_somebody_deleted_and_that_does_not_end_is_expected_no_longer() -> None:
+    rooms = Rooms()
+    ending = pod("ending", deletionTimestamp="2100-01-01T00:00:00Z", deletionGracePeriodSeconds=10**9)
+    rooms.see({"ending": ending}, (), now=0.0)
+    assert rooms.next_due(0.0) == 300.0
+    assert rooms.overlaid([ending]) == [ending]
+
+    rooms.see({"ending": ending}, (), now=300.0)
+    assert rooms.stuck() == {"ending"}
+    [seen] = rooms.overlaid([ending])
+    assert "deletionTimestamp" not in seen["metadata"], "its devices count as taken"
+    rooms.forget(set())
+    assert rooms.next_due(300.0) == float("inf")

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from controller.preemptor import decisions
-from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
+from controller.preemptor.kept import (
+    END_SECONDS,
+    FIRST_BACKOFF_SECONDS,
+    MOST_END_SECONDS,
+    TAKEN_SECONDS,
+    UNUSED_SECONDS,
+)
 from controller.preemptor.pending import Exempt, named
-from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
+from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
 from kubernetes_rules.preemption.choose import best_room
 from tests.controller.preemptor.played import Played
@@ -171,6 +177,24 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
     assert full.names() == {"urgent"}
 
 
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        ("node node-a: timed out trying to allocate devices", {"notebook", "urgent"}),
+        ("request gpu: the selector fails", {"notebook", "batch", "urgent"}),
+    ],
+)
+def test_a_pod_for_which_the_scheduler_ran_out_of_time_is_refused_as_well(
+    message: str, left: set[str], full: Scene
+) -> None:
+    pod = full.waits("urgent", 10)
+    failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": message}
+    full.status(pod, {**pod["status"], "conditions": [failed]})
+    Played(full).round()
+
+    assert full.names() == left
+
+
 def test_a_pod_that_no_node_can_ever_run_evicts_nobody(full: Scene) -> None:
     full.waits("huge", 10, gpus=3)
     full.waits("elsewhere", 10, nodeSelector={"zone": "b"})
@@ -308,6 +332,33 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.round()
     assert full.names() == {"urgent"}
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
+
+
+@pytest.mark.parametrize("who", ["preemptor", "scheduler", "owner"])
+def test_a_victim_with_an_endless_grace_period_keeps_its_gpu_for_five_minutes_only(
+    who: str, scene: Scene
+) -> None:
+    scene.node("node-a")
+    scene.runs("batch", 1, "node-a", "gpu-0", terminationGracePeriodSeconds=10**9)
+    scene.runs("other", 2, "node-a", "gpu-1")
+    urgent = scene.waits("urgent", 10)
+    if who == "scheduler":
+        scene.status(urgent, {**urgent["status"], "nominatedNodeName": "node-a"})
+        told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        batch = scene.pod("batch")
+        scene.status(batch, {**batch["status"], "conditions": [told]})
+    if who != "preemptor":
+        scene.server.delete(f"{PODS}/batch")
+    played = Played(scene)
+    played.round()
+    played.clock.now += MOST_END_SECONDS - 1
+    played.round()
+    assert scene.names() == {"other", "urgent"}
+
+    for _ in range(2):
+        played.clock.now += FIRST_BACKOFF_SECONDS
+        played.round()
+    assert scene.names() == {"urgent"}
 
 
 def test_victims_that_are_made_again_at_once_are_evicted_ever_more_rarely(scene: Scene) -> None:
@@ -481,29 +532,49 @@ def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: l
     assert len(asked) == 2
 
 
-def test_it_rests_after_a_round_but_not_for_a_pod_that_is_new(full: Scene, asked: list[str]) -> None:
-    full.waits("first", 11, gpus=3)
+def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
+    full: Scene, asked: list[str]
+) -> None:
+    for name, priority in (("first", 14), ("second", 13), ("third", 12)):
+        full.waits(name, priority, gpus=priority)
     played = Played(full)
-    played.cpu.step = 0.01
+    played.cpu.step = SHORT_SECONDS / 5
     played.round()
-    full.waits("second", 10, gpus=4)
-    due = played.round()
-    assert asked == ["first", "second"]
-
-    played.clock.now += due
+    full.waits("new", 11, gpus=4)
+    asked.clear()
     played.round()
-    assert asked == ["first", "second", "first", "second"]
+    assert asked == ["first", "second", "new"]
 
 
-def test_a_round_that_takes_too_long_is_continued_after_a_rest(full: Scene, asked: list[str]) -> None:
+def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:
     for number in range(4):
         full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
     played = Played(full)
     played.cpu.step = 0.4 * ROUND_SECONDS
     due = played.round()
     assert asked == ["waits-3", "waits-2"]
-    assert due > REST * ROUND_SECONDS / 2
+    assert REST * SHORT_SECONDS <= due < REST * ROUND_SECONDS
 
-    played.clock.now += due
+    played.clock.now += REST * 4 * ROUND_SECONDS
     played.round(changed=False)
     assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]
+
+
+def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_waiting(
+    full: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Time passes with each look at it, twice for a selector.
+    ticks = itertools.count(step=decisions.DECISION_SECONDS / 4)
+    monkeypatch.setattr("kubernetes_rules.cel.selector.time.thread_time", lambda: next(ticks))
+    costly = ["device.driver != 'other'", "device.driver != 'another'", "device.driver != 'nobody'"]
+    full.waits("costly", 20, selectors=costly)
+    full.waits("urgent", 10)
+    played = Played(full)
+    played.round()
+    assert (played.told(MADE), played.told(UNJUDGED)) == ({"urgent"}, {"costly"})
+    assert "most of it the selector \"device.driver != 'other'\"" in played.text(UNJUDGED)
+
+    for _ in costly:
+        played.clock.now += REST * ROUND_SECONDS
+        played.round(changed=False)
+    assert played.told(MADE) == {"urgent", "costly"}

@@ -21,7 +21,7 @@ from driver.kube.backoff import Backoff
 from driver.nvml.mig import Placement
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
-from tests.examples import examples
+from tests.examples import all_examples
 
 FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
 TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
@@ -121,6 +121,19 @@ class Node(RuleBasedStateMachine):
         for _ in range(3):
             self.sync(looks=True, cut_off=0, late=None)
         for _ in range(3):
+            self.allocate(choice)
+
+    @rule(
+        forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2),
+        choice=st.randoms(use_true_random=False),
+    )
+    def change_while_pods_come(self, forms: list[Any], choice: Any) -> None:
+        """All pods have ended; others come while the controller changes what the node offers."""
+        self.taken.clear()
+        self.prepared.clear()
+        self.configure(forms)
+        for _ in range(3):
+            self.sync(looks=True, cut_off=0, late=choice)
             self.allocate(choice)
 
     @precondition(lambda self: self.followed)
@@ -228,7 +241,10 @@ def _consume(left: dict[str, dict[str, int]], device: Device) -> None:
 
 # Without shrinking: it takes minutes, and the steps that are printed can be followed as they are.
 Node.TestCase.settings = settings(
-    max_examples=examples(150), stateful_step_count=40, deadline=None, phases=(Phase.reuse, Phase.generate)
+    max_examples=all_examples(150),
+    stateful_step_count=40,
+    deadline=None,
+    phases=(Phase.reuse, Phase.generate),
 )
 TestNode = Node.TestCase
 

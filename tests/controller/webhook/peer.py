@@ -39,10 +39,13 @@ def make_pair(folder: Path, *more: str) -> Pair:
 
 
 @contextmanager
-def served(pair: Pair, request_seconds: float = SECONDS, address: str = "127.0.0.1:0") -> Iterator[Peer]:
+def served(
+    pair: Pair, request_seconds: float = SECONDS, address: str = "127.0.0.1:0", *classes: str
+) -> Iterator[Peer]:
     """A client of a webhook that serves with this certificate while the block runs."""
     service = Service()
-    server = endpoint(address, ServingCertificate(pair.cert_file, pair.key_file), request_seconds)
+    certificate = ServingCertificate(pair.cert_file, pair.key_file)
+    server = endpoint(address, certificate, request_seconds, frozenset(classes))
     service.spawn("webhook", server.run, server.stop)
     try:
         yield Peer(server.port, pair.cert_file)

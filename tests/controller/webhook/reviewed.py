@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.webhook.review import review
+from controller.webhook.review import Findings, review
 
 Object = dict[str, Any]
 
@@ -78,9 +78,14 @@ def asked(stored: Object, operation: str = "CREATE", old: Object | None = None) 
     }
 
 
-def errors(stored: Object) -> tuple[str, ...]:
+def findings(stored: Object, *classes: str) -> Findings:
+    """What the webhook says of a new object; these classes were installed with the driver."""
+    return review(asked(stored), frozenset(classes)).findings
+
+
+def errors(stored: Object, *classes: str) -> tuple[str, ...]:
     """What the webhook denies a new object for."""
-    return review(asked(stored)).findings.errors
+    return findings(stored, *classes).errors
 
 
 def warnings(stored: Object) -> tuple[str, ...]:

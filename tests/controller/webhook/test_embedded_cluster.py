@@ -15,14 +15,15 @@ import yaml
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.server import EmbeddedApiServer
-from tests.controller.webhook.peer import Pair, served
-from tests.controller.webhook.reviewed import claim, config, parameters
+from tests.controller.webhook.peer import SECONDS, Pair, served
+from tests.controller.webhook.reviewed import claim, config, parameters, request
 
 Object = dict[str, Any]
 MANIFEST = Path(__file__).parents[3] / "deploy" / "webhook.yaml"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 WRONG = claim(config(parameters(sharing={"strategy": "Fair"})))
+OF_ANOTHER_KIND = claim(config(parameters(), "gpu"), requests=[request("gpu", "mig-small")])
 WARNED = claim(
     config(parameters(sharing={"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}))
 )
@@ -36,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedApiServ
     issued = authority.issue_cert("gpu-dra-webhook.gpu-dra.svc")
     issued.private_key_pem.write_to_path(pair.key_file)
     pair.cert_file.write_bytes(b"".join(one.bytes() for one in issued.cert_chain_pems))
-    with served(pair) as peer:
+    with served(pair, SECONDS, "127.0.0.1:0", "mig-small") as peer:
         known = {("gpu-dra", "gpu-dra-webhook", 443): ("127.0.0.1", peer.port)}
         running = EmbeddedApiServer(resolve_service=lambda *service: known.get(service))
         objects = yaml.safe_load_all(MANIFEST.read_text())
@@ -47,9 +48,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedApiServ
         yield running
 
 
-def test_a_wrong_claim_is_denied(server: EmbeddedApiServer) -> None:
+@pytest.mark.parametrize("wrong", [WRONG, OF_ANOTHER_KIND], ids=["value", "kind"])
+def test_a_wrong_claim_is_denied(server: EmbeddedApiServer, wrong: Object) -> None:
     with pytest.raises(Refused, match=r'"webhook\.gpu\.nvidia\.com" denied the request: spec'):
-        server.create(CLAIMS, copy.deepcopy(WRONG))
+        server.create(CLAIMS, copy.deepcopy(wrong))
 
 
 def test_a_claim_that_will_do_little_is_warned_of(server: EmbeddedApiServer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from controller.webhook.__main__ import main
+from controller.webhook.review import CLASS_KINDS
 from controller.webhook.subject import GROUP, REVIEWED_KINDS, VERSIONS
 
 ROOT = Path(__file__).parents[3]
@@ -27,6 +28,7 @@ def test_the_flags_are_understood_and_the_files_are_where_the_secret_is_mounted(
     assert "subPath" not in mount  # such a file is never renewed
     assert flags["cert_file"] == Path(mount["mountPath"], "tls.crt")
     assert flags["key_file"] == Path(mount["mountPath"], "tls.key")
+    assert set(flags["classes"].split(",")) >= CLASS_KINDS.keys()
     ports = {port["name"]: f":{port['containerPort']}" for port in CONTAINER["ports"]}
     addresses = {"https": "addr", "health": "health_addr", "metrics": "metrics_addr"}
     assert ports == {name: flags[flag] for name, flag in addresses.items()}

@@ -72,13 +72,13 @@ def test_a_division_of_a_gpu_that_is_not_shared_is_warned_of(name: str) -> None:
 
 
 def test_a_division_that_is_for_no_request_is_refused_and_not_without_effect() -> None:
-    partition = [request("p", "mig-small")]
+    either = [{"name": word, "deviceClassName": "mig-small"} for word in ("p", "q")]
+    asked = [{"name": "a", "firstAvailable": either}]
     head = "spec.devices.config[0]: SharedGpuConfig is for a GPU, and no request asks for one:"
 
-    assert warnings(claim(config(own({"each": "1Gi"})), requests=partition)) == (
-        f"{head} prepare refuses it",
-    )
-    assert warnings(claim(config(own(None)), requests=partition)) == (f"{head} it has no effect",)
+    divided = claim(config(own({"each": "1Gi"})), requests=asked)
+    assert warnings(divided) == errors(divided, "mig-small") == (f"{head} prepare refuses it",)
+    assert warnings(claim(config(own(None)), requests=asked)) == (f"{head} it has no effect",)
 
 
 def test_the_kind_is_named_as_it_is_written() -> None:

@@ -83,6 +83,20 @@ def test_a_config_name_matches_the_request_and_its_subrequests(
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [([{"requests": ["gpu"]}], True), ([{}], False), ([{"requests": ["gpu"]}, {}], False), ([], False)],
+)
+def test_a_config_whose_requests_the_scheduler_left_out_names_them_still(
+    written: list[dict[str, Any]], names: bool
+) -> None:
+    one = config("FromClaim", 1)
+    spec = {"devices": {"config": [{"opaque": one["opaque"], **more} for more in written]}}
+    claim = read_claim({**allocated(result(), config=[one]), "spec": spec}, "u-1", OURS)
+
+    assert [found.names_requests for found in claim.configs] == [names]
+
+
 def test_configs_of_other_drivers_are_not_ours_to_judge() -> None:
     claim = read_claim(allocated(result(), config=[config("FromClaim", 1, driver="dra.net")]), "u-1", OURS)
 

@@ -113,10 +113,11 @@ def test_a_call_that_hangs_holds_its_gpu_so_nothing_is_let_go_of(tmp_path: Path)
     eyes.guard.close()
 
 
-def test_a_session_that_does_not_end_is_not_let_go_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["hang", "fail"])
+def test_a_session_that_does_not_end_is_not_let_go_of(tmp_path: Path, how: str) -> None:
     eyes = Eyes(tmp_path, deadline_seconds=0.5)
     eyes.discovery.snapshot()
-    eyes.machine.hang("shutdown")
+    getattr(eyes.machine, how)("shutdown")
     with pytest.raises(NvmlError, match="nvmlShutdown"), eyes.discovery.let_go():
         raise AssertionError
     eyes.machine.heal()

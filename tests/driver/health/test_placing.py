@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +14,7 @@ from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
 from driver.health.placing import TaintedDevice, incidents_in, with_verdicts
 from driver.health.xid_verdicts import Incident, verdicts_of
+from driver.health.xids import XID_CLASSES, XidClass
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 
@@ -25,13 +30,17 @@ def forms(pci: PciAddress) -> list[Device]:
     return [Device(f"{pci}", pci), *parts]
 
 
-def tainted(incidents: list[Incident], devices: list[Device]) -> tuple[Device, ...]:
-    found = [verdict for one in incidents for verdict in verdicts_of(one, RULES)]
+def tainted(incidents: Iterable[Incident], devices: list[Device]) -> tuple[Device, ...]:
+    worst_first = sorted(incidents, key=lambda one: (-XID_CLASSES.index(one.xid_class(RULES)), str(one)))
+    found = [verdict for one in worst_first for verdict in verdicts_of(one, RULES)]
     return with_verdicts(devices, found)
 
 
 def stored(devices: tuple[Device, ...]) -> list[TaintedDevice]:
-    return [TaintedDevice(device.regions, device.taints, 77.0) for device in devices]
+    return [
+        TaintedDevice(device.regions, device.taints, {taint.key: 77.0 for taint in device.taints})
+        for device in devices
+    ]
 
 
 def test_a_fault_of_a_gpu_is_on_all_of_its_forms_and_on_no_other_gpu() -> None:
@@ -66,7 +75,7 @@ def test_what_is_asked_for_at_each_look_is_not_taken_over() -> None:
         Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),
         Taint("gpu.nvidia.com/xid", "no-number", "NoSchedule"),
     )
-    assert incidents_in([TaintedDevice((Region(PCI),), taints, 0)]) == ()
+    assert incidents_in([TaintedDevice((Region(PCI),), taints, {})]) == ()
 
 
 def test_the_class_that_the_driver_told_is_taken_over_with_its_time() -> None:
@@ -84,26 +93,48 @@ def test_a_fault_without_an_xid_is_taken_over() -> None:
 
 
 regions = st.builds(Region, st.sampled_from([PCI, OTHER]), st.none() | st.sampled_from(SPANS))
-
-
-@given(
-    scope=regions,
-    xid=st.sampled_from([48, 79, 94, 95, 119, 9999]),
-    offered=st.sets(st.sampled_from(SPANS), min_size=1),
-    whole=st.booleans(),
+incidents = st.builds(
+    Incident,
+    regions,
+    st.none() | st.sampled_from([31, 48, 79, 94, 95, 119, 9999]),
+    st.none() | st.sampled_from(XID_CLASSES),
 )
-def test_after_a_restart_the_same_devices_have_the_same_taints(
-    scope: Region, xid: int, offered: set[Placement], whole: bool
-) -> None:
-    offered |= {scope.span} if scope.span else set()
-    devices = [
-        device
-        for pci in (PCI, OTHER)
-        for device in forms(pci)
-        if (whole and device.span is None) or device.span in offered
-    ]
-    before = tainted([Incident(scope, xid)], devices)
+offers = st.sets(st.none() | st.sampled_from(SPANS), min_size=1)
 
-    after = tainted([incident for incident, _ in incidents_in(stored(before))], devices)
+
+def restarted(
+    happened: list[Incident], offered: set[Placement | None]
+) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """The devices of two GPUs as the controller published them, and as the next one does that reads them."""
+    offered = offered | {one.scope.span for one in happened if one.scope.span}
+    devices = [device for pci in (PCI, OTHER) for device in forms(pci) if device.span in offered]
+    before = tainted(happened, devices)
+    return before, tainted((incident for incident, _ in incidents_in(stored(before))), devices)
+
+
+@pytest.mark.parametrize("told", [None, *XID_CLASSES])
+@given(incident=incidents, offered=offers)
+def test_after_a_restart_the_same_devices_have_the_same_taints(
+    told: XidClass | None, incident: Incident, offered: set[Placement | None]
+) -> None:
+    before, after = restarted([replace(incident, reported_class=told)], offered)
+
+    assert after == before
+
+
+@given(happened=st.lists(incidents, min_size=2, max_size=3), offered=offers)
+def test_of_several_faults_none_ends_with_a_restart(
+    happened: list[Incident], offered: set[Placement | None]
+) -> None:
+    """Where one taint hides another, a device may be worse off after it, but not better."""
+    before, after = restarted(happened, offered)
+
+    for then, now in zip(before, after, strict=True):
+        assert {taint.key for taint in then.taints} <= {taint.key for taint in now.taints}
+
+
+def test_what_a_worse_fault_of_a_partition_hides_does_not_end_with_a_restart() -> None:
+    happened = [Incident(Region(PCI), 94), Incident(Region(PCI, SPANS[0]), 48)]
+    before, after = restarted(happened, {None, *SPANS[:3]})
 
     assert after == before

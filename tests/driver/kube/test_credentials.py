@@ -36,12 +36,12 @@ def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_re
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    server.accepted_bearer = "first"
+    server.gate.admin_bearer = "first"
     client = KubeClient.connect(kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
     client.get(NODES)
 
     token.write_text("second\n")
-    server.accepted_bearer = "second"
+    server.gate.admin_bearer = "second"
     with pytest.raises(Unauthorized):
         client.get(NODES)
 
@@ -53,10 +53,10 @@ def test_a_token_file_that_went_away_is_an_error_that_passes(
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first")
-    server.accepted_bearer = "first"
+    server.gate.admin_bearer = "first"
     client = KubeClient.connect(kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
     token.unlink()
-    server.accepted_bearer = "second"
+    server.gate.admin_bearer = "second"
 
     with pytest.raises(Unauthorized, match="token") as caught:
         client.get(NODES)
@@ -78,7 +78,7 @@ def test_an_exec_plugin_gives_the_token(server: EmbeddedApiServer, tmp_path: Pat
             "args": [str(tmp_path / "answer")],
         }
     }
-    server.accepted_bearer = "made"
+    server.gate.admin_bearer = "made"
 
     client = KubeClient.connect(kubeconfig(tmp_path / "config", server.url, plugin))
 

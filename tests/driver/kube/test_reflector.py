@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from driver.kube.backoff import Backoff
+from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
 from tests.driver.kube.stops import CountingStop
 from tests.eventually import eventually
@@ -203,6 +204,19 @@ def test_it_survives_a_restart_of_the_server(server: EmbeddedApiServer, client: 
         server.create(SLICES, slice_of("new"))
 
         one.comes_to("new")
+
+
+@pytest.mark.parametrize("hears", ["on_event", "on_list"])
+def test_an_error_of_who_hears_of_objects_is_none_of_the_server(
+    server: EmbeddedApiServer, client: KubeClient, hears: str
+) -> None:
+    def hear(*_: object) -> None:
+        raise Forbidden("cannot get resourceclaims", "grant this right")
+
+    server.create(SLICES, slice_of("s"))
+    reflector = Reflector(client, ON_NODE_A, threading.Event(), **{hears: hear})  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="failed at the API server"):
+        reflector.run()
 
 
 def test_stopping_ends_a_watch_that_waits_at_once(server: EmbeddedApiServer, client: KubeClient) -> None:

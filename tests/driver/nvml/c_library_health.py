@@ -8,7 +8,7 @@ import ctypes
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from driver.nvml.api import NotSupported, NvmlDevice
+from driver.nvml.api import Code, NotSupported, NvmlDevice, failure
 from driver.nvml.mig import MigDevice
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class CLibraryHealth:
     _handles: list[Any]
     has_fabric_v3 = True
     has_version_3_of_wait = True
+    frees = True
     resetless_field_status = 0
     unknown_fields: frozenset[int] = frozenset()
     sets: list[_Set]
@@ -204,6 +205,8 @@ class CLibraryHealth:
     def event_set_free(self, events: Any) -> None:
         found = self._set(events)
         assert not found.freed
+        if not self.frees:
+            raise failure("nvmlEventSetFree", Code.GPU_IS_LOST)
         found.freed = True
         if found.events is not None:
             found.events.close()
@@ -299,6 +302,8 @@ class CLibraryHealth:
     def gpm_sample_free(self, sample: Any) -> None:
         number = int(ctypes.cast(sample, ctypes.c_void_p).value or 0)
         assert self.samples[number - 1] != "freed"
+        if not self.frees:
+            raise failure("nvmlGpmSampleFree", Code.GPU_IS_LOST)
         self.samples[number - 1] = "freed"
 
     def gpm_metrics_get(self, asked: Any) -> None:

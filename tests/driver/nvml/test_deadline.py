@@ -43,6 +43,11 @@ def guard() -> Guard:
     return Guard(SHORT)
 
 
+def test_a_result_can_be_had_again(guard: Guard) -> None:
+    pending = guard.start("gpu", lambda watch: watch("uuid", lambda: "GPU-1"))
+    assert (pending.result(), pending.has_ended, pending.result()) == ("GPU-1", True, "GPU-1")
+
+
 def test_a_job_gives_its_result(guard: Guard) -> None:
     assert guard.run("gpu", lambda watch: watch("minor", lambda: 7)) == 7
 

@@ -105,6 +105,20 @@ def test_slow_clients_of_a_pod_keep_no_probe_of_the_node_from_its_answer() -> No
         eventually("threads", threading.active_count, lambda now: now <= before + MOST_CONNECTIONS)
 
 
+def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unstarted(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with running("127.0.0.1:0") as port:
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr("driver.process.http_endpoint.threading.Thread", Unstarted)
+            for _ in range(2 * MOST_CONNECTIONS + 1):
+                with pytest.raises(ConnectionError):
+                    status("127.0.0.1", port)
+        assert status("127.0.0.1", port) == 200
+
+
 def test_a_request_that_drips_in_is_given_up() -> None:
     with running("127.0.0.1:0") as port, socket.create_connection(("127.0.0.1", port), 20) as client:
         client.settimeout(0.1)

@@ -41,15 +41,21 @@ def test_length_counts_bytes_not_characters() -> None:
 
 def test_folder_in_use_is_refused_and_what_is_in_it_named(short_folder: Path) -> None:
     (short_folder / "thesis.tex").touch()
+    short_folder.chmod(0o755)
 
     with pytest.raises(ClusterError, match=r"is in use \(it holds thesis\.tex\)"):
         make_folder(short_folder)
+    assert stat.S_IMODE(short_folder.stat().st_mode) == 0o755
 
 
-def test_folder_with_the_logs_of_an_earlier_cluster_can_be_used_again(short_folder: Path) -> None:
+def test_folder_with_the_logs_of_an_earlier_cluster_can_be_used_again_by_root_alone(
+    short_folder: Path,
+) -> None:
     (short_folder / "logs").mkdir()
+    short_folder.chmod(0o755)
 
     assert make_folder(short_folder).folder == short_folder
+    assert stat.S_IMODE(short_folder.stat().st_mode) == 0o700
 
 
 def test_folder_is_made_when_there_is_none(short_folder: Path) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from envtest.client.api import APPLY, ApiClient, objects_in
 from envtest.embedded.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import shown
 from tests.refused_on_purpose import REFUSED, is_old
 
 Object = dict[str, Any]
@@ -71,7 +72,7 @@ def server() -> Iterator[EmbeddedApiServer]:
     held = [one for file in manifests().values() for one in file]
     names = {one["metadata"].get("namespace") or "default" for one in held}
     with EmbeddedApiServer() as running:
-        client = ApiClient(running.url, None, "")
+        client = ApiClient(running.url, None, running.gate.admin_bearer)
         for name in sorted(names):
             metadata = {"name": name, "labels": allowed}
             client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -91,11 +92,11 @@ def test_the_manifests_are_found_where_they_are() -> None:
 
 def applied(server: EmbeddedApiServer, item: Object) -> tuple[int, str, str]:
     """The code, the message of a refusal and the warnings of an apply."""
-    path = ApiClient(server.url, None, "").path_of(item)
+    path = ApiClient(server.url, None, server.gate.admin_bearer).path_of(item)
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
         target = f"{path}?fieldManager=t&force=true&fieldValidation=Strict"
-        connection.request("PATCH", target, json.dumps(item), {"Content-Type": APPLY})
+        connection.request("PATCH", target, json.dumps(item), {"Content-Type": APPLY, **shown(server)})
         answer = connection.getresponse()
         message = json.loads(answer.read()).get("message", "")
         return answer.status, message, answer.getheader("Warning", "")
@@ -110,7 +111,7 @@ def test_shipped_manifests_are_taken_without_unknown_fields(server: EmbeddedApiS
         code, message, warning = applied(server, item)
 
         assert code in expected, f"{source}: {item['kind']} {item['metadata'].get('name')}: {message}"
-        path = ApiClient(server.url, None, "").path_of(item)
+        path = ApiClient(server.url, None, server.gate.admin_bearer).path_of(item)
         if code == 201 and "/namespaces/" in path:  # the next file may have another one of that name
             server.delete(path)
         told = f"a {item['kind']} has no effect in the embedded cluster" in warning

@@ -99,7 +99,7 @@ def test_api_server_has_the_rights_of_a_real_one_and_pods_reach_it_but_nobody_wi
     assert given["bind-address"] == "0.0.0.0"  # noqa: S104 - pods have a network of their own
     assert given["advertise-address"] == "192.0.2.7"
     assert given["anonymous-auth"] == "false"
-    assert given["etcd-servers"] == flags(commands.etcd(LAYOUT, SLOT))["listen-client-urls"]
+    assert given["etcd-servers"] == flags(commands.etcd(LAYOUT))["listen-client-urls"]
     assert not [name for name in given if name.startswith("audit")]
 
 

@@ -74,7 +74,7 @@ def test_a_lock_is_held_by_whoever_has_a_copy_of_it(tmp_path: Path) -> None:
 
 
 def test_slots_with_a_port_in_use_are_passed_over(tmp_path: Path) -> None:
-    in_use = {Slot(0).port("etcd"), Slot(1).kubelet_port(MAX_NODES - 1)}
+    in_use = {Slot(0).port("kube-apiserver"), Slot(1).kubelet_port(MAX_NODES - 1)}
 
     slot, lock = take_slot(tmp_path, lambda port: port not in in_use)
 

@@ -1,10 +1,11 @@
 """A small DRA driver, which imports ``envtest`` and ``kubernetes_rules`` alone. Its device is ``a``.
 
-Arguments: the API server's URL, the node's name, the kubelet's folder, the folder of CDI specs.
+Arguments: a kubeconfig, the node's name, the kubelet's folder, the folder of CDI specs.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -135,6 +136,8 @@ def serve(path: Path, service: str, calls: Calls) -> grpc.Server:
 
 
 if __name__ == "__main__":
-    url, node_name, *folders = sys.argv[1:]
-    running = MyDriver(ApiClient(url, None, "my-driver"), node_name, *map(Path, folders)).start()
+    kubeconfig, node_name, *folders = sys.argv[1:]
+    config = json.loads(Path(kubeconfig).read_text())
+    api = ApiClient(config["clusters"][0]["cluster"]["server"], None, config["users"][0]["user"]["token"])
+    running = MyDriver(api, node_name, *map(Path, folders)).start()
     threading.Event().wait()

@@ -100,13 +100,14 @@ def test_under_mps_it_has_the_limit_of_the_daemon(tmp_path: Path, monkeypatch: p
     programs = Programs(tmp_path, "dgx-a100")
     root = root_of(programs.machine, tmp_path / "compiled")
     try:
-        assert programs.control("-d")[0] == 0
+        assert programs.control("-d", visible="1,2")[0] == 0
         programs.ask("set_default_device_pinned_mem_limit 0 10G")
         for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
             monkeypatch.setenv(name, programs.environment()[name])
         monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "1=4G")
         cuda = loaded(root)
         cuda.init()
+        assert [cuda.uuid(one) for one in range(cuda.device_count())] == [programs.uuid(1), programs.uuid(2)]
         cuda.enter(0)
         assert cuda.under_mps(0)
         assert cuda.memory()[0] == 10 * GIB

@@ -118,13 +118,14 @@ def test_its_control_group_limits_its_memory(tmp_path: Path) -> None:
         cuda.allocate(2 * GIB + 1)
 
 
-def test_mps_limits_its_memory(tmp_path: Path) -> None:
+def test_mps_limits_its_memory_and_hides_what_the_daemon_does_not_serve(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "dgx-a100")
     try:
-        assert programs.control("-d")[0] == 0
+        assert programs.control("-d", visible="2")[0] == 0
         programs.ask("set_default_device_pinned_mem_limit 0 10G")
-        cuda = FakeCuda(programs.machine, programs.environment())
+        cuda = FakeCuda(programs.machine, programs.environment(None))
         cuda.init()
+        assert (cuda.device_count(), cuda.uuid(0)) == (1, programs.uuid(2))
         cuda.enter(0)
         assert cuda.under_mps(0)
         (server,) = programs.ask("get_server_list")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+BEARER = "t"
+
 
 def kubeconfig(path: Path, server: str = "https://x", **contexts: str | None) -> Path:
     """A kubeconfig with these contexts and their namespaces; the first is the current one."""
@@ -17,7 +19,7 @@ def kubeconfig(path: Path, server: str = "https://x", **contexts: str | None) ->
         "current-context": next(iter(contexts), ""),
         "contexts": listed,
         "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
+        "users": [{"name": "u", "user": {"token": BEARER}}],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))

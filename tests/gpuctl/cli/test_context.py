@@ -10,7 +10,7 @@ import pytest
 from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import ClusterView, find_kubeconfig, find_namespace
-from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,7 @@ def test_a_cluster_of_another_file_is_reached_by_its_context(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with EmbeddedApiServer() as server:
+        server.gate.admin_bearer = BEARER
         server.create("/api/v1/nodes", {"metadata": {"name": "node-a"}})
         first = kubeconfig(home / "first", "http://127.0.0.1:1", here=None)
         second = home / "second"

@@ -21,7 +21,7 @@ from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say, show
 from gpuctl.node.planned import plan_node
-from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tools.docs.site.places import ROOT
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 },
             }
             server.create("/api/v1/namespaces/team/pods", pod)
+        server.gate.admin_bearer = BEARER
         yield kubeconfig(folder / "config", server.url, here="team")
 
 

@@ -18,7 +18,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
 from gpuctl import kubectl_completion
 from gpuctl.__main__ import commands
-from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = (
@@ -62,6 +62,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         }
         server.create("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims", claim)
         folder = tmp_path_factory.mktemp("cluster")
+        server.gate.admin_bearer = BEARER
         yield kubeconfig(folder / "config", server.url, here="team", there=None)
 
 
@@ -173,7 +174,7 @@ def test_a_kubeconfig_with_a_plugin_is_asked_by_it(cluster: Path, tmp_path: Path
     answer = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
-        "status": {"token": "made"},
+        "status": {"token": BEARER},
     }
     (tmp_path / "answer").write_text(json.dumps(answer))
     plugin = {"apiVersion": answer["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -20,10 +21,12 @@ from click.testing import CliRunner
 
 from envtest.client import paths
 from envtest.client.api import ApiClient
+from envtest.client.errors import ApiRefused
 from gpuctl.__main__ import commands
 from gpuctl.demo import watchdog
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from tests.eventually import eventually
+from tests.openssl import openssl
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -143,13 +146,20 @@ def test_a_machine_file_is_played_as_well_as_a_name() -> None:
     assert len(json.loads(output)["gpus"]) >= 1
 
 
-def test_a_kept_cluster_answers_until_it_is_interrupted(folder: Path) -> None:
+def test_a_kept_cluster_answers_who_has_its_kubeconfig_until_it_is_interrupted(
+    folder: Path, tmp_path: Path
+) -> None:
+    openssl("version")
     process = demo(folder, "-o", "json", "--machine", "t4", "--keep")
     assert process.stderr is not None
     line = next(line for line in process.stderr if "KUBECONFIG=" in line)
     kubeconfig = Path(line.split("KUBECONFIG=")[1].split()[0])
-    server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-    api = ApiClient(server, None, "")
+    assert kubeconfig.stat().st_mode & 0o077 == 0
+    config = json.loads(kubeconfig.read_text())
+    cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
+    authority = tmp_path / "authority"
+    authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    api = ApiClient(cluster["server"], authority, token)
     assert len(api.list_objects(paths.resource_slice())) >= 1
     names = {one["spec"].get("extendedResourceName") for one in api.list_objects(paths.device_class())}
     assert "nvidia.com/gpu" in names
@@ -158,6 +168,10 @@ def test_a_kept_cluster_answers_until_it_is_interrupted(folder: Path) -> None:
     api.create(pod.pod(), NAMESPACE)
     top = ["sh", "-c", f"{line}gpuctl top"]
     eventually("its use is measured", lambda: said(top), lambda text: re.search(r"train .*  0 +0 +0\n", text))
+    for stranger in ("", "wrong"):
+        with pytest.raises(ApiRefused) as refused:
+            ApiClient(cluster["server"], authority, stranger).list_objects(paths.pod())
+        assert refused.value.status == 401
 
     process.send_signal(signal.SIGINT)
 

@@ -112,6 +112,8 @@ def run_pod(server: EmbeddedApiServer, made: Object) -> None:
     if space not in {one["metadata"]["name"] for one in server.objects("namespaces")}:
         server.create("/api/v1/namespaces", {"metadata": {"name": space}})
     pods = f"/api/v1/namespaces/{space}/pods"
+    if account := made["spec"].get("serviceAccountName"):
+        server.create(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": account}})
     stored = server.create(pods, made)
     server.replace(f"{pods}/{made['metadata']['name']}/status", {**stored, "status": made["status"]})
 

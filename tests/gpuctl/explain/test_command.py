@@ -13,7 +13,7 @@ from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
-from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.documents import read_document
 
 DRA = "/apis/resource.k8s.io/v1"
@@ -24,6 +24,7 @@ class Cluster:
 
     def __init__(self, server: EmbeddedApiServer, folder: Path) -> None:
         self._server = server
+        server.gate.admin_bearer = BEARER
         self._kubeconfig = kubeconfig(folder / "config", server.url, here="team")
         server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
         server.create("/api/v1/nodes", {"metadata": {"name": "node-a"}})

@@ -256,3 +256,24 @@ def test_an_amount_is_told_beside_what_is_left(asked: str, reason: str, finding:
     if finding == "capacity":
         assert "10Gi of 40Gi is left" in told.findings[0].message
         assert told.findings[0].remedy == "wait until claim default/theirs ends"
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked", "remedy"),
+    [
+        ("shares: 4", {"memory": "10Gi"}, 'number: ask for shares: "1" to "4", or let the node offer memory'),
+        ("memory: {step: 5Gi}", {"shares": "2"}, "memory: ask for memory, or let the node offer shares"),
+        ("shares: 4, memory: {step: 5Gi}", {"memory": "90Gi"}, "ask for less"),
+    ],
+)
+def test_shares_by_another_measure_are_told_so(
+    tmp_path: Path, offered: str, asked: dict[str, str], remedy: str
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(f"{{version: v1, rules: [{{shared: {{strategy: MPS, {offered}}}}}]}}")
+    wanted = claim()
+    wanted["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": asked}
+
+    told = explain_claim(wanted, snapshot(slices=plan_node("a30-quad", "node-a", rules).slices))
+
+    assert [remedy in str(one.remedy) for one in told.findings] == [True]

@@ -95,6 +95,9 @@ def test_each_gpu_of_a_device_of_several_has_its_part_of_the_memory(tmp_path: Pa
         return [amount for gpu in found for amount in (gpu.memory_bytes, gpu.holdings[0].memory_bytes)]
 
     assert shown() == [45 * 2**30] * 4
+    device["capacity"]["memory"] = {"value": "9" * 70}
+    assert shown() == [None] * 4, "of no GPU"
+    device["capacity"]["memory"] = {"value": "90Gi"}
     del device["attributes"]["productName"]
     assert shown() == [None] * 4, "GPUs of unlike products"
 

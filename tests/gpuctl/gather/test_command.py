@@ -19,7 +19,7 @@ from gpuctl.doctor.inside.places import read_places
 from gpuctl.gather.archive import read_archive, write_archive
 from gpuctl.gather.node_files import metrics_address
 from gpuctl.gather.report import local_report
-from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.doctor.clusters import NODE
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.documents import read_document
@@ -61,6 +61,7 @@ def leaks(members: dict[str, bytes]) -> list[str]:
 
 
 def access(server: EmbeddedApiServer, tmp_path: Path) -> str:
+    server.gate.admin_bearer = BEARER
     return str(kubeconfig(tmp_path / "config", server.url, here="team"))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from driver.errors import ConfigError
 from gpuctl.importing.device_plugin import PluginConfig, Replicated, load_device_plugin
@@ -48,6 +50,7 @@ data:
   empty: ""
 """
 GPU_UUID = "GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d"
+MAP = yaml.safe_load(CONFIG_MAP)
 PATH = "sharing.timeSlicing.resources[0]"
 
 
@@ -87,12 +90,23 @@ def test_a_plain_file_is_one_configuration_with_the_files_name(tmp_path: Path) -
     }
 
 
-def test_a_config_map_is_a_configuration_for_each_key(tmp_path: Path) -> None:
-    found = load(tmp_path, CONFIG_MAP)
+@pytest.mark.parametrize(
+    ("place", "documents"),
+    [
+        ("data", [MAP]),
+        ("data", [{"kind": "Namespace"}, {"kind": "List", "items": [{"kind": "Service"}, MAP]}]),
+        ("config.map", [{"image": {}, "config": {"map": MAP["data"]}}]),
+        ("devicePlugin.config.data", [{"devicePlugin": {"config": {"data": MAP["data"]}}}]),
+    ],
+)
+def test_a_config_map_or_a_charts_values_are_a_configuration_for_each_key(
+    tmp_path: Path, place: str, documents: list[Any]
+) -> None:
+    found = load(tmp_path, yaml.safe_dump_all(documents, sort_keys=False))
 
     assert list(found) == ["any", "tesla-t4", "empty"]
     assert [one.strategy for one in found.values()] == ["TimeSlicing", "MPS", None]
-    assert found["any"].resources[0].path == f"data.any.{PATH}"
+    assert found["any"].resources[0].path == f"{place}.any.{PATH}"
     assert found["empty"] == PluginConfig()
     assert [one.lost for one in found.values()] == [(), (), ()]
 
@@ -233,6 +247,7 @@ def test_names_and_devices_that_are_none(tmp_path: Path, entry: str, told: str) 
         ("version: v1\nversion: v1", "appears more than once"),
         ("sharing: {timeSlicing: {}}", "sharing.timeSlicing: 'resources' is a required property"),
         ("kind: ConfigMap", "data: must be a mapping"),
+        ("kind: ConfigMap\n---\nkind: ConfigMap", "has 2 documents of which each may be meant"),
         ("kind: ConfigMap\ndata: {../up: ''}", "data.../up: must be the text"),
         ("kind: ConfigMap\ndata: {a: {}}", "data.a: must be the text"),
         ("kind: ConfigMap\ndata: {a: '['}", "data.a: is not YAML"),

@@ -124,6 +124,34 @@ def test_gpus_that_are_named_are_shared_and_the_others_whole(devices: Any, expec
     )
 
 
+@pytest.mark.parametrize(
+    ("light", "fits"),
+    [
+        ({"replicas": 8, "devices": ("1",)}, 8),
+        ({"replicas": 2, "devices": ("1",)}, 2),
+        ({"replicas": 8, "devices": ("GPU-2406bdca-d225-5115-b6c5-7ce207c6e110",)}, 8),
+    ],
+)
+def test_resources_that_differ_by_gpu_get_the_devices_of_their_own(light: Any, fits: int) -> None:
+    heavy = one(devices=("0",), replicas=2, offered_as="nvidia.com/heavy")
+    found = made(heavy, one(offered_as="nvidia.com/light", **light))
+
+    assert placed(found, "hgx-h100", "nvidia.com/heavy") == 2
+    assert placed(found, "hgx-h100", "nvidia.com/light") == fits
+
+
+@pytest.mark.parametrize("devices", [None, ("0", "1"), ("GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d",)])
+def test_resources_that_nothing_tells_apart_are_refused(devices: Any) -> None:
+    heavy = one(devices=("0",), offered_as="nvidia.com/heavy")
+    light = one(devices=devices, offered_as="nvidia.com/light")
+
+    with pytest.raises(ConfigError, match=r"heavy and nvidia\.com/light stand for shares that nothing"):
+        classes(made(heavy, light))
+    elsewhere = imported("d", PluginConfig("none", "TimeSlicing", (light,)), "f.yaml")
+    told = device_classes([made(heavy), elsewhere], mixed=False)
+    assert "# nvidia.com/heavy also selects the shares that are nvidia.com/light on other nodes" in told
+
+
 def test_entries_for_unlike_gpus_each_have_their_number() -> None:
     found = made(one(devices=("0",), replicas=2), one(devices=("1",), replicas=8))
 

@@ -303,15 +303,17 @@ def test_the_config_map_of_the_mig_manager_is_read_as_the_file_in_it(tmp_path: P
     assert "nvidia-mig-parted apply" not in run(str(wrapped), "--mode", "static").stdout
 
 
-def test_what_else_stands_in_the_config_map_is_told(tmp_path: Path) -> None:
-    wrapped = tmp_path / "map.yaml"
+def test_what_else_stands_in_the_values_of_the_operators_chart_is_told(tmp_path: Path) -> None:
+    wrapped = tmp_path / "values.yaml"
     text = "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}\n"
-    wrapped.write_text(config_map(**{"config.yaml": text, "hooks.yaml": "version: v1"}))
+    data = {"config.yaml": text, "hooks.yaml": "version: v1"}
+    wrapped.write_text(yaml.safe_dump({"migManager": {"config": {"data": data}}}))
 
     found = run(str(wrapped))
 
     assert found.exit_code == 3
-    assert found.stderr == "data.hooks.yaml: left out, because it is not a mig-parted configuration\n"
+    said = "hooks.yaml: left out, because it is not a mig-parted configuration\n"
+    assert found.stderr == f"migManager.config.data.{said}"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def page_of(api_server: EmbeddedApiServer, kubeconfig: Path, names: tuple[str, .
     thread = threading.Thread(target=server.run, args=(made,))
     address = address_of(made)
     thread.start()
-    page = Page(address, ApiClient(api_server.url, None, ""), api_server, server)
+    page = Page(address, ApiClient(api_server.url, None, api_server.gate.admin_bearer), api_server, server)
     try:
         page.wait("/", lambda text: "being read" not in text)
         yield page

@@ -31,8 +31,11 @@ from fakegpu.nvml.session import FAKE_GPU_CALLS
 from kubeletplugin.assembly import Parts
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.examples import examples
+from tests.examples import all_examples
 from tests.kubeletplugin.fake_node import STEPS_OF_DESTROYING, STEPS_OF_MAKING, Crash, FakeNode
+
+# Its many steps may take minutes on a busy machine.
+pytestmark = pytest.mark.timeout(600)
 
 GPUS = 3
 WHOLE, CUT = (("whole", 0),), (("1g.10gb", 0), ("1g.10gb", 5), ("2g.20gb", 4), ("3g.40gb", 4))
@@ -323,5 +326,7 @@ class ClaimsOfANode(RuleBasedStateMachine):
         assert set(self.node.store.uids()) == self.holding - self.lost_specs
 
 
-ClaimsOfANode.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+ClaimsOfANode.TestCase.settings = settings(
+    max_examples=all_examples(60), stateful_step_count=25, deadline=None
+)
 test_claims_of_a_node = ClaimsOfANode.TestCase

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.devices.names import gpu_device_name
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.fake_node import (
     STEPS_OF_DESTROYING,
@@ -149,29 +150,17 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
     tmp_path: Path, crashes: Crashes, operation: str, kind: str, fewest_ends: int
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-    ends = 0
-    for changes in range(1, 60):
-        folder = tmp_path / f"{operation}-{changes}"
-        folder.mkdir()
-        machine = "a30-quad" if kind == "whole" else "hgx-h100"
+    machine = "a30-quad" if kind == "whole" else "hgx-h100"
+
+    def made(folder: Path) -> tuple[FakeNode, ClaimRef, str]:
         node = FakeNode(folder, machine, on_disk=True)
         device = gpu_device_name(node.gpus[0]) if kind == "whole" else node.partition(0, "1g.10gb", 6)
-        ref = node.claim_devices("train", device, uid=UID)
-        if operation == "unprepare":
-            node.prepare(ref)
-        node.stop()
+        return node, node.claim_devices("train", device, uid=UID), device
 
-        ended = crashes.ended(folder, operation, changes, machine, device)
-
-        node.restart()
+    for node, ref, _ in crashes.ends(tmp_path, operation, machine, made, fewest_ends):
         assert len(node.prepare(ref)) == 1
         assert node.spec_path(ref).exists()
         node.unprepare(ref)
         assert list(node.cdi.glob("*.json")) == []
         assert _cut_places(node) == []
         node.prepare(node.claim("next", 0))
-        node.stop()
-        if not ended:
-            break
-        ends += 1
-    assert ends >= fewest_ends, "every write, rename and removal is one end"

@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 
 from driver.devices.names import gpu_device_name
-from driver.errors import (
-    ApiError,
-    DeviceHeld,
-)
+from driver.errors import ApiError, DeviceHeld, DriverError
 from driver.kube.errors import Forbidden
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
@@ -248,6 +245,31 @@ def test_the_api_may_be_away_for_a_while_and_know_no_roles_at_first(node: FakeNo
     assert node.complaints == [
         "team/train: connection refused: start the API server (retryable)",
     ]
+
+
+def test_claims_for_the_same_two_gpus_come_and_go_at_once_and_none_waits_for_another(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    refused: list[DriverError] = []
+
+    def come_and_go(name: str, *gpus: int) -> None:
+        for turn in range(50):
+            ref = node.claim(f"{name}-{turn}", *gpus)
+            for work in (node.prepare, node.unprepare):
+                try:
+                    work(ref)
+                except DeviceHeld:
+                    continue
+                except DriverError as error:
+                    refused.append(error)
+
+    threads = [threading.Thread(target=come_and_go, args=each) for each in (("up", 0, 1), ("down", 1, 0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    node.stop()
+
+    assert refused == []
 
 
 def test_eight_claims_at_once_are_prepared_and_never_on_one_device(tmp_path: Path) -> None:

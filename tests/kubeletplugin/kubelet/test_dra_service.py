@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -225,15 +226,30 @@ def test_claims_that_cannot_be_begun_while_stopping_are_told_so() -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     service = DraService(FakeClaims(), executor, Metrics())
-    answers = service.prepare([ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call())
-    assert isinstance(answers["1"], tuple)
+    answers = service.prepare([ClaimRef("n", "b", "2")], a_call())
     assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
+
+
+def test_a_claim_that_takes_too_long_is_answered_in_time_and_goes_on() -> None:
+    executor, claims = ThreadPoolExecutor(1), FakeClaims()
+    go_on = threading.Event()
+
+    def wait(_claim: ClaimRef, _call: Call) -> None:
+        assert go_on.wait(WAIT_SECONDS)
+
+    claims.before = wait
+    call = replace(a_call(), remaining_seconds=lambda: 1.0)
+
+    answers = DraService(claims, executor, Metrics()).prepare([ClaimRef("n", "a", "1")], call)
+    go_on.set()
+    executor.shutdown()
+
+    assert "prepare of claim n/a is still at work, and goes on: it is tried again" in answers["1"]
+    assert list(claims.prepared) == ["1"]
 
 
 def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> None:
     executor, claims = ThreadPoolExecutor(1), FakeClaims()
-    busy = threading.Event()
-    executor.submit(busy.wait, WAIT_SECONDS)
 
     def stop_executor(_claim: ClaimRef, _call: Call) -> None:
         executor.shutdown(wait=False, cancel_futures=True)
@@ -242,7 +258,6 @@ def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> N
     answers = DraService(claims, executor, Metrics()).prepare(
         [ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call()
     )
-    busy.set()
     assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
 
 

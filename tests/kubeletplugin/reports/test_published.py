@@ -124,5 +124,7 @@ def test_a_fault_outlives_a_kubelet_that_wipes_the_slices_until_they_are_written
     published.take("ADDED", tainted(*RESTART))
     published.take("DELETED", tainted(*RESTART))
     assert published.health_of(GPU).word == "Unhealthy"
-    published.take("ADDED", tainted(name="two"))
+    published.take("ADDED", {"metadata": {"name": "two"}, "spec": {"devices": [{"name": "another"}]}})
+    assert published.health_of(GPU).word == "Unhealthy", "its slice is not back yet"
+    published.take("ADDED", tainted(name="three"))
     assert published.health_of(GPU).word == "Healthy"

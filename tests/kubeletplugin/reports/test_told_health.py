@@ -32,5 +32,5 @@ def test_a_fault_of_a_partition_is_of_its_claim_alone(node: FakeNode) -> None:
     found = checked(node)
     assert (found[hit].health, found[hit].reason, found[spared].health) == ("unhealthy", "Xid", "healthy")
     assert "XID 95" in found[hit].message
-    published.take("MODIFIED", fault())
+    published.take("MODIFIED", {"spec": {"devices": [{"name": hit}]}})
     assert checked(node)[hit].health == "healthy"

@@ -289,19 +289,12 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
     tmp_path: Path, crashes: Crashes, operation: str, form: str, fewest_ends: int
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-    ends = 0
-    for changes in range(1, 60):
-        folder = tmp_path / f"{operation}-{changes}"
-        folder.mkdir()
-        node = FakeNode(folder, on_disk=True)
-        device = shared(node, form)
-        ref = node.claim_shares("train", device, uid=UID)
-        if operation == "unprepare":
-            node.prepare(ref)
-        node.stop()
-        ended = crashes.ended(folder, operation, changes, "a30-quad", device)
 
-        node.restart()
+    def made(folder: Path) -> tuple[FakeNode, ClaimRef, str]:
+        node = FakeNode(folder, on_disk=True)
+        return node, node.claim_shares("train", shared(node, form), uid=UID), shared(node, form)
+
+    for node, ref, ended in crashes.ends(tmp_path, operation, "a30-quad", made, fewest_ends):
         node.sharing_reconciler.run_once()
         if not ended and operation == "unprepare":
             assert_as_before(node)
@@ -309,8 +302,3 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         node.unprepare(ref)
         assert_as_before(node)
         assert node.prepare(node.claim("next", 0))
-        node.stop()
-        if not ended:
-            break
-        ends += 1
-    assert ends >= fewest_ends, "every write, rename and removal is one end"

@@ -157,7 +157,7 @@ def test_a_time_slice_that_cannot_be_lowered_is_not_forgotten(node: FakeNode) ->
     assert_as_before(node)
 
 
-def test_a_lost_gpu_keeps_no_share(node: FakeNode) -> None:
+def test_what_a_share_set_is_known_until_its_lost_gpu_was_seen_again(node: FakeNode) -> None:
     refs = [claimed(node, "a"), claimed(node, "b", "ts-4", 1)]
     for ref in refs:
         node.prepare(ref)
@@ -166,7 +166,11 @@ def test_a_lost_gpu_keeps_no_share(node: FakeNode) -> None:
     for ref in refs:
         node.unprepare(ref)
         assert not entry_of(node, ref).holds
-    assert (node.mps.running, recorded(node)) == ({}, [])
+    assert node.mps.running == {}
+    for gpu in (0, 1):
+        node.machine.restore(node.gpus[gpu])
+    node.sharing_reconciler.run_once()
+    assert_as_before(node)
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -175,7 +179,11 @@ def test_a_lost_gpu_does_not_keep_the_others_of_its_group(node: FakeNode, lost: 
     node.prepare(ref)
     node.machine.lose(node.gpus[lost])
     node.unprepare(ref)
-    assert (mode(node, 1 - lost), node.mps.running, recorded(node)) == ("default", {}, [])
+    assert (mode(node, 1 - lost), node.mps.running) == ("default", {})
+    assert node.prepare(node.claim("next", 1 - lost))
+    node.machine.restore(node.gpus[lost])
+    node.sharing_reconciler.run_once()
+    assert (mode(node, lost), recorded(node)) == ("default", [])
 
 
 def test_a_gpu_that_fails_does_not_keep_the_others_of_its_group(node: FakeNode) -> None:

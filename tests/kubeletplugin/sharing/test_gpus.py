@@ -67,8 +67,8 @@ def test_shares_of_one_client_add_up_to_all_threads_at_most() -> None:
     assert limits_together([one, two]) == (100, 0), "one that has no limit lets all of them be"
 
 
-def nobody() -> None:
-    """Nobody hears of MPS."""
+def nobody(*_: str | tuple[str, ...]) -> None:
+    """Nobody hears of it."""
 
 
 class _Deaf:
@@ -93,7 +93,7 @@ def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
     records = SharingRecords(tmp_path / "sharing", era, held_kinds().parse)
     guard = Guard(5.0)
     deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
-    sharing = Sharing(deaf, node.time_slices, node.mps, records, held_kinds(), era, nobody, lambda _: None)
+    sharing = Sharing(deaf, node.time_slices, node.mps, records, held_kinds(), era, nobody, nobody, nobody)
     share = ShareRecord(whole(node), "MPS", 1)
     held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):

@@ -148,9 +148,7 @@ def test_the_memory_of_a_partition_cannot_be_divided(named: bool, tmp_path: Path
     with pytest.raises(ClaimRefused, match="whose memory it cannot divide"):
         node.prepare(ref)
     assert_holds_nothing(node, ref)
-    plain = own(None)
-    node.prepare(node.claim_devices("b", node.partition(0, "1g.10gb", 6), config=plain))
-    beside = node.claim_devices("c", node.partition(1, "1g.10gb", 6), whole(node, 2), config=plain)
+    beside = node.claim_devices("c", node.partition(1, "1g.10gb", 6), whole(node, 2), config=own(None))
     node.prepare(beside)
     node.stop()
 

@@ -6,12 +6,17 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
 
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
+from driver.hardware.gpu import Problem
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
-from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS
+from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS, NotReady
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
@@ -150,6 +155,36 @@ def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_
         told.wait(NodeState((device,), (place,)))
         node.sharing_reconciler.run_once()
         told.wait(NodeState((device,)))
+
+
+def test_shares_that_a_program_hangs_for_are_blocked_and_then_those_of_the_node(node: FakeNode) -> None:
+    """NVIDIA's programs open every GPU, so that one that hangs makes them hang for all others."""
+
+    def blocked(*problems: Problem) -> set[PciAddress]:
+        inventory = node.discovery.snapshot()
+        last = replace(inventory.gpus[-1], problems=problems)
+        node.watch.saw(replace(inventory, gpus=(*inventory.gpus[:-1], last)), ())
+        return {one.pci for one in node.watch.state().blocked if one.reason == "nvidia-smi-hangs"}
+
+    refs = [node.claim_shares(f"on-{gpu}", shared(node, "ts-4", gpu)) for gpu in (0, 1)]
+    for ref, expected in zip(refs, (node.gpus[:1], node.gpus), strict=True):
+        node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
+        with pytest.raises(NotReady):
+            node.prepare(ref)
+        assert blocked() == set(expected)
+    node.prepare(refs[0])
+    assert blocked() == {node.gpus[1]}
+    assert blocked(Problem("nvmlDeviceGetUUID", "hung", "")) == set(node.gpus)
+    node.prepare(refs[1])
+    assert blocked() == set()
+
+
+def test_a_call_that_is_nearly_over_has_too_little_time_to_say_that_a_program_hangs(node: FakeNode) -> None:
+    node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 1 s")]
+    call = replace(node.call(), remaining_seconds=lambda: 4.0)
+    with pytest.raises(NotReady):
+        node.prepare(node.claim_shares("a", shared(node, "ts-4")), call)
+    assert node.watch.state().blocked == ()
 
 
 def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.claims.journal.entry import MemoryRecord
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -74,10 +75,8 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
     tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-    ends = 0
-    for changes in range(1, 60):
-        folder = tmp_path / f"{operation}-{changes}"
-        folder.mkdir()
+
+    def made(folder: Path) -> tuple[MemoryNode, ClaimRef, str]:
         node = limiting(folder, on_disk=True)
         device = shared(node, "ts-4")
         ref = node.claim_shares("train", device, uid=UID)
@@ -86,10 +85,9 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         if operation == "unprepare":
             node.prepare(ref)
             node.run(entry_of(node, ref).devices[0].cdi_device)
-        node.stop()
-        ended = crashes.ended(folder, operation, changes, "l4-quad", device)
+        return node, ref, device
 
-        node.restart()
+    for node, ref, _ in crashes.ends(tmp_path, operation, "l4-quad", made, fewest_ends):
         node.prepare(ref)
         (held,) = entry_of(node, ref).devices
         assert held.memory == MemoryRecord(5641 * MIB, 5641 * MIB)
@@ -98,8 +96,3 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         node.unprepare(ref)
         assert node.files() == []
         node.prepare(node.claim("next", 0))
-        node.stop()
-        if not ended:
-            break
-        ends += 1
-    assert ends >= fewest_ends, "every write, rename and removal is one end"

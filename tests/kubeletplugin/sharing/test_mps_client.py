@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Event
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
+from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
 from kubeletplugin.kubelet.wire.server import SocketServer
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
@@ -101,12 +104,27 @@ def test_nothing_is_contacted_before_the_first_use() -> None:
 def test_a_supervisor_that_takes_too_long_is_asked_again(mps: MpsScene) -> None:
     with served(mps) as (_, supervisor):
         mps.machine.spoil_mps("hang", "start")
-        client = MpsClient(mps.mps_dir / SOCKET, call_seconds=0.3)
-        with pytest.raises(ClaimBlocked, match="did not answer within 0 s"):
+        client = MpsClient(mps.mps_dir / SOCKET)
+        # Not for 20 s, where less is left of the kubelet's call.
+        with answered_by(time.monotonic() + 0.3), pytest.raises(ProgramHangs, match="did not answer in time"):
             client.ensure(mps.daemon())
         client.close()
         mps.machine.heal_mps()
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+
+
+def test_what_the_system_refuses_the_supervisor_is_told_with_a_way_out(
+    mps: MpsScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ensure(*_: object) -> MpsStates:
+        raise OSError(5, "Input/output error", "/proc/x")
+
+    with served(mps) as (_, supervisor):
+        monkeypatch.setattr(supervisor, "ensure", ensure)
+        client = MpsClient(mps.mps_dir / SOCKET)
+        with pytest.raises(ClaimBlocked, match=r"Input/output error: '/proc/x': it is tried again"):
+            client.ensure(mps.daemon())
+        client.close()
 
 
 def test_the_changes_of_a_daemon_are_heard(mps: MpsScene) -> None:

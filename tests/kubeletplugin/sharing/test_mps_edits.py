@@ -67,9 +67,15 @@ def test_no_memory_limit_is_no_variable() -> None:
     assert limits(free, HELD) == ["ACTIVE_THREAD_PERCENTAGE=50"], "one without a limit lets both be"
 
 
-def test_a_claims_own_device_has_the_daemons_limits() -> None:
+def test_the_clients_of_a_claims_own_devices_have_the_daemons_limits() -> None:
+    """On a partition the daemon's own limit does not hold the memory."""
     own = replace(HELD, share=replace(SHARE, shares=0, memory_bytes=0))
-    assert mps_edits(own, [own], FOLDERS) == Edits((), (PIPES,), MOUNTS, without_programs=PROGRAMS)
+    assert limits(own) == ["ACTIVE_THREAD_PERCENTAGE=25", "PINNED_DEVICE_MEM_LIMIT=0=1024M"]
+    assert own.share is not None
+    before = replace(own, uuid="GPU-0", share=replace(own.share, pinned_memory_mib=512))
+    assert limits(own, before)[1] == limits(before, own)[1] == "PINNED_DEVICE_MEM_LIMIT=0=512M,1=1024M"
+    free = replace(own, share=replace(own.share, active_thread_percentage=100, pinned_memory_mib=0))
+    assert limits(free) == []
 
 
 @pytest.mark.parametrize("share", [None, replace(SHARE, strategy="TimeSlicing")])

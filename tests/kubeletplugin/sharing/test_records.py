@@ -20,8 +20,6 @@ from driver.nvml.modes import ComputeMode
 from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
-from tests.kubeletplugin.full_disk import full_after
-from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
 GROUP, PCI, OTHER = "gpu-0000-01-00-0", "0000:01:00.0", "0000:02:00.0"
 PART = f"{GROUP}-mig-1g-10gb-6"
@@ -105,55 +103,12 @@ def test_the_records_on_gpus_are_found_by_any_of_their_gpus(tmp_path: Path) -> N
     assert [record.group for record in records.on([PCI])] == [GROUP]
 
 
-def test_a_lone_instance_reads_the_folder_once(tmp_path: Path) -> None:
-    records = alone(tmp_path)
-    records.put(RECORD)
-    assert records.all() == (RECORD,)
-    (tmp_path / "sharing").rename(tmp_path / "away")
-    assert (records.all(), records.on([PCI]), records.get(GROUP)) == ((RECORD,), (RECORD,), RECORD)
-
-
-def test_a_read_that_fails_hides_nothing_of_what_another_instance_wrote(tmp_path: Path) -> None:
-    """That it may have written is told once, and a process without file descriptors left reads nothing."""
-    records = alone(tmp_path)
-    alone(tmp_path).put(RECORD)
-    for ask in (records.all, lambda: records.on([PCI]), lambda: records.get(GROUP)):
-        with pytest.raises(StorageError, match="Too many open files"), no_descriptor_left():
-            ask()
-    assert records.on([PCI]) == (RECORD,)
-
-
-def test_what_the_disk_refuses_is_not_remembered(tmp_path: Path) -> None:
-    records = alone(tmp_path)
-    records.put(RECORD)
-    with pytest.raises(StorageError), full_after(0, tmp_path):
-        records.put(replace(RECORD, gpus=(OTHER,)))
-    assert (records.get(GROUP), records.on([PCI])) == (RECORD, (RECORD,))
-    file(tmp_path).unlink()
-    file(tmp_path).mkdir()
-    with pytest.raises(StorageError):
-        records.forget(GROUP)
-    assert records.on([PCI]) == (RECORD,)
-
-
 def test_a_record_that_cannot_be_read_concerns_the_gpu_that_its_name_says(tmp_path: Path) -> None:
     records = alone(tmp_path)
     file(tmp_path).write_bytes(b"{")
     assert (records.on([PCI]), records.on([OTHER])) == ((ASSUMED,), ())
     assert records.get(GROUP) == ASSUMED
     assert (records.on([PCI]), records.all()) == ((ASSUMED,), (ASSUMED,))
-
-
-def test_a_record_that_looks_as_the_one_before_is_read_all_the_same(
-    tmp_path: Path, records: SharingRecords
-) -> None:
-    """The inode of a file that was replaced is free for the next one, and clocks of files are coarse."""
-    records.put(RECORD)
-    assert records.get(GROUP) == RECORD
-    before, content = file(tmp_path).stat(), file(tmp_path).read_bytes()
-    file(tmp_path).write_bytes(content.replace(OTHER.encode(), b"0000:03:00.0"))
-    os.utime(file(tmp_path), ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert records.get(GROUP) == replace(RECORD, gpus=(PCI, "0000:03:00.0"))
 
 
 def test_a_record_of_an_earlier_boot_counts_for_nothing(tmp_path: Path, records: SharingRecords) -> None:

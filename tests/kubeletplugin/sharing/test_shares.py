@@ -239,7 +239,11 @@ def test_the_pods_of_one_claim_share_its_gpu_by_mps(node: FakeNode) -> None:
     assert node.prepare(ref) == first, "the kubelet asks again for each pod"
     assert (node.mps.started, limits(node), mode(node)) == (1, (40, (8192,)), "exclusive-process")
     assert not daemon(node).multi_user
-    assert variables(node, ref) == {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}
+    assert variables(node, ref) == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=8192M",
+    }
     assert first[0].share_id is None
     node.unprepare(ref)
     assert_as_before(node)

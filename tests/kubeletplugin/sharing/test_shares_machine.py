@@ -24,7 +24,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.mps_edits import limits_together
-from tests.examples import examples
+from tests.examples import all_examples
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
@@ -304,5 +304,7 @@ class SharesOfANode(RuleBasedStateMachine):
             assert sum(share.memory_bytes for share in shares) <= H100_MIB * MIB
 
 
-SharesOfANode.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+SharesOfANode.TestCase.settings = settings(
+    max_examples=all_examples(60), stateful_step_count=30, deadline=None
+)
 test_shares_of_a_node = SharesOfANode.TestCase

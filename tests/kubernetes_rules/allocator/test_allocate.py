@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -165,19 +166,67 @@ def test_requests_that_take_the_same_devices_in_another_order_are_not_tried_agai
     assert allocator.allocate(node(), [claim(*asked, impossible)]) is None
 
 
-def test_a_search_that_cannot_end_is_given_up_with_an_error() -> None:
+def _partitions(gpus: int, names: tuple[str, ...]) -> list[Json]:
+    """Slices of GPUs, each with a partition for each pair of its counters, as if they were places."""
+    sets = [{"name": f"gpu-{n}", "counters": counters(**dict.fromkeys(names, "1"))} for n in range(gpus)]
     listed = [
-        device(f"gpu-{index}", attributes={"a": {"int": index // 2}, "b": {"int": index % 3}})
-        for index in range(30)
+        device(
+            f"gpu-{n}-{one}{other}",
+            attributes={"gpu": {"int": n}},
+            consumesCounters=[consumes(f"gpu-{n}", **{one: "1", other: "1"})],
+        )
+        for n in range(gpus)
+        for one, other in combinations(names, 2)
     ]
-    slices = [published(listed)]
-    constraints = [
-        {"distinctAttribute": "gpu.example.com/a"},
-        {"matchAttribute": "gpu.example.com/b", "requests": ["r1"]},
+    return [published(name="c", count=2, sharedCounters=sets), published(listed, name="d", count=2)]
+
+
+def _constrained(kind: str, *requests: Json) -> Json:
+    return claim(*requests, constraints=[{kind: "gpu.example.com/gpu"}])
+
+
+@pytest.mark.parametrize(
+    ("fits", "one_too_many"),
+    [
+        ([claim(exactly(count=8))], [claim(exactly(count=9))]),
+        ([claim(*(exactly(f"r{n}") for n in range(8)))], [claim(*(exactly(f"r{n}") for n in range(9)))]),
+        (
+            [claim(exactly(), name=f"c{n}") for n in range(8)],
+            [claim(exactly(), name=f"c{n}") for n in range(9)],
+        ),
+        (
+            [_constrained("matchAttribute", exactly(count=2))],
+            [_constrained("matchAttribute", exactly(count=3))],
+        ),
+        (
+            [_constrained("distinctAttribute", exactly(count=3), exactly("r1"))],
+            [_constrained("distinctAttribute", exactly(count=4), exactly("r1"))],
+        ),
+        (
+            [claim(exactly(count=7), first_available("r1", wanted(count=2), wanted(count=1)))],
+            [claim(exactly(count=7), first_available("r1", wanted(count=3), wanted(count=2)))],
+        ),
+    ],
+    ids=["devices", "requests", "claims", "of one GPU", "of different GPUs", "alternatives"],
+)
+def test_one_partition_too_many_is_refused_without_trying_all_ways(
+    fits: list[Json], one_too_many: list[Json]
+) -> None:
+    allocator = Allocator(_partitions(4, ("a", "b", "c", "d", "e")), [device_class()], [])
+    assert allocator.allocate(node(), fits) is not None
+    assert allocator.allocate(node(), one_too_many) is None
+
+
+def test_a_search_with_too_many_ways_to_try_is_given_up_with_an_error() -> None:
+    # What devices that consume counters of two sets leave each other is not looked ahead to.
+    sets = [{"name": f"set-{n}", "counters": counters(memory="1")} for n in range(12)]
+    listed = [
+        device(f"{one}-{other}", consumesCounters=[consumes(f"set-{n}", memory="1") for n in (one, other)])
+        for one, other in combinations(range(11), 2)
     ]
-    asked = claim(exactly(count=15), exactly("r1"), constraints=constraints)
-    with pytest.raises(AllocationFailed, match="no answer after"):
-        Allocator(slices, [device_class()], []).allocate(node(), [asked])
+    slices = [published(name="c", count=2, sharedCounters=sets), published(listed, name="d", count=2)]
+    with pytest.raises(AllocationFailed, match="too many ways to try on node node-1"):
+        Allocator(slices, [device_class()], []).allocate(node(), [claim(exactly(count=6))])
 
 
 @settings(deadline=None, max_examples=examples(60))

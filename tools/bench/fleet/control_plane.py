@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import re
-import urllib.request
+import socket
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 
-from envtest.real import control_plane, description
+from envtest.client.layout import ClusterLayout
+from envtest.real import control_plane
 from envtest.real.cluster import RealCluster
 from tools.bench.process_use import cpu_seconds, resident_mib
 
@@ -66,8 +69,11 @@ def read_figures(cluster: RealCluster) -> Figures:
 
 
 def _etcd_bytes(cluster: RealCluster) -> float:
-    port = description.load(cluster.folder).slot.port("etcd")
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
+    connection = http.client.HTTPConnection("etcd")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    with closing(connection):
+        connection.sock.connect(str(ClusterLayout(cluster.folder).etcd_socket))
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
     name = "etcd_mvcc_db_total_size_in_use_in_bytes"
     return next(float(found["value"]) for found in _SERIES.finditer(text) if found["name"] == name)

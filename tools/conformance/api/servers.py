@@ -15,8 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from driver.errors import ConfigError
-from envtest.embedded.api.requests import ADMIN
+from envtest.client.layout import ClusterLayout
 from envtest.embedded.server import EmbeddedApiServer
+from envtest.real.commands import etcd
 from tools.conformance.api.connection import Connection, Server
 from tools.conformance.api.playing import play
 from tools.conformance.area import Answer, Case
@@ -52,7 +53,7 @@ class EmbeddedServer:
         where = urlsplit(self._api.url)
         assert where.hostname is not None
         assert where.port is not None
-        return Players(Server(where.hostname, where.port, self._api.gate.add_user(ADMIN), has_tls=False))
+        return Players(Server(where.hostname, where.port, self._api.gate.admin_bearer, has_tls=False))
 
     def __exit__(self, *_: object) -> None:
         self._api.stop()
@@ -71,10 +72,10 @@ class RealServer:
     def __enter__(self) -> Players:
         with ExitStack() as stack:
             work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="conformance-api-")))
-            port, token = _free_ports(3), secrets.token_hex(16)
-            self._start_etcd(stack, work, port[0], port[1])
-            self._start_api_server(stack, work, port[0], port[2], token)
-            server = Server("127.0.0.1", port[2], token, has_tls=True)
+            port, token = _free_port(), secrets.token_hex(16)
+            self._start_etcd(stack, work)
+            self._start_api_server(stack, work, port, token)
+            server = Server("127.0.0.1", port, token, has_tls=True)
             _wait_ready(server, work)
             self._stack = stack.pop_all()
             return Players(server)
@@ -82,19 +83,10 @@ class RealServer:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _start_etcd(self, stack: ExitStack, work: Path, client_port: int, peer_port: int) -> None:
-        self._start(
-            stack,
-            work,
-            "etcd",
-            f"--data-dir={work / 'etcd'}",
-            "--unsafe-no-fsync",
-            f"--listen-client-urls=http://127.0.0.1:{client_port}",
-            f"--advertise-client-urls=http://127.0.0.1:{client_port}",
-            f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
-        )
+    def _start_etcd(self, stack: ExitStack, work: Path) -> None:
+        self._start(stack, work, "etcd", *etcd(ClusterLayout(work)))
 
-    def _start_api_server(self, stack: ExitStack, work: Path, etcd_port: int, port: int, token: str) -> None:
+    def _start_api_server(self, stack: ExitStack, work: Path, port: int, token: str) -> None:
         key = work / "accounts.key"
         command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
         subprocess.run(command, check=True, capture_output=True)
@@ -103,7 +95,7 @@ class RealServer:
             stack,
             work,
             "kube-apiserver",
-            f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+            f"--etcd-servers=unix://{ClusterLayout(work).etcd_socket}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             f"--cert-dir={work / 'certificates'}",
@@ -129,10 +121,9 @@ class RealServer:
         stack.callback(process.kill)
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def _wait_ready(server: Server, work: Path) -> None:

@@ -26,6 +26,7 @@ _LEAST_HEIGHT = 12
 
 _MIB = 1 << 20
 _MIB_PER_GIB = 1024
+_BY_NUMBER = ALL_TIERS.with_name("mps.yaml")
 _BY_MEMORY = ALL_TIERS.with_name("memory-shares.yaml")
 
 
@@ -47,7 +48,7 @@ _WAYS = (
     _Way(
         "MPS, four shares of a GPU (class shared-mps)",
         "The pods compute at the same time. MPS limits the memory and the multiprocessors of each.",
-        ALL_TIERS,
+        _BY_NUMBER,
         (
             Wanted("lab", "notebook-0", "shared-mps"),
             Wanted("lab", "notebook-1", "shared-mps", (("shares", "2"),)),

@@ -118,7 +118,7 @@ def _started(kind: ClusterKind, node_count: int, cleanup: ExitStack) -> Cluster:
     """A cluster without the driver; nothing of it outlives this process, however that ends."""
     if kind == "embedded":
         folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
-        return cleanup.enter_context(EmbeddedCluster(node_count, _BRISK_KUBELET, folder))
+        return cleanup.enter_context(EmbeddedCluster(node_count, _BRISK_KUBELET, folder, https=True))
     return cleanup.enter_context(start_cluster(node_count))
 
 

@@ -52,7 +52,7 @@ def compare(version: str) -> None:
     """
     program = _kubectl(version)
     real = read(ANSWERS.read_text()) if version == DEFAULT_KUBERNETES else _on_real(program)
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(https=True) as cluster:
         ours = list(answers(program, cluster.admin, commands(), real))
     found = list(differences(real, ours))
     for difference in found:

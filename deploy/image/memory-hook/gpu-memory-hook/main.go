@@ -4,6 +4,8 @@
 // control group, and none of its processes runs yet. It decides nothing. It tells the plugin of the container
 // over a unix socket and waits for a yes; without one it fails, and with it the container's start. It needs
 // nothing of the host: it is linked statically, reads no configuration and opens no library.
+//
+// As "gpu-memory-hook mps" it asks nobody, and refuses a container in which MPS would hide a GPU.
 package main
 
 import (
@@ -39,6 +41,9 @@ func main() {
 
 // Tell the plugin of the container whose state is at stdin; nil once it may start.
 func run(words []string, stdin io.Reader) error {
+	if len(words) > 0 && words[0] == mpsCommand {
+		return checkMps(stdin)
+	}
 	given, err := parse(words)
 	if err != nil {
 		return err

@@ -2,9 +2,8 @@
 
 There are no images and no containers here, and the command of a pod must not touch this machine. A few
 commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes put
-into the container), sleep, true, false, exit,
-exec, gpuctl probe, and nvidia-smi where CDI put it into the container. For all others the log says that they
-are not run.
+into the container), sleep, true, false, exit, exec, gpuctl probe, and nvidia-smi where CDI put it into the
+container, alone or with -L or topo -m. For all others the log says that they are not run.
 The driver's own programs only wait, as servers do. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``,
 ``|`` and ``$NAME`` are understood.
 """
@@ -17,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from envtest.embedded.node.commands.environment import Command
+from kubernetes_rules.cel.library_regex import compiled
+from kubernetes_rules.cel.types import CelError
 
 Output = tuple[int, str]
 """Exit code and printed text."""
@@ -26,9 +27,13 @@ Run = Callable[[str, Sequence[str]], Output | None]
 
 NOT_FOUND = 127
 SHELLS = ("sh", "bash", "ash", "dash")
-PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe and nvidia-smi"
+PLAYED = (
+    "echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe, "
+    "and nvidia-smi alone or with -L or topo -m"
+)
 SERVERS = "gpu-dra-"
 """The beginning of the names of the driver's programs, which run until they are ended."""
+_MOST_DIGITS = 9
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _OPERATORS = frozenset({"&&", "||", ";", "|"})
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
@@ -164,7 +169,7 @@ def _exit_code(words: Sequence[str], code: int) -> int:
     """The code that a script ends with: one that it says, or that of the command before. Raises NotPlayed."""
     if len(words) == 1:
         return code
-    if len(words) > 2 or not words[1].isdecimal():
+    if len(words) > 2 or not words[1].isdecimal() or len(words[1]) > _MOST_DIGITS:
         raise NotPlayed(shlex.join(words))
     # A status has eight bits.
     return int(words[1]) % 256
@@ -172,8 +177,9 @@ def _exit_code(words: Sequence[str], code: int) -> int:
 
 def _grep(pattern: str, given: str) -> Output:
     try:
-        found = [line for line in given.splitlines() if re.search(pattern, line)]
-    except re.error as error:
+        # Python's own expressions may take for ever.
+        found = [line for line in given.splitlines() if compiled(pattern).search(line)]
+    except CelError as error:
         raise NotPlayed(f"grep {pattern}") from error
     return (0, "".join(f"{line}\n" for line in found)) if found else (1, "")
 

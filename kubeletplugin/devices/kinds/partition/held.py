@@ -19,7 +19,7 @@ from driver.hardware.gpu import Gpu, Inventory
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.partition.kind import MADE, STATIC
-from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
+from driver.nvml.api import DriverNotLoaded
 from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
@@ -164,7 +164,8 @@ class HeldMade(HeldPartition):
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
         """Destroy it, unless another claim shares it; turn MIG mode off after the last one.
 
-        It is no error if the partition is gone already, with the driver or with a lost GPU.
+        It is no error if the partition is gone already, or the driver with it. A GPU that is lost, or whose
+        driver only misses its library, may come back with the partition: until then it stays known as ours.
         """
         held = entry.devices[index]
         record = record_of(held)
@@ -176,12 +177,11 @@ class HeldMade(HeldPartition):
             # A rebuilt entry gets its record now, so that a crash from here on finds the right instance.
             note("releasing", written(record))
             self._partitions.destroy(pci, record, lambda step, record: note(step, written(record)))
-        except InstanceNotFound:
-            # It is a NotFound too, but the GPU is still there: the next call reads its instances again.
-            raise
-        except (DriverNotLoaded, GpuLost, NotFound) as error:
+        except DriverNotLoaded as error:
+            if self._era().driver_generation:
+                raise
             _log.warning(
-                "partition is gone with its GPU", device=held.device, uid=entry.uid, error=str(error)
+                "partition is gone with the driver", device=held.device, uid=entry.uid, error=str(error)
             )
         self._partitions.turn_off_if_empty(pci)
         return written(record.unmade if record else None)

@@ -169,10 +169,12 @@ def test_a_wait_that_fails_says_so_at_once(watch: Watch) -> None:
             events.wait(LONG)
 
 
+@pytest.mark.parametrize("frees", [True, False])
 @pytest.mark.parametrize("how", ["close", "shutdown"])
-def test_another_thread_ends_a_wait(how: str) -> None:
+def test_another_thread_ends_a_wait(how: str, *, frees: bool) -> None:
     machine = FakeMachine.open("hgx-h100")
     nvml, library = bound(machine)
+    library.frees = frees
     events = watching(nvml)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(events.wait, LONG)
@@ -182,14 +184,20 @@ def test_another_thread_ends_a_wait(how: str) -> None:
             nvml.shutdown()
         with pytest.raises(SessionLost):
             waiting.result()
-    assert [one.freed for one in library.sets] == [True]
+    if how == "close":
+        assert len(nvml.watch_events([nvml.device_by_index(0)]).watched()) == 1
+        assert [one.freed for one in library.sets] == [frees, False]
+        nvml.shutdown()
+    assert {one.freed for one in library.sets} == {frees}
+    with pytest.raises(SessionLost):
+        nvml.driver_version()
 
 
 def test_a_session_is_kept_while_a_wait_hangs_and_taken_over_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NVML would free what the thread still uses; and a session begun twice would hold the GPUs for good."""
-    monkeypatch.setattr("driver.nvml.health.real_events._LEAVE_SECONDS", 0.05)
+    monkeypatch.setattr("driver.nvml.real._LEAVE_SECONDS", 0.05)
     machine = FakeMachine.open("hgx-h100")
     nvml, library = bound(machine)
     events = watching(nvml)
@@ -205,6 +213,7 @@ def test_a_session_is_kept_while_a_wait_hangs_and_taken_over_by_the_next(
         entered.wait(LONG)
         under_way = events._waiting.locked  # type: ignore[attr-defined]  # noqa: SLF001 - it is locked meanwhile
         eventually("the call is under way", under_way)
+        events.close()  # which does not wait
         with pytest.raises(NvmlTimeout, match="nvmlEventSetWait_v2"):
             nvml.shutdown()
         assert nvml.driver_version()

@@ -147,10 +147,12 @@ def test_before_hopper_no_partition_tells_how_busy_it_is(ask: Open) -> None:
             device.partition_utilisation(0)
 
 
-def test_samples_end_with_their_session() -> None:
+@pytest.mark.parametrize("frees", [True, False])
+def test_samples_end_with_their_session(*, frees: bool) -> None:
     machine = FakeMachine.open("hgx-h100")
     cut(machine, parts=1)
     library = CLibrary(machine.nvml())
+    library.frees = frees
     nvml = RealNvml(load=lambda _: library)
     for _ in range(2):
         nvml.init()
@@ -161,7 +163,7 @@ def test_samples_end_with_their_session() -> None:
         assert device.partition_utilisation(gpu_instance) == 0
         nvml.shutdown()
     assert len(library.samples) == 4
-    assert set(library.samples) == {"freed"}
+    assert (set(library.samples) == {"freed"}) == frees
 
 
 def test_a_reset_ends_what_was_said_of_use(ask: Open) -> None:

@@ -85,6 +85,13 @@ def test_a_wrong_token_is_refused_and_none_is_anonymous(server: EmbeddedApiServe
     assert 'User "system:anonymous" cannot list resource "pods"' in refusal(nobody, "GET", PODS)[1]
 
 
+def test_without_roles_who_shows_a_token_may_do_everything_and_nobody_else_anything() -> None:
+    with EmbeddedApiServer() as server:
+        assert client(server, ANNA).get("/api/v1/secrets")["items"] == []
+        for stranger in ("", "wrong"):
+            assert refusal(client(server, stranger), "GET", "/version")[0] == 401
+
+
 def test_a_role_counts_where_it_is_bound(server: EmbeddedApiServer) -> None:
     grant(
         server,

@@ -25,6 +25,11 @@ class Answer:
     body: Any
 
 
+def shown(server: EmbeddedApiServer) -> dict[str, str]:
+    """The header that shows the administrator's token."""
+    return {"Authorization": f"Bearer {server.gate.admin_bearer}"}
+
+
 def ask(
     server: EmbeddedApiServer,
     method: str,
@@ -38,7 +43,8 @@ def ask(
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, data, {"Accept": accept, "Content-Type": content_type})
+        headers = {"Accept": accept, "Content-Type": content_type, **shown(server)}
+        connection.request(method, path, data, headers)
         response = connection.getresponse()
         content = response.read()
         headers = {name.lower(): value for name, value in response.getheaders()}

@@ -15,7 +15,7 @@ import pytest
 
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod, shown
 
 LOG = f"{PODS}/p/log"
 
@@ -39,7 +39,7 @@ class Logs:
     def open(self, query: str = "") -> Iterator[http.client.HTTPResponse]:
         connection = http.client.HTTPConnection(self.server.address, timeout=20)
         try:
-            connection.request("GET", f"{LOG}?{query}")
+            connection.request("GET", f"{LOG}?{query}", headers=shown(self.server))
             with connection.getresponse() as answer:
                 yield answer
         finally:

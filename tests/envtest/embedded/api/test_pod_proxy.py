@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod, shown
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ def text(server: EmbeddedApiServer, path: str) -> tuple[int, str, str | None]:
     """Status, body and content type of an answer that is no JSON."""
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=shown(server))
         with connection.getresponse() as answer:
             return answer.status, answer.read().decode(), answer.getheader("Content-Type")
     finally:

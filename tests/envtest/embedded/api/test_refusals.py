@@ -17,16 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.process.log import configure
-from envtest.embedded.api import unforeseen
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
+from tests.faults import NOTED
 
 UNMARSHAL = "json: cannot unmarshal"
+INVALID_CREATE = 'CreateOptions.meta.k8s.io "" is invalid: '
+FOO = 'Unsupported value: "Foo": '
 INVALID_OPTIONS = 'DeleteOptions.meta.k8s.io "" is invalid: '
 NOT_A_LIST = "expected a []interface {}, but received a int64"
 EVICTION = 'Eviction in version "v1" cannot be handled as a Eviction: '
 ORDER = "$setElementOrder/containers"
+LONG = "1" * 5000
 CHANGED = [{"name": "c", "image": "x"}]
 SICK = {"metadata": {"name": "sick", "namespace": "default", "labels": 5, "resourceVersion": "1"}}
 """What no request can store: a selector that looks at its labels fails."""
@@ -129,11 +132,7 @@ def parse_error(text: str) -> str:
             "/p?propagationPolicy=Foo",
             None,
             422,
-            (
-                f'{INVALID_OPTIONS}propagationPolicy: Unsupported value: "Foo": supported values: '
-                f'"Foreground", '
-                '"Background", "Orphan", "nil"'
-            ),
+            f'{INVALID_OPTIONS}propagationPolicy: {FOO}supported values: "Foreground", "Background", ',
         ),
         (
             "DELETE",
@@ -143,49 +142,40 @@ def parse_error(text: str) -> str:
             f'{INVALID_OPTIONS}dryRun: Unsupported value: ["Some"]: supported values: "All"',
         ),
         ("DELETE", "/p", [1], 400, "couldn't get version/kind; json parse error"),
+        ("GET", f"?limit={LONG}", None, 400, f'"{LONG}": value out of range'),
+        ("GET", f"?resourceVersion={LONG}", None, 400, f'"{LONG}": invalid syntax'),
+        ("GET", f"/p:{LONG}/proxy/", None, 400, "invalid pod request"),
+        ("PUT", "/p", {"metadata": {"name": "p", "resourceVersion": LONG}}, 500, f'"{LONG}": invalid syntax'),
+        ("POST", "", b'{"spec": {"priority": %s}}' % LONG.encode(), 400, "a number of so many digits"),
+        ("POST", "", pod("q", runtimeClassName="none"), 403, 'RuntimeClass "none" not found'),
+        ("POST", "", pod("q", serviceAccountName="none"), 403, 'serviceaccount "none" not found'),
         (
             "POST",
             "?fieldValidation=Foo",
             pod("q"),
             422,
-            (
-                'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Foo": '
-                "supported "
-                'values: "", "Ignore", "Strict", "Warn"'
-            ),
+            f'{INVALID_CREATE}fieldValidation: {FOO}supported values: "", "Ignore", "Strict", "Warn"',
         ),
         (
             "POST",
             "?dryRun=foo",
             pod("q"),
             422,
-            (
-                'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported '
-                "values: "
-                '"All"'
-            ),
+            f'{INVALID_CREATE}dryRun: Unsupported value: ["foo"]: supported values: "All"',
         ),
         (
             "POST",
             "",
             {"metadata": 5},
             400,
-            (
-                'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go '
-                "struct "
-                "field Pod.metadata of type v1.ObjectMeta"
-            ),
+            f"as a Pod: {UNMARSHAL} number into Go struct field Pod.metadata of type v1.ObjectMeta",
         ),
         (
             "POST",
             "/p/binding",
             {"target": 5},
             400,
-            (
-                'Binding in version "v1" cannot be handled as a Binding: json: cannot unmarshal number '
-                "into Go "
-                "struct field Binding.target of type v1.ObjectReference"
-            ),
+            f"as a Binding: {UNMARSHAL} number into Go struct field Binding.target of type v1.ObjectRef",
         ),
         (
             "POST",
@@ -202,10 +192,7 @@ def parse_error(text: str) -> str:
             "/p/eviction",
             {"deleteOptions": {"preconditions": 5}},
             400,
-            (
-                f"{EVICTION}{UNMARSHAL} number into Go struct field "
-                f"DeleteOptions.deleteOptions.preconditions of "
-            ),
+            f"{EVICTION}{UNMARSHAL} number into Go struct field DeleteOptions.deleteOptions.preconditions",
         ),
     ],
 )
@@ -267,7 +254,7 @@ def test_what_nobody_had_thought_of_is_answered_logged_and_noted() -> None:
         answer = ask(server, "GET", f"{PODS}?labelSelector=app%3Da")
         after = ask(server, "GET", f"{PODS}/sick")
 
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert (answer.code, answer.body["reason"], after.code) == (500, "InternalError", 200)
     assert answer.body["message"].startswith("Internal error occurred: AttributeError: ")
     assert answer.body["details"]["causes"][0]["message"].startswith("AttributeError: ")
@@ -285,7 +272,7 @@ def test_a_watch_that_fails_in_the_middle_is_cut_and_noted() -> None:
         with pytest.raises(http.client.IncompleteRead):
             ask(server, "GET", path)
 
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert fault.doing == f"watch {PODS}"
 
 
@@ -340,7 +327,7 @@ def test_no_request_makes_the_server_fail_at_itself(
     answer: Answer = ask(server, method, f"{path}?{words}", body, content_type=content_type)
 
     assert answer.code != 500 or "Internal error occurred" not in answer.body["message"]
-    assert unforeseen.take() == []
+    assert NOTED.take() == []
     if method == "DELETE":
         _restore(server)
 
@@ -349,3 +336,55 @@ def _restore(server: EmbeddedApiServer) -> None:
     for path, item in ((PODS, pod("p")), (CLAIMS, claim("c"))):
         if ask(server, "GET", f"{path}/{item['metadata']['name']}").code == 404:
             server.create(path, item)
+
+
+GPU = "example.com/gpu"
+MAPPED = {"containerName": "c", "resourceName": GPU, "requestName": "r"}
+MAPPING = "extendedResourceClaimStatus.requestMappings[0]."
+
+
+def extended(*mappings: dict[str, str], claim: str = "made") -> dict[str, Any]:
+    return {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": [*mappings]}}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"nominatedNodeName": "n"}, "status.nominatedNodeName: Forbidden"),
+        ({"resourceClaimStatuses": [{"name": "other"}]}, "resourceClaimStatuses[0].name: Invalid value"),
+        ({"resourceClaimStatuses": [{"name": "g"}] * 2}, "resourceClaimStatuses[1].name: Duplicate value"),
+        (
+            {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "A_"}]},
+            "resourceClaimStatuses[0].resourceClaimName: Invalid value",
+        ),
+        (extended(), "requestMappings: Required value"),
+        (extended({**MAPPED, "containerName": "idle"}), f"{MAPPING}resourceName: Invalid value"),
+        (extended({**MAPPED, "containerName": "none"}), f"{MAPPING}containerName: Invalid value"),
+        (extended({**MAPPED, "requestName": "R_"}), "extendedResourceClaimStatus.requestName: Invalid value"),
+        (extended(MAPPED, MAPPED), "requestMappings[1].requestName: Duplicate value"),
+        (extended(MAPPED, claim=""), "extendedResourceClaimStatus.resourceClaimName: Required value"),
+        (extended(MAPPED, claim="A_"), "extendedResourceClaimStatus.resourceClaimName: Invalid value"),
+    ],
+)
+def test_the_status_of_a_pod_names_claims_only_for_what_asks_for_them(
+    server: EmbeddedApiServer, status: dict[str, Any], said: str
+) -> None:
+    asks = {"name": "c", "image": "x", "resources": {"limits": {GPU: 1}}}
+    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    spec = {"containers": [asks, {"name": "idle", "image": "x"}], "resourceClaims": claims, "nodeName": "m"}
+    made = server.create(PODS, {"metadata": {"generateName": "asks-"}, "spec": spec})
+    path = f"{PODS}/{made['metadata']['name']}/status"
+    told = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "mine"}], **extended(MAPPED)}
+    assert ask(server, "PATCH", path, {"status": told}, content_type=MERGE).code == 200
+
+    refused = ask(server, "PATCH", path, {"status": status}, content_type=MERGE)
+
+    assert (refused.code, said in refused.body["message"]) == (422, True), refused.body["message"]
+    kept = ask(server, "PATCH", path, {"status": dict.fromkeys(told)}, content_type=MERGE).body["status"]
+    assert kept.items() >= told.items()
+
+
+def test_a_pod_names_a_runtime_class_that_is_there(server: EmbeddedApiServer) -> None:
+    server.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "kata"}, "handler": "kata"})
+
+    assert server.create(PODS, pod("q", runtimeClassName="kata"))["spec"]["runtimeClassName"] == "kata"

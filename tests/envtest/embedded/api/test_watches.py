@@ -18,7 +18,7 @@ from envtest.embedded.api import store, watching, wire
 from envtest.embedded.api.served import ServerTls
 from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod, shown
 from tests.eventually import eventually
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -37,7 +37,8 @@ def events(server: EmbeddedApiServer, query: str, accept: str = "application/jso
     """All events of a watch that ends at once."""
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
-        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=-1&{query}", headers={"Accept": accept})
+        headers = {"Accept": accept, **shown(server)}
+        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=-1&{query}", headers=headers)
         return [json.loads(line) for line in connection.getresponse().read().splitlines()]
     finally:
         connection.close()
@@ -49,7 +50,7 @@ def watch_of(server: EmbeddedApiServer, query: str, path: str = PODS) -> Iterato
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
         begun = server.watches
-        connection.request("GET", f"{path}?watch=true&{query}")
+        connection.request("GET", f"{path}?watch=true&{query}", headers=shown(server))
         answer = connection.getresponse()
         eventually("the watch has begun", lambda: server.watches, lambda count: count > begun)
         yield (json.loads(line) for line in answer)
@@ -254,7 +255,7 @@ def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Pat
     with EmbeddedApiServer(tls=tls) as server:
         before, host, port = threading.active_count(), *server.address.split(":")
         connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
-        connection.request("GET", f"{PODS}?watch=true")
+        connection.request("GET", f"{PODS}?watch=true", headers=shown(server))
         answer = connection.getresponse()
         eventually("the watch has begun", lambda: server.watches)
         # The client says that it leaves, and waits in vain for the server to say so too.

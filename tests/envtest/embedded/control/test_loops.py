@@ -21,6 +21,7 @@ from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
 from tests.eventually import eventually
+from tests.faults import NOTED
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -29,7 +30,7 @@ PROJECT = Path(__file__).resolve().parents[4]
 def cluster() -> Iterator[ControlPlane]:
     with control_plane() as found:
         yield found
-    unforeseen.take()  # loops meet a sick object again and again, until they are stopped
+    NOTED.take()  # loops meet a sick object again and again, until they are stopped
 
 
 def put(server: EmbeddedApiServer, collection: tuple[str, str], item: dict[str, Any]) -> None:
@@ -44,7 +45,7 @@ def noted(cluster: ControlPlane, words: str) -> list[unforeseen.Unforeseen]:
     found: list[unforeseen.Unforeseen] = []
 
     def seen() -> bool:
-        found.extend(unforeseen.take())
+        found.extend(NOTED.take())
         return any(words in one.doing for one in found)
 
     cluster.wait(seen)
@@ -140,7 +141,7 @@ def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
             loop.threads.stop()
 
     assert loop.calls == 3
-    assert [(one.doing, one.error) for one in unforeseen.take()] == [("a loop", error)] * 2
+    assert [(one.doing, one.error) for one in NOTED.take()] == [("a loop", error)] * 2
 
 
 def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
@@ -152,7 +153,7 @@ def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
 
         assert not [one for one in threading.enumerate() if one.name == "a loop"]
         assert loop.calls == 1
-    assert len(unforeseen.take()) == 1
+    assert len(NOTED.take()) == 1
 
 
 def item(name: str, version: str = "1") -> dict[str, Any]:
@@ -181,7 +182,7 @@ def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> No
     assert due == 1.0
     assert again is not None
     assert 0 < again <= 1
-    assert [one.doing for one in unforeseen.take()] == ["a loop at sick"] * 2
+    assert [one.doing for one in NOTED.take()] == ["a loop at sick"] * 2
 
 
 def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() -> None:
@@ -191,7 +192,7 @@ def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() 
     )
 
     assert (due, done) == (0.2, ["sick", "well"])
-    assert unforeseen.take() == []
+    assert NOTED.take() == []
 
 
 def test_no_object_is_worked_on_while_the_server_is_down() -> None:
@@ -206,8 +207,9 @@ def test_back_off_doubles_up_to_ten_seconds() -> None:
     assert [back_off_seconds(times) for times in range(1, 7)] == [1, 2, 4, 8, 10, 10]
 
 
-def test_a_test_in_which_the_cluster_fails_at_itself_fails(tmp_path: Path) -> None:
-    """What the fixture in tests/conftest.py does, in a run of its own."""
+@pytest.mark.parametrize("plugin", ["tests.conftest", "envtest.pytest_plugin"])
+def test_a_test_in_which_a_cluster_fails_at_itself_fails(tmp_path: Path, plugin: str) -> None:
+    """What its fixture does, in a run of its own."""
     (tmp_path / "test_quiet.py").write_text(
         "from envtest.embedded.api import unforeseen\n"
         "def test_asserts_nothing_that_fails():\n"
@@ -215,7 +217,7 @@ def test_a_test_in_which_the_cluster_fails_at_itself_fails(tmp_path: Path) -> No
         "def test_of_another_matter():\n"
         "    pass\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", plugin, "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120
     )

@@ -27,7 +27,7 @@ def server() -> EmbeddedApiServer:
 @pytest.fixture
 def api() -> Iterator[ApiClient]:
     with EmbeddedApiServer() as running:
-        yield ApiClient(running.url, None, "")
+        yield ApiClient(running.url, None, running.gate.admin_bearer)
 
 
 def conditions(server: EmbeddedApiServer, name: str) -> dict[str, tuple[str, str, str]]:
@@ -138,7 +138,7 @@ def test_a_change_of_the_schema_holds_for_objects_from_before(server: EmbeddedAp
     changed = {**made, "spec": {**made["spec"], "versions": [with_default(3)]}}
     server.replace(f"{DEFINITIONS}/gadgets.{GROUP}", changed)
     with server:
-        client = ApiClient(server.url, None, "")
+        client = ApiClient(server.url, None, server.gate.admin_bearer)
         # What the schema does not know is not shown any more, though it is still stored.
         assert client.get(f"{GADGETS}/bare")["spec"] == {"size": 3}
     assert server.objects("gadgets", GROUP)[0]["spec"] == {"color": "red"}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.api import unforeseen
 from envtest.embedded.node.commands.environment import PATH, Command
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
 from fakegpu.machine.capabilities import VISIBLE_NODES
+from tests.faults import NOTED
 
 KIND = "k8s.gpu.nvidia.com/claim"
 
@@ -63,13 +63,23 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_a_program_of_cdi_runs_with_what_cdi_gave_and_nothing_of_the_pods_own(node: Node) -> None:
-    node.start("nvidia-smi", "-L", "-i", "0")
+    node.start("nvidia-smi", "topo", "-m")
 
     given = {"CUDA_MPS_X=1", f"{VISIBLE_NODES}=/dev/a:/dev/nvidia1", f"PATH={PATH}"}
     with node.changed:
         assert node.changed.wait_for(lambda: given <= set(node.lines()), 20)
-    assert node.lines()[0] == "-L -i 0"
+    assert node.lines()[0] == "topo -m"
     assert not [line for line in node.lines() if line.startswith(("LD_PRELOAD", "HOSTNAME"))]
+
+
+@pytest.mark.parametrize("words", ["-r", "-L -f /root/.bashrc", "-q -x", "-i 0 -mig 1", "-l 1"])
+def test_nvidia_smi_is_run_to_read_and_for_nothing_else(node: Node, words: str) -> None:
+    node.start("nvidia-smi", *words.split())
+
+    with node.changed:
+        assert node.changed.wait_for(node.lines, 20)
+    [line] = node.lines()
+    assert f"nvidia-smi {words} is not run here" in line
 
 
 def test_the_exit_code_of_a_program_counts(node: Node) -> None:
@@ -86,7 +96,7 @@ def test_without_a_device_there_is_no_program(node: Node) -> None:
 
 
 def test_a_pod_that_ends_wakes_who_sleeps_and_its_log_stays(node: Node) -> None:
-    node.start("sh", "-c", "echo one && sleep infinity && echo two")
+    node.start("sh", "-c", "echo one && sleep 9999999999999 && echo two")
     node.wait("one")
 
     node.runtime.end("pod")
@@ -145,6 +155,6 @@ def test_a_program_that_cannot_be_started_is_no_silent_end(node: Node) -> None:
         if thread.name == "container main":
             thread.join(20)
 
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert isinstance(fault.error, OSError)
     assert fault.doing == "the command of the container main"

@@ -14,6 +14,7 @@ from driver.errors import ClaimBlocked
 from envtest.embedded.api import unforeseen
 from envtest.embedded.node import kubelet_plugins
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.node.kubelet_claims import container_claims
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.plugin_sockets import READY_PART
 from kubeletplugin.kubelet.registration import Registered
@@ -30,6 +31,7 @@ from tests.envtest.embedded.node.kubelet_node import (
     head,
     main,
 )
+from tests.faults import NOTED
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, running_plugin
 
 
@@ -261,7 +263,7 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
     faults: list[unforeseen.Unforeseen] = []
 
     def noted() -> bool:
-        faults.extend(unforeseen.take())
+        faults.extend(NOTED.take())
         return bool(faults)
 
     registered.wait(noted)
@@ -272,7 +274,7 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
 
     assert "pod sick" in faults[0].doing
     assert isinstance(faults[0].error, KeyError)
-    assert len(faults) + len(unforeseen.take()) < 8  # it is tried again, with a back-off
+    assert len(faults) + len(NOTED.take()) < 8  # it is tried again, with a back-off
 
 
 def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
@@ -290,7 +292,7 @@ def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
     registered.layout.registry_dir.unlink()
 
     registered.wait(lambda: registered.kubelet.plugins.drivers == ())
-    (fault,) = unforeseen.take()
+    (fault,) = NOTED.take()
     assert fault.doing == "kubelet of node-a: looking for plugins"
 
 
@@ -324,3 +326,19 @@ def test_a_container_waits_for_its_config_map_and_a_pod_for_its_volume(registere
 def _waiting(node: Node, pod: str) -> str:
     (status,) = (node.pod(pod) or {})["status"].get("containerStatuses") or [{"state": {}}]
     return str(status["state"].get("waiting", {}).get("reason"))
+
+
+def test_a_container_gets_of_an_extended_claim_only_what_it_asks_for() -> None:
+    mapped = [
+        {"containerName": name, "resourceName": resource, "requestName": f"{name}-{resource}"}
+        for name in ("asks", "idle")
+        for resource in ("example.com/gpu", "example.com/none", "cpu")
+    ]
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": mapped}}
+    pod = {"metadata": {"namespace": "default"}, "spec": {}, "status": status}
+    amounts = {"example.com/gpu": "1", "example.com/none": "0", "cpu": "1"}
+
+    assert container_claims(pod, {"name": "asks", "resources": {"requests": amounts}}) == {
+        "made": ["asks-example.com/gpu"]
+    }
+    assert container_claims(pod, {"name": "idle"}) == {}

@@ -37,6 +37,7 @@ from tests.gpuctl.doctor.clusters import (
     well_cluster,
     with_limits,
 )
+from tests.gpuctl.explain.pod.test_hidden import mixed_claim, mixed_pod
 from tests.gpuctl.fleet.published import claim as held_claim
 
 CHECKS = {check.name: check for check in OUTSIDE}
@@ -166,8 +167,8 @@ NEEDS = {
     "slices": {"published", "gone-nodes", "pools", "pool-names", "taints", "class-devices", "class-limits"}
     | {"device-plugin", "unasked-gpus"},
     "classes": {"classes", "class-selectors", "class-devices", "class-limits"},
-    "claims": {"claim-limits", "deleted-claims"},
-    "pods": {"images", "restarts", "unasked-gpus", "deleted-claims"},
+    "claims": {"claim-limits", "deleted-claims", "hidden-devices"},
+    "pods": {"images", "restarts", "unasked-gpus", "deleted-claims", "hidden-devices"},
     "daemon_sets": {"workloads", "releases"},
     "deployments": {"workloads"},
     "webhooks": {"webhook", "webhook-authority", "webhook-endpoints", "webhook-answers"},
@@ -375,6 +376,7 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "fail",
         "pod team/stole on",
     ),
+    ("hidden-devices", {"pods": (mixed_pod(),), "claims": (mixed_claim(),)}, "fail", "p: container main"),
 ]
 
 

@@ -1,7 +1,8 @@
-"""A file that nests too deeply is damaged, as any other that cannot be read, and stops nobody's start."""
+"""A file that nests too deeply, and what is no file, is damaged as any other, and stops nobody's start."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,12 +31,18 @@ def node(tmp_path: Path) -> Iterator[FakeNode]:
         "memory/0b5d3e2e-1f0a-4a51-9f3b-000000000001_0000:17:00.0.json",
         "healing/0000:17:00.0.json",
         "boot",
+        "cdi/k8s.gpu.nvidia.com-claim_0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
     ],
 )
-def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str) -> None:
+@pytest.mark.parametrize("is_pipe", [False, True], ids=["", "pipe"])
+def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str, *, is_pipe: bool) -> None:
     path = node.folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(DEEP)
+    if is_pipe:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    else:
+        path.write_bytes(DEEP)
 
     node.restart()
     for part in (
@@ -49,11 +56,15 @@ def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str) -> 
     assert node.prepare(node.claim("train", 1))
 
 
-def test_the_supervisor_puts_the_record_of_a_daemon_aside() -> None:
+@pytest.mark.parametrize("is_pipe", [False, True], ids=["", "pipe"])
+def test_the_supervisor_puts_the_record_of_a_daemon_aside(*, is_pipe: bool) -> None:
     with short_folder() as mps_dir:
         folder = DaemonFolder(mps_dir, "gpu-0000-17-00-0")
         folder.record.parent.mkdir(parents=True)
-        folder.record.write_bytes(DEEP)
+        if is_pipe:
+            os.mkfifo(folder.record)
+        else:
+            folder.record.write_bytes(DEEP)
 
         assert folder.read() is None
         assert not folder.record.exists()

@@ -6,6 +6,7 @@ import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import permutations
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,6 +14,11 @@ import pytest
 
 from driver.errors import ClaimBlocked
 from kubeletplugin.claims.journal.locks import KeyedLocks
+
+
+@pytest.fixture(autouse=True)
+def _keys_in_order() -> None:
+    """Here one thread stands for several, so it takes keys in any order."""
 
 
 def test_a_held_key_blocks_a_thread_until_it_gives_up(tmp_path: Path) -> None:
@@ -43,6 +49,18 @@ def test_other_keys_are_free_meanwhile(tmp_path: Path) -> None:
 
     with locks.holding(["GPU 1"], 1), locks.holding(["GPU 2"], 0.01):
         pass
+
+
+def test_keys_are_taken_in_one_order_whatever_order_they_are_named_in(tmp_path: Path) -> None:
+    locks, keys = KeyedLocks(tmp_path / "locks"), ["claim a", "claim b", "GPU 1", "GPU 2", "GPU 3"]
+    for position, first in enumerate(keys):
+        for named in permutations(keys[position:]):
+            with (
+                locks.holding(keys[position:], 1),
+                pytest.raises(ClaimBlocked, match=f"{first} is still"),
+                locks.holding(named, 0),
+            ):
+                pass
 
 
 def test_a_waiting_thread_goes_on_when_the_key_is_let_go(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from driver.devices.names import gpu_device_name
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.devices.fabric.fabric_node import (
     MACHINE,
@@ -86,27 +87,13 @@ def test_a_gpu_is_handed_out_without_the_partition_of_a_claim_that_has_ended(
 def test_a_real_process_may_end_before_any_change_of_the_disk(
     tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
 ) -> None:
-    ends = 0
-    for changes in range(1, 60):
-        folder = tmp_path / f"{operation}-{changes}"
-        folder.mkdir()
+    def made(folder: Path) -> tuple[FakeNode, ClaimRef, str]:
         node = FakeNode(folder, MACHINE, on_disk=True)
-        ref = node.claim_devices("train", gpu_device_name(node.gpus[position(node, 2)]), uid=UID)
-        if operation == "unprepare":
-            node.prepare(ref)
-        node.stop()
+        device = gpu_device_name(node.gpus[position(node, 2)])
+        return node, node.claim_devices("train", device, uid=UID), device
 
-        ended = crashes.ended(
-            folder, operation, changes, MACHINE, gpu_device_name(node.gpus[position(node, 2)])
-        )
-
-        node.restart()
+    for node, ref, _ in crashes.ends(tmp_path, operation, MACHINE, made, fewest_ends):
         node.prepare(ref)
         assert connected(node) == (8,)
         node.unprepare(ref)
         assert (connected(node), records(node)) == ((), [])
-        node.stop()
-        if not ended:
-            break
-        ends += 1
-    assert ends >= fewest_ends, "every write, rename and removal is one end"

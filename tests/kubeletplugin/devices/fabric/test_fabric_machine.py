@@ -20,7 +20,7 @@ from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
 from driver.fabric.api import CALLS, FabricError
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.examples import examples
+from tests.examples import all_examples
 from tests.kubeletplugin.devices.fabric.fabric_node import (
     STEPS_OF_ACTIVATING,
     STEPS_OF_DEACTIVATING,
@@ -188,4 +188,4 @@ class FabricOfANode(RuleBasedStateMachine):
 
 
 TestFabricOfANode = FabricOfANode.TestCase
-TestFabricOfANode.settings = settings(max_examples=examples(30), stateful_step_count=25, deadline=None)
+TestFabricOfANode.settings = settings(max_examples=all_examples(30), stateful_step_count=25, deadline=None)

@@ -144,7 +144,7 @@ def tracer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def unkillable(tmp_path: Path, tracer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> Program:
     """A program that looks as one that waits within the kernel: its tracer keeps its parent from its end."""
-    monkeypatch.setattr("kubeletplugin.devices.host.driver_programs._KILL_SECONDS", 0.05)
+    monkeypatch.setattr("kubeletplugin.devices.host.driver_programs.KILL_SECONDS", 0.05)
     assert tracer.poll() is None
     return Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin", "PIDS": str(tmp_path / "pids")})
 

@@ -341,8 +341,11 @@ def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(tmp_path: P
             node.unprepare(ref)
         start_again(node)
         assert heal(node)[-1].step == "failed", "the claim still has its partition"
+        node.machine.lose(0)
         node.unprepare(ref)
+        node.machine.restore(0)
         assert [one.message for one in heal(node)] == ["", ""]
+        node.reconciler.finish_releases()
         assert not any(entry.holds for entry in node.journal.entries())
         node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 0)))
     finally:

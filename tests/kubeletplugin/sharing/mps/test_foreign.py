@@ -244,6 +244,8 @@ def test_a_daemon_whose_environment_is_hidden_may_serve_anything(proc: Proc) -> 
 def test_a_daemon_in_a_container_serves_the_gpus_that_are_there(proc: Proc, node: str, refused: bool) -> None:
     """A pod with a GPU of its own may run MPS on it without naming a GPU; that concerns no other GPU."""
     proc.gpu(GPU, 3)
+    # One that has just left the bus cannot be read.
+    (proc.path / "driver/nvidia/gpus/0000:04:00.0/information").mkdir(parents=True)
     nodes = proc.add(17, CONTROL, "-d") / "root/dev"
     nodes.mkdir(parents=True)
     (nodes / node).touch()

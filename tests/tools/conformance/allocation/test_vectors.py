@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from tools.conformance.allocation.area import AREA
+import pytest
+
+from kubernetes_rules.allocator import search
+from tools.conformance.allocation.area import AREA, gave_up, our_answer
 from tools.conformance.oracle import read_vectors
 
 
-def test_every_recorded_allocation_is_answered_as_kubernetes_answered_it() -> None:
+@pytest.mark.parametrize("easy_tries", [search.EASY_TRIES, -1], ids=["as it is", "looking ahead at once"])
+def test_every_recorded_allocation_is_answered_as_kubernetes_answered_it(
+    easy_tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "EASY_TRIES", easy_tries)
     vectors = list(read_vectors(AREA.name))
     differences = [
         f"{case['name']}: {difference}"
@@ -14,4 +21,5 @@ def test_every_recorded_allocation_is_answered_as_kubernetes_answered_it() -> No
         if (difference := AREA.difference(case, answer)) is not None
     ]
     assert differences == []
+    assert not any(gave_up(our_answer(case)) for case, _ in vectors)
     assert len(vectors) >= 500

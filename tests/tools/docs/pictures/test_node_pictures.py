@@ -32,7 +32,7 @@ def test_the_readme_shows_as_many_pods_as_really_fit() -> None:
 def test_shares_divide_the_memory_that_is_offered() -> None:
     pods = [Wanted("lab", "one", "shared-mps"), Wanted("lab", "two", "shared-mps", (("shares", "2"),))]
 
-    found = division(ALL_TIERS, pods)
+    found = division(ALL_TIERS.with_name("mps.yaml"), pods)
 
     assert (found.all_mib, found.offered_mib, found.free_mib) == (81559, 81105, 20277)
     assert [(one.pod, one.memory_mib, one.percentage) for one in found.shares] == [

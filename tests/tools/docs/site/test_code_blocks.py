@@ -23,6 +23,7 @@ from envtest.client.api import APPLY
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import load_machine
 from gpuctl.simulate.workload import load_workload
+from tests.envtest.embedded.api.api_calls import shown
 from tests.tools.docs.site.code_blocks import (
     Block,
     Object,
@@ -79,7 +80,7 @@ def refusal(server: EmbeddedApiServer, claim: Object) -> str:
     target = f"{path}?fieldManager=t&force=true&fieldValidation=Strict&dryRun=All"
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
-        connection.request("PATCH", target, json.dumps(claim), {"Content-Type": APPLY})
+        connection.request("PATCH", target, json.dumps(claim), {"Content-Type": APPLY, **shown(server)})
         answer = connection.getresponse()
         told = json.loads(answer.read())
         return "" if answer.status in (200, 201) else str(told["message"])

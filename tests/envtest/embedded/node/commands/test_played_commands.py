@@ -110,6 +110,7 @@ def test_a_script_ends_with_a_code(text: str, code: int) -> None:
         (("sh", "-c", "echo $(date)"), "a script with $"),
         (("sh", "-c", "nvidia-smi > /tmp/out"), "a script with >"),
         (("sh", "-c", "X=1 nvidia-smi"), "a script with X=1"),
+        (("sh", "-c", f"exit {'1' * 5000}"), f"exit {'1' * 5000}"),
         (("sh", "-c", "ls *.py"), "a script with *.py"),
         (("sh", "-c", "echo '$HOME'"), "a script with $HOME and single quotes"),
         (("sh", "-c", "echo 'open"), "a script (No closing quotation)"),

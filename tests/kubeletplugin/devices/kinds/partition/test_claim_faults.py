@@ -149,16 +149,30 @@ def test_a_partition_that_was_destroyed_behind_our_back_is_made_again_by_the_rep
     assert starts(node) == [6]
 
 
-def test_a_lost_gpu_takes_its_partitions_with_it_and_no_other(node: FakeNode) -> None:
+@pytest.mark.parametrize("how", ["lost", "without its library"])
+def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
+    node: FakeNode, how: str
+) -> None:
+    node.driver_generation = "1"
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     other = node.claim_devices("other", node.partition(1, "1g.10gb", 6))
     node.prepare(ref)
     node.prepare(other)
-    node.machine.lose(node.gpus[0])
+    if how == "lost":
+        node.machine.lose(node.gpus[0])
+        assert node.unprepare(other) is None
+        assert instances(node, 1) == ()
+    else:
+        node.machine.driver_gone()  # and the module stays
 
-    node.unprepare(ref)
-    node.unprepare(other)
-    assert instances(node, 1) == ()
+    assert node.unprepare(ref) is not None
+    assert not node.spec_path(ref).exists()
+    node.machine.driver_back()
+    node.machine.restore(node.gpus[0])
+
+    assert ref.uid in node.reconciler.finish_releases()
+    assert instances(node) == ()
+    assert not list(node.watch.foreign(node.discovery.snapshot(), ()))
 
 
 def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:

@@ -164,11 +164,22 @@ def test_the_config_of_nvidias_driver_for_partitions(node: FakeNode, strategy: s
 
 def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
-    config = [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
-    assert node.prepare(node.claim_devices("a", node.partition(0, "1g.10gb", 6), config=config))
-    config[0]["requests"] = ["gpu-0"]
-    with pytest.raises(ClaimRefused):
-        node.prepare(node.claim_devices("b", node.partition(0, "1g.10gb", 5), config=config))
+    entry = {"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}
+    part, gpu = node.partition(0, "1g.10gb", 6), gpu_device_name(node.gpus[1])
+    for wrong, devices in (
+        (entry, (part,)),
+        ({**entry, "requests": ["gpu-0"]}, (part, gpu)),
+        ({**entry, "source": "FromClass"}, (part, gpu)),
+    ):
+        with pytest.raises(ClaimRefused, match="a GpuConfig, but the device it applies to is a partition"):
+            node.prepare(node.claim_devices("wrong", *devices, config=[wrong]))
+    assert node.prepare(node.claim_devices("both", part, gpu, config=[entry]))
+
+    # It may be meant for another alternative than the one that was allocated.
+    ref = node.claim_devices("alternative", node.partition(0, "1g.10gb", 5), config=[entry])
+    allocation = node.api[ref.namespace, ref.name]["status"]["allocation"]
+    allocation["devices"]["results"][0]["request"] = "gpu-0/part"
+    assert node.prepare(ref)
 
 
 def test_a_partition_of_an_admin_and_one_of_ours_in_one_claim(node: FakeNode) -> None:

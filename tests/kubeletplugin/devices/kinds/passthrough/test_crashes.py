@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.devices.kinds.passthrough.scene import QUAD, PassthroughNode
 from tests.kubeletplugin.devices.kinds.passthrough.world import World
@@ -88,27 +89,14 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
     tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-    ends = 0
-    for changes in range(1, 60):
-        folder = tmp_path / f"{operation}-{changes}"
-        folder.mkdir()
+
+    def made(folder: Path) -> tuple[PassthroughNode, ClaimRef, str]:
         node = PassthroughNode(folder, on_disk=True)
-        ref = node.claim_devices("train", node.device(0), uid=UID)
-        if operation == "unprepare":
-            node.prepare(ref)
-        node.discovery.close()
-        node.stop()
+        return node, node.claim_devices("train", node.device(0), uid=UID), node.device(0)
 
-        ended = crashes.ended(folder, operation, changes, QUAD, node.device(0))
-
-        node.restart()
+    for node, ref, _ in crashes.ends(tmp_path, operation, QUAD, made, fewest_ends):
         assert len(node.prepare(ref)) == 1
         assert node.changed() == {"0000:17:00.0": "vfio-pci"}
         assert node.unprepare(ref) is None
         assert node.changed() == {}
         node.prepare(node.claim("next", 0))
-        node.stop()
-        if not ended:
-            break
-        ends += 1
-    assert ends >= fewest_ends, "every write, rename and removal is one end"

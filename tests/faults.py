@@ -1,0 +1,7 @@
+"""What embedded clusters note of faults of their own; a test that causes one takes it."""
+
+from __future__ import annotations
+
+from envtest.embedded.api.unforeseen import Noted
+
+NOTED = Noted()
