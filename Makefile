@@ -98,7 +98,7 @@ soak: $(STAMP) ## A day of claims in MINUTES=20 with faults, restarts and full d
 	$(BIN)/python -m tools.soak --svg dist/soak.svg --kubernetes $(KUBERNETES) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [CASES=n] [SEED=n]
-	$(BIN)/pytest tests/abuse -q --hypothesis-profile fuzz --timeout 3600
+	$(BIN)/pytest tests/abuse tests/gpuctl/gather/test_generated_secrets.py -q --hypothesis-profile fuzz --timeout 3600
 	$(BIN)/python -m tools.conformance run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew

@@ -123,8 +123,23 @@ COMMANDS = {
 }
 
 
+def _say_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    from gpuctl.cli.output import own_version, say
+
+    if value:
+        say(f"gpuctl {own_version()}")
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gpu-dra", message="gpuctl %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Show the version.",
+)
 def commands() -> None:
     """See how GPUs are offered and handed out in Kubernetes."""
 

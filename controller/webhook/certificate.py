@@ -103,14 +103,19 @@ class ServingCertificate:
 
 
 def expires_at(pem: str) -> float:
-    """When the first of these certificates expires, in seconds since 1970.
+    """When the first certificate of a chain expires, in seconds since 1970; raises as ``expiries`` does."""
+    return min(expiries(pem))
+
+
+def expiries(pem: str) -> list[float]:
+    """When each of these certificates expires, in seconds since 1970.
 
     Raises ValueError if there is no certificate, or if one is malformed.
     """
-    chain = _CERTIFICATE.findall(pem)
-    if not chain:
+    found = _CERTIFICATE.findall(pem)
+    if not found:
         raise ValueError("it contains no certificate")
-    return min(_not_after(ssl.PEM_cert_to_DER_cert(one)) for one in chain)
+    return [_not_after(ssl.PEM_cert_to_DER_cert(one)) for one in found]
 
 
 def _not_after(der: bytes) -> float:

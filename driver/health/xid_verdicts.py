@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
+from driver.health.remedies import xid_remedy
 from driver.health.verdict import Effect, Kind, Verdict, Word
-from driver.health.xids import XIDS, XidClass, meaning_of
+from driver.health.xids import XIDS, XidClass
 from driver.nvml.health.calls import GpuEvent
 
 OPERATIONAL = "event"
@@ -16,11 +17,7 @@ OPERATIONAL = "event"
 XID_VALUE = "xid-"
 """The prefix of the value of a taint that says what an XID requires, such as a reset."""
 
-_WAYS_OUT: dict[XidClass, str] = {
-    "contained": "running pods continue; reset it when it is free (gpuctl heal)",
-    "needs-reset": "end its pods and reset it (gpuctl heal)",
-    "needs-reboot": "drain the node and restart the machine",
-}
+_TAINTING: frozenset[XidClass] = frozenset({"contained", "needs-reset", "needs-reboot"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ def reported_class(event: GpuEvent) -> XidClass | None:
 
 def described(xid: int | None) -> str:
     """The fault in words: ``XID 95 (a memory error was not contained…)``."""
-    return "a fault without an XID" if xid is None else f"XID {xid} ({meaning_of(xid).meaning})"
+    return xid_remedy(xid).meaning
 
 
 def verdicts_of(incident: Incident, rules: HealthRules) -> tuple[Verdict, ...]:
@@ -77,15 +74,16 @@ def verdicts_of(incident: Incident, rules: HealthRules) -> tuple[Verdict, ...]:
     restart is required, a second taint that says so.
     """
     found = incident.xid_class(rules)
-    if found not in _WAYS_OUT:
+    if found not in _TAINTING:
         return ()
     # After a contained fault the pods that still run go on, so the kubelet gets no bad word about the device.
     word: Word = "Healthy" if found == "contained" else "Unhealthy"
-    message = f"{described(incident.xid)} on {_where(incident.scope)}"
+    remedy = xid_remedy(incident.xid, found)
+    message = f"{remedy.meaning} on {_where(incident.scope)}"
 
     def verdict(kind: Kind, value: str) -> Verdict:
         effect: Effect = rules.effect(kind, "NoSchedule")
-        return Verdict(incident.scope, kind, value, effect, word, message, _WAYS_OUT[found])
+        return Verdict(incident.scope, kind, value, effect, word, message, remedy.todo)
 
     value = OPERATIONAL if incident.xid is None else f"{XID_VALUE}{incident.xid}"
     both = [] if incident.xid is None else [verdict("xid", str(incident.xid))]

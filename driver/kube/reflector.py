@@ -45,13 +45,15 @@ class Selection:
 
     ``fields`` maps dotted paths to values, ``{"spec.nodeName": "a"}``; the server selects by them.
     ``newer_fields`` are alike, but if an older server answers 400, only this side checks them (ResourceSlices
-    can be selected by ``spec.pool.name`` from Kubernetes 1.37 on). A list is read in pages of ``page_size``.
+    can be selected by ``spec.pool.name`` from Kubernetes 1.37 on). ``labels`` is a label selector. A list is
+    read in pages of ``page_size``.
     """
 
     path: str
     fields: Mapping[str, str]
     newer_fields: Mapping[str, str]
     page_size: int = _PAGE_SIZE
+    labels: str = ""
 
 
 class Reflector:
@@ -141,7 +143,8 @@ class Reflector:
 
     def _params(self) -> dict[str, str]:
         fields = ",".join(f"{path}={value}" for path, value in sorted(self._asked_fields.items()))
-        return {"fieldSelector": fields} if fields else {}
+        selectors = {"fieldSelector": fields, "labelSelector": self._selection.labels}
+        return {name: text for name, text in selectors.items() if text}
 
     def _selects(self, item: Object) -> bool:
         wanted = self._selection.newer_fields

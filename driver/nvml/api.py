@@ -81,7 +81,7 @@ class NotSupported(NvmlCallFailed):
 class GpuLost(NvmlCallFailed):
     """The GPU fell off the bus or is not reachable (XID 79)."""
 
-    default_way_out = "restart the machine, or reset the GPU; end its pods first"
+    default_way_out = "drain the node and restart the machine; a reset does not help"
 
 
 class NotFound(NvmlCallFailed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,3 +126,16 @@ class ClusterView:
     def nodes(self) -> list[Object]:
         """All nodes."""
         return self.listed("/api/v1/nodes")
+
+
+def event_time(event: Mapping[str, Any]) -> str:
+    """When an event happened last, as RFC 3339 in UTC; empty if it does not say."""
+    # Reporters of the newer events API fill the series or eventTime, older ones the first and last timestamp.
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event.get("firstTimestamp")
+        or ""
+    )

@@ -28,8 +28,18 @@ _WHITESPACE = "\n\t"
 """Not printable for Python, but harmless on a terminal."""
 
 
+def own_version() -> str:
+    """The version of this package; ``unknown`` if it was copied without its metadata."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gpu-dra")
+    except PackageNotFoundError:
+        return "unknown"
+
+
 def output_option(*more: str) -> Callable[[Command], Command]:
-    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide, name and svg."""
+    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide and name."""
 
     def add(command: Command) -> Command:
         return click.option(
@@ -49,20 +59,14 @@ def emit(
     data: Any,
     picture: Callable[[], str | RenderableType],
     names: Callable[[], Iterable[str]] = tuple,
-    svg: Callable[[], str] = str,
 ) -> None:
-    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people.
-
-    ``svg`` is the picture as a file of its own.
-    """
+    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people."""
     if output == "json":
         click.echo(json.dumps(data, indent=2))
     elif output == "yaml":
         import yaml
 
         click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
-    elif output == "svg":
-        click.echo(svg(), nl=False)
     elif output == "name":
         for name in names():
             say(name)
@@ -82,7 +86,7 @@ def show(picture: str | RenderableType) -> None:
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a line, or lines, for people."""
-    click.echo(_printable(text), err=err)
+    click.echo(printable(text), err=err)
 
 
 def terminal() -> Console:
@@ -154,7 +158,7 @@ def plain_text(picture: RenderableType) -> str:
     return words(picture)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text with a question mark in place of every character that a terminal would act on.
 
     Tenants and nodes write some of what is shown.
@@ -166,9 +170,15 @@ def _printable(text: str) -> str:
     return "".join(one if one.isprintable() or one in _WHITESPACE else "?" for one in text)
 
 
+def some_of(names: Sequence[str], most: int | None) -> str:
+    """The first ``most`` names and how many more there are; all of them with None."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if most is not None and len(names) > most else shown
+
+
 def in_one_line(text: str) -> str:
     """The printable text in one line: a message from the cluster may hold anything."""
-    return _printable(" ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 class PrintablePicture:
@@ -183,4 +193,4 @@ class PrintablePicture:
 
         # Control segments are rich's own codes, colours and moves of the cursor; text is in the others.
         drawn = console.render(self._picture, options)
-        return [one if one.control else Segment(_printable(one.text), one.style) for one in drawn]
+        return [one if one.control else Segment(printable(one.text), one.style) for one in drawn]

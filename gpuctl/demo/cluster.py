@@ -21,6 +21,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.driver_node import MPS, DriverNode, DriverProcesses
 from gpuctl.demo.journal_files import holding
+from gpuctl.demo.metrics_pod import create_metrics_pod, metrics_flags
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from gpuctl.demo.watchdog import watched_folder
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
@@ -50,8 +51,8 @@ class DemoCluster:
 
     Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
     removes it. ``machine`` is a fake machine, unless GPUs are lent. An embedded cluster lets a client do what
-    roles allow with ``rbac``, and kubectl may use it with ``https``; a real one always does both. Methods
-    raise what the cluster raises.
+    roles allow with ``rbac``, and kubectl may use it with ``https``; a real one always does both. With
+    ``metrics`` the plugin serves them to every user of this machine. Methods raise what the cluster raises.
     """
 
     def __init__(
@@ -61,9 +62,11 @@ class DemoCluster:
         lent: LentGpus | None = None,
         *,
         rbac: bool = False,
+        metrics: bool = False,
         https: bool = False,
     ) -> None:
         self.kind = kind
+        self._metrics = metrics
         self._rbac = rbac
         self._https = https
         self.machine = machine
@@ -78,7 +81,7 @@ class DemoCluster:
         self._driver, config = self._installed(say)
         driver = self._driver
         self.node_name = driver.node.name
-        driver.start_plugin()
+        driver.start_plugin(*(metrics_flags(driver.cluster, driver.node) if self._metrics else ()))
         driver.start_controller("--config", str(config))
         driver.start_mps()
         say(
@@ -100,6 +103,10 @@ class DemoCluster:
     def offer_in_limits(self) -> None:
         """Let pods ask for whole GPUs by nvidia.com/gpu in their limits, too."""
         self._running.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/opt-in/gpu.yaml")
+
+    def show_metrics(self) -> None:
+        """Let ``gpuctl top`` find the plugin's metrics; only with ``metrics``."""
+        create_metrics_pod(self._running.cluster, self._running.node)
 
     def logs(self) -> dict[str, str]:
         """The end of the log of each process of the driver, by its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -40,17 +41,22 @@ if TYPE_CHECKING:
     help="real, for the idle GPUs of this machine, which are as before afterwards; or fake:MACHINE.",
 )
 @click.option("--rbac", is_flag=True, help="Let users and the driver do only what roles allow them.")
-@click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Leave the cluster running until Ctrl-C, for kubectl.",
+)
 @output_option()
 def demo(
     machine: str, kind: Literal["embedded", "real"], nvml: str, output: str, *, rbac: bool, keep: bool
 ) -> None:
     """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
-    Needs no GPU; --keep needs openssl. Other users of this machine get nothing from it: the cluster answers
-    only who shows the token of its kubeconfig, which only you can read. With --nvml real it shows the same on
-    the idle GPUs of this machine; it refuses where `gpuctl verify --may-change` does. Exit codes: 0 when
-    every step went as expected, 1 when one did not, 2 for a wrong command line.
+    Needs no GPU; --keep needs openssl. Other users of this machine get nothing from it but, with --keep, the
+    driver's metrics: the cluster answers only who shows the token of its kubeconfig, which only you can read.
+    With --nvml real it shows the same on the idle GPUs of this machine; it refuses where `gpuctl verify
+    --may-change` does. Exit codes: 0 when every step went as expected, 1 when one did not, 2 for a wrong
+    command line.
     """
     is_real = nvml == "real"
     if nvml.startswith("fake:"):
@@ -79,7 +85,8 @@ def demo(
     configure("warning", sys.stderr)
     narrator = Narrator(Console(quiet=output != "table"))
     with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
-        cluster = DemoCluster(kind, "real" if is_real else machine, lent, rbac=rbac, https=keep)
+        nvml_of = "real" if is_real else machine
+        cluster = DemoCluster(kind, nvml_of, lent, rbac=rbac, https=keep, metrics=keep)
         with _closed(cluster, ending), _logs_of_failure(cluster):
             _told(cluster, narrator, output, keep=keep)
 
@@ -133,10 +140,13 @@ def _told(cluster: DemoCluster, narrator: Narrator, output: str, *, keep: bool) 
 def _wait_for_the_end(cluster: DemoCluster) -> None:
     """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
     cluster.offer_in_limits()
-    export = f"export KUBECONFIG={cluster.kubeconfig}"
+    cluster.show_metrics()
+    # The environment that gpuctl lies in need not be active in the other terminal.
+    config, programs = shlex.quote(str(cluster.kubeconfig)), shlex.quote(str(Path(sys.executable).parent))
+    export = f"export KUBECONFIG={config} PATH={programs}:$PATH"
     try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
         click.echo(
-            f"the cluster keeps running until Ctrl-C; use kubectl in another terminal after:\n{export}",
+            f"the cluster keeps running until Ctrl-C; use it in another terminal after:\n{export}",
             err=True,
         )
         threading.Event().wait()

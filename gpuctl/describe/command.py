@@ -36,66 +36,49 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.argument("name", shell_complete=_names)
 @namespace_option
 @cluster_options
-@output_option("svg")
+@output_option()
 def describe(
     kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
     """Show all about a node, a GPU or a claim: forms, holders, taints and remedies, topology, events.
 
-    A GPU is named as NODE/INDEX, NODE/ADDRESS, by its UUID, or by an address that only one node has. With -o
-    svg a GPU is drawn with its forms, and a node with the holders of its GPUs.
+    A GPU is named as NODE/INDEX, NODE/ADDRESS, by its UUID, or by an address that only one node has.
 
     Exit codes: 0, 1 for an object that does not exist or a cluster that cannot be reached, 2 for a wrong
     command line.
     """
     from gpuctl.cli.cluster import ClusterView
 
-    if kind == "claim" and output == "svg":
-        raise click.UsageError("there is no picture of a claim: describe its GPU")
     view = ClusterView.connect(kubeconfig, context)
     if kind == "claim":
         from gpuctl.cli.cluster import find_namespace
 
         where = find_namespace(namespace, kubeconfig, context)
-        name, sections, svg = f"{where}/{name}", _claim(view, where, name), ""
+        name, sections = f"{where}/{name}", _claim(view, where, name)
     else:
-        name, sections, svg = (_node if kind == "node" else _gpu)(view, name, output)
+        name, sections = (_node if kind == "node" else _gpu)(view, name)
     data = {"of": kind, "name": name, "sections": [one.as_data() for one in sections]}
-    emit(
-        output,
-        document("Description", data),
-        lambda: "\n\n".join(one.text() for one in sections),
-        svg=lambda: svg,
-    )
+    emit(output, document("Description", data), lambda: "\n\n".join(one.text() for one in sections))
 
 
-def _node(view: ClusterView, name: str, output: str) -> tuple[str, Sequence[Section], str]:
+def _node(view: ClusterView, name: str) -> tuple[str, Sequence[Section]]:
     from gpuctl.describe.node import node_sections
     from gpuctl.describe.reading import node_events, read_node
     from gpuctl.explain.snapshot import listed_if_readable
 
     found, slices = read_node(view, name)
-    if output == "svg":
-        from gpuctl.status.occupancy_svg import occupancy_svg
-
-        return name, (), occupancy_svg([found])
     matching_nodes = listed_if_readable(view, "/api/v1/nodes", fieldSelector=f"metadata.name={name}")
     node = matching_nodes[0] if matching_nodes else None
     pods = listed_if_readable(view, "/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
-    return name, node_sections(found, node, _matrix(slices), pods, node_events(view, name)), ""
+    return name, node_sections(found, node, _matrix(slices), pods, node_events(view, name))
 
 
-def _gpu(view: ClusterView, name: str, output: str) -> tuple[str, Sequence[Section], str]:
+def _gpu(view: ClusterView, name: str) -> tuple[str, Sequence[Section]]:
     from gpuctl.describe.gpu import gpu_sections
     from gpuctl.describe.reading import find_gpu, node_events
 
     gpu, slices = find_gpu(view, name)
-    full = f"{gpu.node}/{gpu.label}"
-    if output == "svg":
-        from gpuctl.status.forms_svg import forms_svg
-
-        return full, (), forms_svg([(f"{gpu.node}, GPU {gpu.label}", gpu)])
-    return full, gpu_sections(gpu, _matrix(slices), node_events(view, gpu.node)), ""
+    return f"{gpu.node}/{gpu.label}", gpu_sections(gpu, _matrix(slices), node_events(view, gpu.node))
 
 
 def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuctl.describe.sections import Section, events_section, fields, meaning
+from gpuctl.describe.sections import Section, events_section, fields
+from gpuctl.fleet.devices import meaning
 from gpuctl.fleet.gpus import GpuState, Holding, Object
 from gpuctl.fleet.memory import bytes_text, held_text
 from gpuctl.node.topology_matrix import Matrix, label
@@ -83,7 +84,7 @@ def taints_section(gpus: Iterable[GpuState]) -> Section:
     rows = tuple(
         (
             *(gpu.label, str(one.taint), f"{one.devices} of {one.of_gpu}", one.since or "-"),
-            meaning(one.taint.key),
+            meaning(one.taint),
         )
         for gpu in gpus
         for one in gpu.taints

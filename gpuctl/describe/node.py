@@ -37,7 +37,7 @@ def node_sections(
                 ("Kernel", info.get("kernelVersion")),
                 ("Container runtime", info.get("containerRuntimeVersion")),
                 ("Closed to pods", "yes" if ((node or {}).get("spec") or {}).get("unschedulable") else None),
-                ("Pool", view.state.pool_problem or "can be used"),
+                ("Pool", view.state.pool_problem or view.state.missing or "can be used"),
             ),
             note=None if node is not None else "the Node object does not exist, or you may not read it",
         ),

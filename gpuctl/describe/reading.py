@@ -20,7 +20,7 @@ def read_node(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
     # The API server selects slices by spec.nodeName and spec.driver.
     slices = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={name}")
     slices = [one for one in slices if one["spec"]["driver"] == DRIVER_NAME]
-    found = views_of(slices, view.claims() if slices else ())
+    found = [one for one in views_of(slices, view.claims()) if one.name == name]
     if not found:
         raise ConfigError(
             f"{name} publishes nothing of the driver {DRIVER_NAME}", "`gpuctl status` lists the nodes that do"

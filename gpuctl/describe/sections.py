@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuctl.cli.cluster import event_time
 from gpuctl.cli.output import columns, in_one_line
-from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.explain.snapshot import event_time
 
 MOST_EVENTS = 20
 
@@ -89,8 +88,3 @@ def conditions_section(conditions: Iterable[tuple[str, Mapping[str, Any]]]) -> S
             for about, one in conditions
         ),
     )
-
-
-def meaning(key: str) -> str:
-    """What a taint means, and what to do about it."""
-    return MEANINGS.get(key, "not set by this driver")

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Literal
 
 from gpuctl.explain.findings import Explanation, Finding
-from gpuctl.explain.judge import Judged, judge
-from gpuctl.explain.pod.claims import claims_of_pod, unused_claims
+from gpuctl.explain.judge import GIVES_UP, Judged, judge
+from gpuctl.explain.pod.claims import claims_of_pod, made_claims, unused_claims
 from gpuctl.explain.pod.hidden import WAY_OUT, hidden_by_mps
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.requests import owners
 from gpuctl.explain.room import Rooms
+from gpuctl.explain.sick import sick_devices
 from gpuctl.explain.snapshot import Object, Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
 from kubernetes_rules.errors import RuleError
@@ -39,7 +40,10 @@ def explain_pod(
         found = replace(found, verdict="fails", summary=f"{found.summary}, and MPS hides a device")
     unused = (*hidden, *unused_claims(pod))
     if found is not None:
-        return answer(found.verdict, found.summary, (*found.findings, *unused))
+        ended = found.verdict in ("succeeded", "failed")
+        sick = () if ended else sick_devices(made_claims(pod, snapshot), snapshot.slices)
+        summary = f"{found.summary}, but not all of its devices are well" if sick else found.summary
+        return answer(found.verdict, summary, (*found.findings, *sick, *unused))
     claims = claims_of_pod(pod, snapshot, templates, events)
     judged = _judged(snapshot, Asked(pod, claims.claims, claims.extended))
     if isinstance(judged, Finding):
@@ -62,12 +66,15 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
         results = status["allocation"].get("devices", {}).get("results") or ()
         devices = ", ".join(f"{result['pool']}/{result['device']}" for result in results)
         users = ", ".join(str(user.get("name")) for user in status.get("reservedFor") or ()) or "nobody"
-        return answer("allocated", f"it has {devices or 'no device'} and is used by {users}")
+        summary = f"it has {devices or 'no device'} and is used by {users}"
+        return answer("allocated", summary, sick_devices((claim,), snapshot.slices))
     judged = _judged(snapshot, Asked(None, (claim,)))
     if isinstance(judged, Finding):
         return answer("waits", _UNKNOWN, (judged,))
     if judged.findings or not judged.fits:
-        summary = _waiting("no node has the devices that it asks for", judged)
+        given_up = any(one.kind == GIVES_UP for one in judged.findings)
+        waits = "the scheduler gives it up" if given_up else "no node has the devices that it asks for"
+        summary = _waiting(waits, judged)
         return answer("waits", summary, judged.findings, judged.reports)
     # The scheduler allocates a claim only together with a node for a pod that uses it.
     idle = Finding(

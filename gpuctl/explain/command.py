@@ -114,11 +114,12 @@ def explain(
     a name all pods that ask for devices, or all objects of the kind, are listed in a line each.
 
     Reads only; needs to read slices, classes and claims. Exit codes: 0 when all run, have ended well, have
-    their devices or would fit, 3 when one waits, cannot be prepared or has failed, 1 when one is not there or
-    the cluster cannot be read, 2 for a wrong command line.
+    their devices or would fit, 3 when one waits, cannot start, has failed or has a sick device, 1 when one is
+    not there or the cluster cannot be read, 2 for a wrong command line.
     """
     from gpuctl.cli.cluster import ClusterView, find_namespace
     from gpuctl.explain.findings import BAD
+    from gpuctl.explain.sick import SICK
 
     asked = read_targets(targets)
     listing = asked[0].name is None
@@ -143,7 +144,8 @@ def explain(
         ),
         lambda: (f"{KUBECTL_NAMES[one.kind]}/{one.name}" for one in found),
     )
-    if any(one.verdict in BAD for one in found):
+    sick = any(finding.kind == SICK for one in found for finding in one.findings)
+    if sick or any(one.verdict in BAD for one in found):
         click.get_current_context().exit(3)
 
 

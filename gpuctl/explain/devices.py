@@ -12,7 +12,8 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
-from gpuctl.explain.findings import FITS, Outcome, some_of
+from gpuctl.cli.output import some_of
+from gpuctl.explain.findings import FITS, Outcome
 from gpuctl.node.picture import ranges
 from gpuctl.node.share_words import STRATEGIES
 from kubernetes_rules.allocator.allocate import Allocator

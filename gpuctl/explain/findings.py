@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["runs", "allocated", "fits", "waits", "fails", "succeeded", "failed"]
 """``runs``: nothing to explain. ``allocated``: the claim has its devices. ``fits``: a node has what it asks
 for, so it will be placed soon, or waits for something other than devices. ``waits``: no node has it now.
-``fails``: it was placed, and the node cannot prepare its claims. ``succeeded``, ``failed``: it has ended."""
+``fails``: it was placed, and cannot start there. ``succeeded``, ``failed``: it has ended."""
 
 BAD = frozenset({"waits", "fails", "failed"})
 """The verdicts of objects that neither run nor have done their work."""
@@ -83,9 +82,3 @@ class Explanation:
     requests: tuple[RequestReport, ...] = ()
     unread: tuple[str, ...] = ()
     """Kinds of objects that this user may not read, so that the answer may lack something."""
-
-
-def some_of(names: Sequence[str], most: int | None) -> str:
-    """The first ``most`` names and how many more there are; all of them with None."""
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if most is not None and len(names) > most else shown

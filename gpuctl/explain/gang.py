@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuctl.explain.findings import Finding, some_of
+from gpuctl.cli.output import some_of
+from gpuctl.explain.findings import Finding
 from gpuctl.explain.judge import judge
 from gpuctl.explain.snapshot import Object, Snapshot
 from kubernetes_rules.preemption.asked import Asked

@@ -11,13 +11,17 @@ from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
 from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.snapshot import Object, Snapshot
-from gpuctl.explain.withheld import changing, unheld, withheld
+from gpuctl.explain.withheld import changing, not_offered, unheld, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
+from kubernetes_rules.allocator.selector_results import Unanswered
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked
 from kubernetes_rules.preemption.pod_fit import closed
 from kubernetes_rules.taints import tainted_slices
+
+GIVES_UP = "gives-up"
+"""The kind of the finding that the scheduler gives up at a device, although other nodes have room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,11 @@ def judge(snapshot: Snapshot, asked: Asked, allocator: Allocator | None = None) 
         asked_for = [claim for group in groups for claim in group.claims]
         rules = dict.fromkeys(looking_on(asked_for, judged.findings))
         judged = replace(judged, findings=(*judged.findings, *rules, *unheld(snapshot.slices, asked_for)))
-    if any(finding.kind == "no-match" for finding in judged.findings):
-        more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices))
-        return replace(judged, findings=(*judged.findings, *more))
-    return judged
+    kinds = {finding.kind for finding in judged.findings}
+    more = not_offered(snapshot.slices, snapshot.said) if kinds & {"no-match", "never"} else ()
+    if "no-match" in kinds:
+        more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices), *more)
+    return replace(judged, findings=(*judged.findings, *more))
 
 
 def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Prospects) -> Judged:
@@ -71,6 +76,9 @@ def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Pr
     reports = tuple(report for group in groups for report in group.reports)
     tried = [one for group in groups for one in group.nodes]
     fitting = {one.name for one in tried if one.fits}
+    given_up = [_given_up(one.name, one.error) for one in tried if one.gives_up and one.error is not None]
+    if fitting and given_up:
+        return Judged((), tuple(given_up), reports)
     if fitting:
         names = (node["metadata"]["name"] for node in nodes)
         return Judged(tuple(name for name in names if name in fitting), (), reports)
@@ -84,6 +92,14 @@ def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Pr
     # What matches nothing today may match the devices of a driver that is still being installed.
     never = never and all(finding.kind != "no-match" for finding in findings)
     return Judged((), tuple(dict.fromkeys(findings)), reports, never)
+
+
+def _given_up(node: str, error: Finding) -> Finding:
+    return Finding(
+        GIVES_UP,
+        f"other nodes have the devices, but the scheduler gives up at one of {error.message}",
+        f"`kubectl cordon {node}`, and see who publishes this there; or correct the selector",
+    )
 
 
 class _Trials:
@@ -135,7 +151,8 @@ class _Trials:
             return replace(tried, prospect="unknown")  # the node's report has the problem of the pool
         except AllocationFailed as error:
             finding = Finding("error", f"{name}: {error.what}", error.way_out)
-            return replace(tried, prospect="unknown", error=finding)
+            gives_up = isinstance(error, Unanswered)
+            return replace(tried, prospect="unknown", error=finding, gives_up=gives_up)
 
     def _report(self, request: Request, claim: RequestedClaim, tried: TriedNode) -> NodeReport:
         try:

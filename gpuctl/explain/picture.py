@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuctl.explain.findings import FITS, Explanation, NodeReport, RequestReport, some_of
+from gpuctl.cli.output import some_of
+from gpuctl.explain.findings import FITS, Explanation, NodeReport, RequestReport
 
 _MAX_NODES = 12
 _MAX_FINDINGS = 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from driver.devices.sharing import SHARES
@@ -13,7 +13,7 @@ from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
 from gpuctl.explain.requests import needed, wants
 from gpuctl.explain.snapshot import Object
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from kubernetes_rules.allocator.refusals import refusal
+from kubernetes_rules.allocator.refusals import Gate, refusal
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.quantity import Quantity
@@ -32,7 +32,8 @@ class TriedNode:
     """A node on which claims were tried: whether they fit, and if not, why not and when they could.
 
     ``closed`` says why the pod cannot go there at all, ``short`` what the node's device plugin has too little
-    of. ``allocator`` is set if devices alone decided.
+    of. ``allocator`` is set if devices alone decided. ``gives_up``: at the ``error`` the scheduler gives up,
+    whatever other nodes have.
     """
 
     node: Object
@@ -42,6 +43,7 @@ class TriedNode:
     closed: str | None = None
     short: str | None = None
     error: Finding | None = None
+    gives_up: bool = False
     allocator: Allocator | None = None
 
 
@@ -135,6 +137,10 @@ def _never(
             best = [(*_best(one, claim, nodes, prospects), one) for one in alternatives]
             if any(most >= needed(one) for most, _, one in best):
                 continue
+            constraints = [one for one in map(partial(_unmet, claim, nodes, prospects), alternatives) if one]
+            if constraints:
+                yield from constraints
+                continue
             for most, where, one in best:
                 has = f"the most on one node is {most}, on {where}" if most else "no node has a device for it"
                 remedy = "ask for less, or add a node that has as much; waiting does not help"
@@ -155,6 +161,23 @@ def _other_measure(request: Request, nodes: Sequence[TriedNode], prospects: Pros
     return f"these shares are handed out by {ask}, or let the node offer {offer}"
 
 
+def _unmet(
+    claim: RequestedClaim, nodes: Sequence[TriedNode], prospects: Prospects, request: Request
+) -> Finding | None:
+    """The constraint on an attribute that too few devices have; None if that is not what is in the way."""
+    # A device without the attribute meets no constraint on it.
+    most, where = _best(request, replace(claim, constraints=[]), nodes, prospects)
+    names = sorted({one.attribute for one in claim.constraints if one.applies_to(request.names)})
+    if most < needed(request) or not names:
+        return None
+    return Finding(
+        "constraint",
+        f"{where} has {most} devices for request {request.full_name}, but too few of them have "
+        f"{' and '.join(names)}, which a constraint of claim {claim.name} compares",
+        "compare an attribute that they have, or leave the constraint out; more nodes do not help",
+    )
+
+
 def _best(
     request: Request, claim: RequestedClaim, nodes: Sequence[TriedNode], prospects: Prospects
 ) -> tuple[int, str]:
@@ -171,6 +194,14 @@ def _never_together(tried: TriedNodes, nodes: Sequence[TriedNode], prospects: Pr
     ):
         message = f"no node can ever have enough devices that meet the constraint on {', '.join(attributes)}"
         return [Finding("constraint", message, "loosen the constraint; waiting does not help")]
+    alls = [
+        one.full_name for claim in tried.claims for some in claim.requests for one in some if one.takes_all
+    ]
+    if alls:
+        message = f"no node can ever give all matching devices at once, as request {', '.join(alls)} wants"
+        return [
+            Finding("all", message, "ask for a number, or select one form: forms of a GPU exclude each other")
+        ]
     names = ", ".join(claim.name for claim in tried.claims)
     message = f"no node can ever have devices for all requests of {names} together"
     return [Finding("together", message, "ask for less, or add a node that has as much")]
@@ -185,6 +216,9 @@ def _together(tried: TriedNodes, node: TriedNode, allocator: Allocator, fitting:
         for alternatives in claim.requests
     ):
         return []
+    lacks_all = list(_lacking_all(tried, name))
+    if lacks_all:
+        return lacks_all
     attributes = _attributes(tried)
     if attributes and fits_without_constraints(allocator, node.node, tried.objects):
         message = f"{name} has enough devices, but none that meet the constraint on {', '.join(attributes)}"
@@ -192,6 +226,20 @@ def _together(tried: TriedNodes, node: TriedNode, allocator: Allocator, fitting:
     names = ", ".join(claim.name for claim in tried.claims)
     message = f"{name} has devices for each request of {names}, but not for all of them together"
     return [Finding("together", message, "ask for less, or wait for other devices to be free")]
+
+
+def _lacking_all(tried: TriedNodes, node: str) -> Iterator[Finding]:
+    """The requests for all devices of which some cannot be had on a node now."""
+    alls = {
+        one.full_name for claim in tried.claims for some in claim.requests for one in some if one.takes_all
+    }
+    for report in tried.reports:
+        for one in report.nodes if report.request in alls else ():
+            matching = sum(len(each.devices) for each in one.outcomes if each.gate != Gate.SELECTOR)
+            if one.node == node and one.fitting < matching:
+                wants = f"request {report.request} wants all {matching} matching devices of {node}"
+                remedy = "wait for the others, or ask for a number of devices"
+                yield Finding("all", f"{wants}, and can have {one.fitting} of them now", remedy)
 
 
 def _attributes(tried: TriedNodes) -> list[str]:

@@ -78,7 +78,7 @@ def too_many(claims: Sequence[RequestedClaim]) -> tuple[Finding, ...]:
 
 def looking_on(claims: Iterable[RequestedClaim], findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Why claims with admin access wait where the node only lacks room."""
-    if not any(one.kind in ("counters", "capacity", "together") for one in findings):
+    if not any(one.kind in ("counters", "capacity", "together", "all") for one in findings):
         return ()
     return tuple(
         Finding(

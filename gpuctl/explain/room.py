@@ -26,7 +26,7 @@ _BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
-_HELD = frozenset({"in-use", "counters", "capacity", "constraint", "together", "too-few"})
+_HELD = frozenset({"in-use", "counters", "capacity", "constraint", "together", "too-few", "all"})
 """The kinds of findings about devices that others may hold."""
 
 CLAIM_NOT_MADE = "claim-not-made"

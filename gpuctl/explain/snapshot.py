@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path, events_path
-from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.cli.cluster import DRA, ClusterView, event_time
+from gpuctl.fleet.seen import SELECTIONS
 from kubernetes_rules.extended_resources import provides
 
 Object = dict[str, Any]
@@ -31,7 +32,8 @@ LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 class Snapshot:
     """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read.
 
-    ``pods`` have a node and have not ended; None if they do not matter, or may not be read.
+    ``pods`` have a node and have not ended; None if they do not matter, or may not be read. ``said`` are the
+    warnings of the driver's controllers about their nodes.
     """
 
     nodes: tuple[Object, ...]
@@ -42,6 +44,7 @@ class Snapshot:
     quotas: tuple[Object, ...]
     unread: tuple[str, ...]
     pods: tuple[Object, ...] | None = None
+    said: tuple[Object, ...] = ()
 
     def known_nodes(self) -> tuple[Object, ...]:
         """The nodes; if they may not be read, the nodes that slices name."""
@@ -97,7 +100,15 @@ def take_snapshot(
         if by_plugin
         else None,
         unread=tuple(unread),
+        said=said_by_controllers(view),
     )
+
+
+def said_by_controllers(view: ClusterView) -> tuple[Object, ...]:
+    """The warnings of the driver's controllers; none if they may not be read."""
+    said = SELECTIONS["said"]
+    fields = ",".join(f"{path}={value}" for path, value in said.fields.items())
+    return tuple(listed_if_readable(view, said.path, fieldSelector=fields) or ())
 
 
 def quotas_of(view: ClusterView, namespace: str) -> tuple[Object, ...]:
@@ -167,16 +178,3 @@ def events_by_object(view: ClusterView, namespace: str | None) -> dict[str, list
     for event in sorted(listed_if_readable(view, path) or (), key=event_time):
         found.setdefault(str((event.get("involvedObject") or {}).get("uid", "")), []).append(event)
     return found
-
-
-def event_time(event: Mapping[str, Any]) -> str:
-    """When an event happened last, as RFC 3339 in UTC; empty if it does not say."""
-    # Reporters of the newer events API fill the series or eventTime, older ones the first and last timestamp.
-    series = event.get("series") or {}
-    return str(
-        series.get("lastObservedTime")
-        or event.get("lastTimestamp")
-        or event.get("eventTime")
-        or event.get("firstTimestamp")
-        or ""
-    )

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from driver.devices.memory_limits import MEMORY_LIMITS
 from driver.devices.names import DRIVER_NAME
 from driver.devices.taints import TAINT_CHANGING
-from gpuctl.explain.findings import Finding, some_of
-from gpuctl.fleet.devices import Object, attribute
+from gpuctl.cli.output import some_of
+from gpuctl.explain.findings import Finding
+from gpuctl.fleet.devices import Object, address_of, attribute
 from gpuctl.fleet.holders import allocated
+from gpuctl.fleet.seen import said_lines
 from gpuctl.node.share_words import why_not_limited
 from kubernetes_rules.allocator.requests import RequestedClaim
 
@@ -31,6 +33,16 @@ def withheld(slices: Iterable[Object]) -> tuple[Finding, ...]:
             "end what uses the GPU, or change the node configuration",
         )
         for (node, reason), names in sorted(found.items())
+    )
+
+
+def not_offered(slices: Iterable[Object], said: Iterable[Object]) -> tuple[Finding, ...]:
+    """What controllers have said about GPUs that their nodes do not publish."""
+    published: dict[str, set[str]] = {}
+    for spec, device in _own_devices(slices):
+        published.setdefault(str(spec.get("nodeName")), set()).add(address_of(device))
+    return tuple(
+        Finding("said", line, "do what the driver says there") for line in said_lines(said, published)
     )
 
 

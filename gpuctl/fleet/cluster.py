@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from gpuctl.fleet.nodes import NodeState, NodeView, node_view
+from gpuctl.fleet.holders import node_of_pool
+from gpuctl.fleet.nodes import NodeState, NodeView, node_view, silent_node
 from gpuctl.fleet.published import PublishedNode, read_node
 
 Object = Mapping[str, Any]
@@ -35,12 +36,21 @@ class Fleet:
         self._known: dict[str, _Known] = {}
 
     def read(self, slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:
-        """The nodes with GPUs of this driver, by name; raises AllocationFailed for a malformed object."""
+        """The nodes that publish GPUs of this driver, or on which claims have some, by name.
+
+        Raises AllocationFailed for a malformed object.
+        """
         holders = _by_pool(claims)
         before, self._known = self._known, {}
         for name, members in sorted(_by_node(slices).items()):
             self._known[name] = _read(name, members, holders, before.get(name))
-        return tuple(one.view for one in self._known.values())
+        published = {pool for one in self._known.values() for pool in one.published.pool_names}
+        silent: dict[str, list[Object]] = {}
+        for pool in holders.keys() - published:
+            silent.setdefault(node_of_pool(pool), []).extend(holders[pool])
+        views = [one.view for one in self._known.values()]
+        views += [silent_node(name, held) for name, held in silent.items()]
+        return tuple(sorted(views, key=lambda one: one.name))
 
 
 def views_of(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:

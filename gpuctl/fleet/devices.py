@@ -12,7 +12,7 @@ from typing import Any, Literal
 from driver.devices.device import MEMORY_SLICE
 from driver.devices.memory_limits import BY_CGROUP
 from driver.devices.region import Region
-from driver.devices.sharing import SHARES
+from driver.health.remedies import remedy_of
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from kubernetes_rules.quantity import parse_quantity
@@ -42,6 +42,11 @@ class Taint:
     def __str__(self) -> str:
         """As kubectl writes it."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+def meaning(taint: Taint) -> str:
+    """What a taint means, and what to do about it."""
+    return str(remedy_of(taint) or "not set by this driver")
 
 
 def taints_of(device: Object) -> tuple[Taint, ...]:
@@ -94,13 +99,6 @@ def kind_of(device: Object) -> Kind:
     if device.get("allowMultipleAllocations"):
         return "shared"
     return "partition" if form == "mig" else "whole" if form in (None, "gpu") else "machine"
-
-
-def shares_of(device: Object) -> int:
-    """The number of shares that the device can be divided into; 0 if shares are not counted by number."""
-    if not device.get("allowMultipleAllocations"):
-        return 0
-    return int(capacity_of(device, SHARES) or 0)
 
 
 def capacity_of(device: Object, name: str) -> Decimal | None:

@@ -1,44 +1,47 @@
-"""Follows slices and claims by watches, and reports the state of the nodes after each change."""
+"""Follows a cluster by watches, and reports the state of the nodes and what is wrong after each change."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
-from driver.kube.reflector import Reflector, Selection
-from gpuctl.cli.cluster import DRA
+from driver.kube.errors import Forbidden
+from driver.kube.reflector import Reflector
 from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.nodes import NodeState
-
-Object = dict[str, Any]
+from gpuctl.fleet.seen import OPTIONAL, SELECTIONS, Seen
 
 
 class ClusterWatch:
-    """The slices and claims of a cluster, kept up to date by watches while the block lasts."""
+    """What ``status`` reads of a cluster, kept up to date by watches while the block lasts."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._stop = threading.Event()
         # What ends the main thread's wait: None, or the error of a watch.
         self._wakes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._reflectors = [
-            Reflector(
+        self._refused: set[str] = set()
+        self._reflectors = {
+            name: Reflector(
                 client,
-                Selection(f"{DRA}/{resource}", {}, {}),
+                selection,
                 self._stop,
                 on_event=lambda _type, _item: self.wake(),
                 on_list=lambda _count: self.wake(),
-                on_failure=lambda error, _wait_seconds: self._wakes.put(error),
+                on_failure=partial(self._failed, name),
             )
-            for resource in ("resourceslices", "resourceclaims")
+            for name, selection in SELECTIONS.items()
+        }
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(one,)) for one in self._reflectors.values()
         ]
-        self._threads = [threading.Thread(target=self._guarded, args=(one,)) for one in self._reflectors]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -81,12 +84,19 @@ class ClusterWatch:
             broken.append(error)
         return broken
 
-    def snapshot(self) -> tuple[list[Object], list[Object]] | None:
-        """The slices and the claims; None until both were listed."""
-        if not all(one.synced.is_set() for one in self._reflectors):
+    def snapshot(self) -> Seen | None:
+        """What was read; None until everything was listed that this user may read."""
+        if not all(one.synced.is_set() or name in self._refused for name, one in self._reflectors.items()):
             return None
-        slices, claims = (one.snapshot()[0] for one in self._reflectors)
-        return slices, claims
+        found = {name: one.snapshot()[0] for name, one in self._reflectors.items()}
+        return Seen(**found, unread=tuple(sorted({OPTIONAL[name] for name in self._refused})))
+
+    def _failed(self, name: str, error: ApiError, _wait_seconds: float) -> None:
+        if isinstance(error, Forbidden) and name in OPTIONAL:
+            self._refused.add(name)
+            self.wake()
+        else:
+            self._wakes.put(error)
 
     def _guarded(self, reflector: Reflector) -> None:
         try:
@@ -96,9 +106,12 @@ class ClusterWatch:
 
 
 def follow(
-    client: KubeClient, shown: Sequence[NodeState], tell: Callable[[Sequence[NodeState]], None]
+    client: KubeClient,
+    nodes: Sequence[NodeState],
+    problems: Sequence[str],
+    tell: Callable[[Sequence[NodeState], Sequence[str]], None],
 ) -> None:
-    """Call ``tell`` whenever the nodes differ from those ``shown`` last; never returns.
+    """Call ``tell`` whenever the nodes or the problems differ from those that were shown last; never returns.
 
     A watch that ends is reported on stderr and restarted. Raises KeyboardInterrupt at Ctrl-C, and
     AllocationFailed for an object that is malformed.
@@ -109,12 +122,13 @@ def follow(
             for error in followed.wait():
                 say(f"gpuctl: {watch_error_text(error)}", err=True)
             seen = followed.snapshot()
-            if seen is None:  # the first list of slices or claims has not come yet
+            if seen is None:  # a first list has not come yet
                 continue
-            nodes = [view.state for view in fleet.read(*seen)]
-            if nodes != shown:
-                tell(nodes)
-                shown = nodes
+            views = fleet.read(seen.slices, seen.claims)
+            states, found = [view.state for view in views], seen.problems(views)
+            if (states, found) != (nodes, problems):
+                tell(states, found)
+                nodes, problems = states, found
 
 
 def watch_error_text(error: ApiError) -> str:

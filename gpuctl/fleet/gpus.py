@@ -45,16 +45,12 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Devices of a GPU that are alike: their tier, how many there are, and their places in memory slices.
-
-    Each can be divided into so many ``shares``, 0 if shares are not counted by number.
-    """
+    """Devices of a GPU that are alike: their tier, how many there are, and their places in memory slices."""
 
     tier: str
     kind: Kind
     devices: int
     places: tuple[Place, ...] = ()
-    shares: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,12 @@ class Allocated:
         return ", ".join(f"{name} {amount}" for name, amount in self.consumed if amount != "0")
 
 
+def node_of_pool(pool: str) -> str:
+    """The node that publishes a pool of this name."""
+    # NVIDIA's own driver of the same name calls the pool like the node.
+    return pool.removesuffix(f"/{DRIVER_NAME}")
+
+
 def claim_key(claim: Object) -> str:
     """``namespace/name``."""
     metadata = claim["metadata"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from driver.devices.names import pool_name
+from gpuctl.cli.output import some_of
 from gpuctl.fleet.devices import Taint, attribute, capacity_of, memory_per_gpu, stored_amount
 from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.holders import Allocated, allocated
@@ -65,10 +67,19 @@ class Tainted:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
-    """A node that publishes GPUs, in numbers; ``pool_problem`` says why nothing of its pool can be allocated.
+class Unpublished:
+    """A device that a claim has, and that its node does not publish."""
 
-    ``memory`` has the GPUs with a memory limit in the status of a claim.
+    claim: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node with GPUs, in numbers; ``pool_problem`` says why nothing of its pool can be allocated.
+
+    ``memory`` has the GPUs with a memory limit in the status of a claim. Without ``tiers`` it publishes
+    nothing.
     """
 
     name: str
@@ -79,11 +90,26 @@ class NodeState:
     withheld_partitions: tuple[WithheldPartitions, ...] = ()
     pool_problem: str | None = None
     memory: tuple[GpuMemory, ...] = ()
+    unpublished: tuple[Unpublished, ...] = ()
 
     @property
     def is_amiss(self) -> bool:
-        """Whether a device is tainted, the pool cannot be used, or a memory limit is not enforced."""
-        return bool(self.tainted or self.pool_problem or next(not_held(self.memory), None))
+        """Whether a device is tainted or missing, a pool unusable, or a memory limit not enforced."""
+        return bool(
+            self.tainted or self.pool_problem or self.unpublished or next(not_held(self.memory), None)
+        )
+
+    @property
+    def missing(self) -> str:
+        """Which devices of claims are not published, and what to do; empty if all are."""
+        if not self.unpublished:
+            return ""
+        claims = some_of(list(dict.fromkeys(one.claim for one in self.unpublished)), 5)
+        if not self.tiers:
+            doctor = f"`gpuctl doctor {self.name}` looks for the reason"
+            return f"it publishes nothing, although claims have devices there ({claims}): {doctor}"
+        devices = some_of([one.device for one in self.unpublished], 5)
+        return f"it does not publish {devices}, which claims have ({claims}): see its controller's log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +183,8 @@ def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str,
         node.withheld,
         counters.problem,
         tuple(gpu_memory(node.pool_names, _places(node.devices), claims)),
+        # While a pool is incomplete, its other devices are not there yet.
+        () if counters.problem else _unpublished(node.pool_names, claims, {one.name for one in node.devices}),
     )
     holdings = _holdings(devices)
     gpus = tuple(
@@ -174,6 +202,23 @@ def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str,
         frozenset(one.device.name for one in devices if one.is_free),
         frozenset(one.device.name for one in devices if one.device.blocked or counters.problem),
         remarks,
+    )
+
+
+def silent_node(name: str, claims: Iterable[Object], remarks: tuple[str, ...] = ()) -> NodeView:
+    """A node that publishes nothing, and the claims that have devices of it all the same."""
+    pools = frozenset((name, pool_name(name)))
+    return NodeView(NodeState(name, unpublished=_unpublished(pools, claims, ())), remarks=remarks)
+
+
+def _unpublished(
+    pools: frozenset[str], claims: Iterable[Object], published: Collection[str]
+) -> tuple[Unpublished, ...]:
+    held = (one for claim in claims for one in allocated(claim))
+    return tuple(
+        Unpublished(one.claim, one.device)
+        for one in held
+        if one.pool in pools and one.device not in published
     )
 
 

@@ -1,12 +1,14 @@
-"""Pods that wait for GPUs or other devices, and pods whose claims were deleted while they had devices."""
+"""Pods that wait for devices or cannot start with them, and pods whose claims were deleted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuctl.cli.cluster import event_time
+from gpuctl.cli.output import in_one_line
 from gpuctl.fleet.holders import request_classes
 from kubernetes_rules.extended_resources import class_of, pod_amounts
 from kubernetes_rules.pod_claims import claim_entries, extended_claim
@@ -14,6 +16,17 @@ from kubernetes_rules.pod_claims import claim_entries, extended_claim
 Object = Mapping[str, Any]
 
 _ENDED = frozenset({"Succeeded", "Failed"})
+_STUCK = frozenset(
+    {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
+    | {"ErrImageNeverPull", "CreateContainerError", "RunContainerError"}
+)
+_MESSAGE_CHARACTERS = 200
+
+NOT_PREPARED = "FailedPrepareDynamicResources"
+"""The reason of the kubelet's event when a claim cannot be prepared (pkg/kubelet/events)."""
+
+_SANDBOX = "PodReadyToStartContainers"
+"""True once the sandbox is there, which the kubelet makes after it has prepared all claims (KEP-3085)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,32 @@ class WaitingPod:
         return (*self.classes, *(f"{name}: {amount}" for name, amount in self.resources))
 
 
+def condition_of(pod: Object, kind: str) -> Object:
+    """The condition of a pod of this type; empty if it has none."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def stuck_containers(pod: Object) -> Iterator[str]:
+    """The containers that cannot be started, each with its name, the reason and the message."""
+    for status in container_statuses(pod.get("status") or {}):
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            words = in_one_line(str(waiting.get("message") or ""))[:_MESSAGE_CHARACTERS]
+            yield f"{status['name']}: {waiting['reason']} {words}".rstrip()
+
+
+def why_not_ready(pod: Object) -> str:
+    """Why a pod that should run is not ready; empty if it is, has ended, or is ending."""
+    phase = str((pod.get("status") or {}).get("phase") or "Pending")
+    ready = condition_of(pod, "Ready")
+    is_ready = ready.get("status", "True" if phase == "Running" else "False") == "True"
+    if phase in _ENDED or is_ready or pod["metadata"].get("deletionTimestamp"):
+        return ""
+    said = ready.get("message") or condition_of(pod, "PodScheduled").get("message")
+    return next(stuck_containers(pod), "") or in_one_line(str(said or phase))[:_MESSAGE_CHARACTERS]
+
+
 def asks_devices(pod: Object) -> bool:
     """Whether a pod asks for devices, by claims or by extended resources."""
     return bool(pod["spec"].get("resourceClaims") or _resources(pod))
@@ -53,7 +92,7 @@ def asks_devices(pod: Object) -> bool:
 
 def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Object]) -> WaitingPod:
     """The waiting pod; ``claims`` are all claims of the cluster, by ``namespace/name``."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
+    metadata = pod["metadata"]
     namespace = str(metadata.get("namespace") or "")
     names = [entry.claim for entry in claim_entries(pod)] + [extended_claim(pod)]
     found = [claims.get(f"{namespace}/{name}") for name in names if name]
@@ -62,10 +101,7 @@ def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Obj
     # The scheduler makes one claim for all extended resources of a pod, when it has found devices for them.
     if extended_claim(pod) is None:
         asked += [name for one, _ in resources if (name := class_of(one, classes))]
-    conditions = status.get("conditions") or ()
-    said = next(
-        (str(one.get("message") or "") for one in conditions if one.get("type") == "PodScheduled"), ""
-    )
+    said = str(condition_of(pod, "PodScheduled").get("message") or "")
     node = pod["spec"].get("nodeName")
     return WaitingPod(
         namespace,
@@ -132,3 +168,34 @@ def _claims_of(pod: Object) -> Iterator[str]:
     yield from (str(one["resourceClaimName"]) for one in made if one.get("resourceClaimName"))
     named = (pod.get("spec") or {}).get("resourceClaims") or ()
     yield from (str(one["resourceClaimName"]) for one in named if one.get("resourceClaimName"))
+
+
+def not_prepared(pod: Object, events: Sequence[Object]) -> str | None:
+    """The kubelet's last message that claims cannot be prepared; None if they were prepared since.
+
+    ``events`` are about the pod, the newest last.
+    """
+    failed = [event for event in events if event.get("reason") == NOT_PREPARED]
+    if not failed:
+        return None
+    # An event stays for an hour, whatever became of the pod meanwhile.
+    since = max(_prepared_at(pod.get("status") or {}), default="")
+    # Times are RFC 3339 in UTC, so the first 19 characters sort; an event of the same second came before.
+    passed = since and event_time(failed[-1])[:19] <= since[:19]
+    return None if passed else str(failed[-1].get("message", ""))
+
+
+def _prepared_at(status: Object) -> Iterator[str]:
+    """Times by which the pod's claims were prepared, from its status."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == _SANDBOX and condition.get("status") == "True":
+            yield str(condition.get("lastTransitionTime") or "")
+    for container in container_statuses(status):
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            for kind in ("running", "terminated"):
+                yield str((state.get(kind) or {}).get("startedAt") or "")
+
+
+def container_statuses(status: Object) -> list[Object]:
+    """The status of each container of a pod, init containers first."""
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]

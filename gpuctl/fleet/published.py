@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.device import MEMORY_SLICE
-from driver.devices.names import gpu_device_name
+from driver.devices.names import gpu_device_name, pool_name
 from driver.nvml.pci_address import PciAddress
 from gpuctl.fleet.devices import (
     Kind,
@@ -20,7 +20,6 @@ from gpuctl.fleet.devices import (
     kind_of,
     memory_per_gpu,
     place_of,
-    shares_of,
     taints_of,
     tier_of,
 )
@@ -156,8 +155,8 @@ class PublishedNode:
 
     @property
     def pool_names(self) -> frozenset[str]:
-        """The names of its pools."""
-        return frozenset(pool.id.pool for pool in self.pools)
+        """The names of its pools, also of one that it no longer publishes."""
+        return frozenset((self.name, pool_name(self.name), *(pool.id.pool for pool in self.pools)))
 
 
 _Gpu = PciAddress | str
@@ -297,7 +296,7 @@ def _forms(devices: Sequence[Object], places: Mapping[str, Place | None]) -> tup
     forms = []
     for (tier, kind), members in found.items():
         theirs = {place for one in members if (place := places[str(one["name"])]) is not None}
-        forms.append(Form(tier, kind, len(members), tuple(sorted(theirs)), max(map(shares_of, members))))
+        forms.append(Form(tier, kind, len(members), tuple(sorted(theirs))))
     return tuple(forms)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from driver.errors import ConfigError
+from gpuctl.cli.output import printable
+from gpuctl.gather.masking import masked_text
 
 FOLDER = "gpu-dra-report"
 MOST_MEMBER_BYTES = 4 << 20
@@ -35,6 +37,11 @@ class Member:
 
     name: str
     data: bytes
+
+
+def text_member(name: str, text: str) -> Member:
+    """A text without what may be secret, and without characters that a terminal would act on."""
+    return Member(name, printable(masked_text(text)).encode())
 
 
 def safe_part(name: str) -> str:

@@ -17,8 +17,8 @@ from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import has_gpu_label, own_slices, publishing_nodes
 from gpuctl.doctor.outside.reading import CONFIG_MAP
 from gpuctl.doctor.outside.seen import ClusterSeen, Listed, Object, Unread, name_of, namespace_of
-from gpuctl.gather.archive import Member, as_json, safe_part
-from gpuctl.gather.masking import masked_object, masked_text
+from gpuctl.gather.archive import Member, as_json, safe_part, text_member
+from gpuctl.gather.masking import masked_object
 
 _NODE_STATUS = ("capacity", "allocatable", "conditions", "nodeInfo")
 
@@ -158,7 +158,7 @@ def _logs(client: KubeClient, pod: Object, container: str) -> Iterator[Member]:
             text = client.text(path, query)
         except ApiError as error:
             text = f"not read: {error.what}\n"
-        yield Member(file, masked_text(text).encode())
+        yield text_member(file, text)
 
 
 def _restarted(pod: Object, container: str) -> bool:

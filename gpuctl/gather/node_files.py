@@ -11,8 +11,8 @@ from typing import Any
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.places import Places, is_plugin
 from gpuctl.doctor.outside.programs import flag_value
-from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, as_json, safe_part
-from gpuctl.gather.masking import masked_json, masked_text, masked_words
+from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, as_json, safe_part, text_member
+from gpuctl.gather.masking import masked_json, masked_words
 from kubeletplugin.claims.journal.journal import uid_of_entry
 from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec, is_safe_uid
 
@@ -35,7 +35,7 @@ def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iter
     for number, line in enumerate(plugins):
         address = metrics_address(line)
         if address is not None:
-            yield Member(f"metrics-{number}.txt", masked_text(_read_metrics(*address)).encode())
+            yield text_member(f"metrics-{number}.txt", _read_metrics(*address))
 
 
 def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator[Member]:
@@ -48,7 +48,7 @@ def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator
     for file in [one for one in files if is_ours(one.name)][:_MOST_FILES]:
         name = f"{place}/{safe_part(file.name)}"
         try:
-            yield Member(name, _masked_file(read_bounded(file)))
+            yield _masked_file(name, read_bounded(file))
         except OSError as error:
             yield Member(f"{name}.not-read.txt", f"{error.strerror}\n".encode())
 
@@ -59,13 +59,13 @@ def _is_of_ledger(name: str) -> bool:
     return name.endswith(".json") and is_safe_uid(claim_uid)
 
 
-def _masked_file(data: bytes) -> bytes:
+def _masked_file(name: str, data: bytes) -> Member:
     """A file without values that may be secret, as JSON if it is JSON, else as text."""
     try:
         content: Any = json.loads(data)
     except (ValueError, RecursionError):
-        return masked_text(data.decode(errors="replace")).encode()
-    return as_json(masked_json(content))
+        return text_member(name, data.decode(errors="replace"))
+    return Member(name, as_json(masked_json(content)))
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -12,8 +12,7 @@ from gpuctl.doctor.check import Result, run_checks
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import ClusterSeen
 from gpuctl.doctor.report import CLUSTER, KIND, look_locally, picture
-from gpuctl.gather.archive import Member, as_json, read_archive, safe_part
-from gpuctl.gather.masking import masked_text
+from gpuctl.gather.archive import Member, as_json, read_archive, safe_part, text_member
 
 _INSIDE_WORDS = ("gather", "--local", "--to", "-")
 README = """\
@@ -68,8 +67,8 @@ def local_report(places: Places, command_lines: Sequence[Sequence[str]]) -> Iter
 
 def _doctor_members(results: Sequence[Result]) -> Iterator[Member]:
     """What the doctor found, for people and for programs."""
-    yield Member("doctor.txt", f"{masked_text(picture(results, wide=True))}\n".encode())
-    yield Member("doctor.json", masked_text(as_json(document(KIND, {"results": results})).decode()).encode())
+    yield text_member("doctor.txt", f"{picture(results, wide=True)}\n")
+    yield text_member("doctor.json", as_json(document(KIND, {"results": results})).decode())
 
 
 def _node_in_pod(
@@ -87,9 +86,9 @@ def _node_in_pod(
     try:
         members = read_archive(run_in_pod(target, _INSIDE_WORDS, kubeconfig, context))
     except ConfigError as error:
-        yield Member(f"{folder}/not-read.txt", masked_text(f"{error.what}\n").encode())
+        yield text_member(f"{folder}/not-read.txt", f"{error.what}\n")
         return
     for one in members:
         # The node has masked them already. They are masked again here, since the image may be older.
         if one.name != "README.txt":
-            yield Member(f"{folder}/{one.name}", masked_text(one.data.decode(errors="replace")).encode())
+            yield text_member(f"{folder}/{one.name}", one.data.decode(errors="replace"))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from driver.devices import taints
 from driver.errors import ConfigError
+from driver.health.remedies import Action, Remedy, leading, remedy_of
 from driver.kinds.partition.kind import STATIC
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.output import as_data
-from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.fleet.devices import Taint, attribute, gpus_of, taints_of
 from gpuctl.heal.steps import UsingProcess
 from gpuctl.repartition.in_the_way import pods_of
@@ -24,31 +23,12 @@ if TYPE_CHECKING:
     Object = Mapping[str, Any]
 
 
-Remedy = Literal["reset", "reboot", "other"]
-"""``reset``: gpuctl can have it done. ``reboot``: an admin has to restart the machine. ``other``: the meaning
-of the taint says what to do."""
-
-REMEDIES: Mapping[str, Remedy] = {
-    taints.TAINT_XID: "reset",
-    taints.TAINT_RESET: "reset",
-    taints.TAINT_MEMORY: "reset",
-    taints.TAINT_UNRESPONSIVE: "reset",
-    taints.TAINT_FAILING: "reset",
-    taints.TAINT_REBOOT: "reboot",
-    taints.TAINT_LOST: "reboot",
-    taints.TAINT_FABRIC: "other",
-    taints.TAINT_UNLICENSED: "other",
-    taints.TAINT_DRIVER: "other",
-}
-"""The taints of sick GPUs. Any other taint is not about the health of the GPU."""
-
-
 @dataclass(frozen=True, slots=True)
 class Illness:
     """A taint that says that a GPU is sick, and the ``devices`` of the GPU that have it."""
 
     taint: Taint
-    meaning: str
+    remedy: Remedy
     devices: tuple[str, ...]
     all_devices: bool
 
@@ -66,9 +46,10 @@ class SickGpu:
     static_partitions: tuple[str, ...]
 
     @property
-    def remedy(self) -> Remedy | None:
+    def remedy(self) -> Action | None:
         """What makes the GPU well; None if it is well."""
-        return remedy_of(one.taint for one in self.illnesses)
+        found = leading(one.taint for one in self.illnesses)
+        return found.action if found else None
 
 
 def find_gpu(slices: Iterable[Object], node: str, name: str) -> PciAddress:
@@ -101,14 +82,14 @@ def sick_gpu(slices: Iterable[Object], pci: PciAddress) -> SickGpu:
     """The state of a GPU by the slices of its node."""
     # A GPU is published as several devices, whole, cut and shared: a problem of the GPU taints all of them.
     devices = [device for device, gpus in _devices(slices) if pci in gpus]
-    tainted: dict[Taint, list[str]] = {}
+    tainted: dict[tuple[Taint, Remedy], list[str]] = {}
     for device in devices:
         for taint in taints_of(device):
-            if taint.key in REMEDIES:
-                tainted.setdefault(taint, []).append(str(device["name"]))
+            if (remedy := remedy_of(taint)) is not None and remedy.action is not None:
+                tainted.setdefault((taint, remedy), []).append(str(device["name"]))
     illnesses = (
-        Illness(taint, MEANINGS[taint.key], tuple(sorted(names)), len(names) == len(devices))
-        for taint, names in sorted(tainted.items(), key=lambda item: (item[0].key, item[0].value))
+        Illness(taint, remedy, tuple(sorted(names)), len(names) == len(devices))
+        for (taint, remedy), names in sorted(tainted.items(), key=lambda item: str(item[0][0]))
     )
     static = (
         str(device["name"])
@@ -136,14 +117,6 @@ def _devices(slices: Iterable[Object]) -> Iterator[tuple[Object, tuple[PciAddres
         yield device, tuple(gpu for gpu in gpus_of(device) if isinstance(gpu, PciAddress))
 
 
-def remedy_of(found: Iterable[Taint]) -> Remedy | None:
-    """What a GPU with these taints needs; None if it is well."""
-    # A reset does not replace a restart of the machine, so a restart comes first.
-    remedies = {REMEDIES[taint.key] for taint in found if taint.key in REMEDIES}
-    order: tuple[Remedy, ...] = ("reboot", "reset", "other")
-    return next((one for one in order if one in remedies), None)
-
-
 @dataclass(frozen=True, slots=True)
 class HealPlan:
     """What a heal would do. ``gpus`` are reset together; the first one is the GPU that the user named.
@@ -169,7 +142,7 @@ class HealPlan:
         return tuple(one.pci for one in self.gpus)
 
     @property
-    def remedy(self) -> Remedy | None:
+    def remedy(self) -> Action | None:
         """What makes the GPU well; None if it is well."""
         return self.gpu.remedy
 
@@ -190,7 +163,7 @@ class HealPlan:
             "gpu": str(self.gpu.pci),
             "remedy": self.remedy or "none",
             "taints": [
-                {**as_data(one.taint), "meaning": one.meaning, "devices": one.devices}
+                {**as_data(one.taint), "meaning": str(one.remedy), "devices": one.devices}
                 for one in self.gpu.illnesses
             ],
             "resetTogether": [str(pci) for pci in self.addresses],

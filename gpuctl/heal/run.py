@@ -24,8 +24,6 @@ SICK_EXIT_CODE = 3
 NO_RESET_EXIT_CODE = 4
 NOT_HEALED_EXIT_CODE = 5
 
-_EXIT_CODES = {None: 0, "reset": SICK_EXIT_CODE, "reboot": NO_RESET_EXIT_CODE, "other": NO_RESET_EXIT_CODE}
-
 WELL_SECONDS = 60.0
 """How long to wait for the taints of a reset GPU to go: the controller's next reading, and more."""
 
@@ -33,7 +31,8 @@ WELL_SECONDS = 60.0
 def show(plan: HealPlan, output: str) -> None:
     """Print the plan without doing anything, and end with its exit code."""
     emit(output, document(KIND, plan.as_data()), lambda: Text("\n".join(_lines(plan))))
-    click.get_current_context().exit(_EXIT_CODES[plan.remedy])
+    code = {None: 0, "reset": SICK_EXIT_CODE}.get(plan.remedy, NO_RESET_EXIT_CODE)
+    click.get_current_context().exit(code)
 
 
 def heal(client: KubeClient, reader: NodeReader, plan: HealPlan, timeout_seconds: float, output: str) -> None:
@@ -155,7 +154,7 @@ def _still_sick(reader: NodeReader, plan: HealPlan) -> Iterable[str]:
     if slices is None:
         return [f"the slices of {plan.node} are not complete"]
     found = [sick_gpu(slices, pci) for pci in plan.addresses]
-    return [f"GPU {gpu.pci} has {one.taint}: {one.meaning}" for gpu in found for one in gpu.illnesses]
+    return [f"GPU {gpu.pci} has {one.taint}: {one.remedy}" for gpu in found for one in gpu.illnesses]
 
 
 def _lines(plan: HealPlan) -> Iterator[str]:
@@ -167,14 +166,15 @@ def _lines(plan: HealPlan) -> Iterator[str]:
     yield f"{name} is not healthy:"
     for one in gpu.illnesses:
         where = "" if one.all_devices else f" (on {', '.join(one.devices)})"
-        yield f"  {one.taint}{where}: {one.meaning}"
+        todo = f": {one.remedy.todo}" if one.remedy.action not in ("reset", "reboot") else ""
+        yield f"  {one.taint}{where}: {one.remedy.meaning}{todo}"
     yield ""
     if plan.remedy == "reboot":
         yield "a reset does not help: the machine needs a restart, which you have to do:"
         yield f"  kubectl drain {plan.node} --ignore-daemonsets, restart it, kubectl uncordon {plan.node}"
         return
-    if plan.remedy == "other":
-        yield "a reset does not help: the line above says what does"
+    if plan.remedy != "reset":
+        yield "a reset does not help: the lines above say what does"
         return
     yield from _in_the_way(plan)
     yield ""

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 @machine_option(required=True)
 @config_options("The node configuration; default: every GPU is offered as a whole.")
 @click.option("--node-name", default="node", show_default=True, help="The node's name.")
-@output_option("name", "svg")
+@output_option("name")
 def plan(
     machine: str, config: Path | None, node_labels: dict[str, str] | None, node_name: str, output: str
 ) -> None:
     """Show exactly what a node would publish. Needs no cluster and no GPU.
 
     With -o json or yaml it prints a List of ResourceSlices for kubectl apply, as needed by autoscalers that
-    simulate nodes. With -o svg it draws the forms of the GPUs; equal GPUs are drawn once.
+    simulate nodes.
 
     Exit codes: 0, 1 for a machine or a configuration that cannot be used, 2 for a wrong command line.
     """
@@ -41,30 +41,11 @@ def plan(
         planned.as_list(),
         lambda: _picture(planned, node_name),
         lambda: map(_name, planned.slices),
-        lambda: _svg(planned),
     )
 
 
 def _name(one: dict[str, Any]) -> str:
     return f"resourceslice.resource.k8s.io/{one['metadata']['name']}"
-
-
-def _svg(planned: PlannedNode) -> str:
-    from gpuctl.fleet.cluster import views_of
-    from gpuctl.fleet.gpus import GpuState
-    from gpuctl.node.picture import ranges
-    from gpuctl.status.forms_svg import forms_svg
-
-    # GPUs with the same forms are drawn once.
-    alike: dict[object, list[GpuState]] = {}
-    for gpu in (gpu for view in views_of(planned.slices, ()) for gpu in view.gpus):
-        alike.setdefault((gpu.product, gpu.memory_bytes, gpu.memory_slices, gpu.forms), []).append(gpu)
-    named = []
-    for members in alike.values():
-        indexes = [one.index for one in members if one.index is not None]
-        name = f"GPU {ranges(indexes)}" if len(indexes) == len(members) else members[0].device
-        named.append((name, members[0]))
-    return forms_svg(named)
 
 
 def _picture(planned: PlannedNode, node: str) -> RenderableType:

@@ -14,21 +14,20 @@ from gpuctl.node.options import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.cli.cluster import ClusterView, Object
-    from gpuctl.node.topology_matrix import Matrix
 
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
 @machine_option(what="Instead of a node: a machine that `gpuctl machines` lists, or a machine file.")
 @cluster_options
-@output_option("svg")
+@output_option()
 def topology(
     node: str | None, machine: str | None, kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
     """Draw how the GPUs of NODE are connected, in the terms of nvidia-smi topo -m.
 
     It reads the node's slices. A GPU that is only offered in partitions is shown without NVLinks, since
-    partitions cannot use them. With -o svg it draws a picture.
+    partitions cannot use them.
 
     Exit codes: 0, 1 for a node that publishes no GPU or a cluster that cannot be reached, 2 for a wrong
     command line.
@@ -56,14 +55,7 @@ def topology(
         output,
         document("NodeTopology", {"node": name, **matrix.as_data()}),
         lambda: matrix_table(name, matrix),
-        svg=lambda: _svg(name, matrix),
     )
-
-
-def _svg(name: str, matrix: Matrix) -> str:
-    from gpuctl.node.topology_svg import topology_svg
-
-    return topology_svg(name, matrix)
 
 
 def _slices_of(view: ClusterView, node: str) -> list[Object]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuctl.cli.output import columns
-from gpuctl.explain.findings import some_of
+from gpuctl.cli.output import columns, some_of
 from gpuctl.room.defragment import Landing, Move, Plan
 from gpuctl.room.rooms import MOVABLE, Leaving, NodeRoom, Policy, PolicyRooms, RoomAnswer
 

@@ -81,7 +81,7 @@ arrival,pod,duration,count
     "--gpu-hour-cost", type=click.FloatRange(min=0), help="The cost of a GPU per hour, in any currency."
 )
 @click.option("--seed", default=1, help="The seed for the choice among the nodes that fit.")
-@output_option("svg")
+@output_option()
 def simulate(
     nodes: str | None,
     machine: str | None,
@@ -106,7 +106,7 @@ def simulate(
 
     GPU-hours are counted over --hours; without it, until all pods have come and all that fit are placed.
 
-    With --trace, or as -o svg, it also shows the queue, the GPUs that each class has, and fragmentation over
+    With --trace it also shows the queue, the GPUs that each class has, and fragmentation over
     time. Fragmentation is the part of the free GPU capacity that lies on GPUs in partial use.
 
     Exit codes: 0 when every pod was placed, 3 when some still wait at the end, 1 for a file or a cluster that
@@ -115,7 +115,6 @@ def simulate(
     from rich.console import Console
     from rich.progress import Progress
 
-    from gpuctl.simulate.course_svg import course_svg
     from gpuctl.simulate.picture import picture
     from gpuctl.simulate.results import cost_of
     from gpuctl.simulate.simulation import Simulation
@@ -136,7 +135,7 @@ def simulate(
     cluster = (
         _planned(machines, config, node_labels, classes) if machines else _live(kubeconfig, context, classes)
     )
-    timeline = Timeline(cluster) if trace is not None or output == "svg" else None
+    timeline = Timeline(cluster) if trace is not None else None
     simulation = Simulation(cluster, groups, seed, until, arrivals, timeline)
     started = time.perf_counter()
     errors = Console(stderr=True)
@@ -148,13 +147,7 @@ def simulate(
         result = simulation.run(lambda come: bar.update(task, completed=come))
     seconds = time.perf_counter() - started
     cost = None if gpu_hour_cost is None else cost_of(result, gpu_hour_cost)
-    data, course = document("Simulation", _data(result, cost)), result.course
-    emit(
-        output,
-        data,
-        lambda: picture(result, cost, seconds),
-        svg=lambda: course_svg(course) if course is not None else "",
-    )
+    emit(output, document("Simulation", _data(result, cost)), lambda: picture(result, cost, seconds))
     if any(group.waiting for group in result.groups):
         click.get_current_context().exit(3)
 

@@ -63,8 +63,7 @@ def _use(course: Course) -> RenderableType:
     table = _table(title, "class", "GPU-hours", "of all", "at most")
     whole = course.all_gpus * course.ended_seconds / 3600
     for name, hours in course.gpu_hours.items():
-        most = max(course.gpus[name], default=0.0)
-        table.add_row(name, f"{hours:,.1f}", _percent(hours, whole), f"{most:,.1f} GPUs")
+        table.add_row(name, f"{hours:,.1f}", _percent(hours, whole), f"{course.most_gpus[name]:,.1f} GPUs")
     return table
 
 

@@ -97,8 +97,8 @@ class Fragments:
 class Course:
     """What a timeline has noted; sequences have the mean in each step of ``step_seconds``.
 
-    ``gpus`` are the GPUs that the devices of each class amount to, of ``all_gpus``. ``fragmentation`` is from
-    0 to 1. The last step ends at ``ended_seconds``.
+    ``gpus`` are the GPUs that the devices of each class amount to, of ``all_gpus``, and ``most_gpus`` the
+    most at any moment. ``fragmentation`` is from 0 to 1. The last step ends at ``ended_seconds``.
     """
 
     step_seconds: float
@@ -107,6 +107,7 @@ class Course:
     waiting: tuple[float, ...]
     gpus: Mapping[str, tuple[float, ...]]
     gpu_hours: Mapping[str, float]
+    most_gpus: Mapping[str, float]
     fragmentation: tuple[float, ...]
 
 

@@ -78,6 +78,7 @@ class Timeline:
         self._averages = Averages()
         self._devices = _Devices(cluster)
         self._of_class: defaultdict[str, float] = defaultdict(float)
+        self._most: defaultdict[str, float] = defaultdict(float)
         self._used: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._held = self._partly_free = 0.0
         for claim in cluster.claims:
@@ -99,6 +100,7 @@ class Timeline:
                 part = one.part * parts
                 self._of_class[name] += change * part
                 self._take((holder.pool, one.gpu), change * part)
+            self._most[name] = max(self._most[name], self._of_class[name])
             self._averages.change(f"class {name}", self._of_class[name], now)
         free = self._all_gpus - self._held
         fragmentation = self._partly_free / free if free > _NOTHING else 0.0
@@ -121,6 +123,7 @@ class Timeline:
             self._averages.of("waiting"),
             {name: self._averages.of(f"class {name}") for name in sorted(self._of_class)},
             {name: self._averages.hours(f"class {name}") for name in sorted(self._of_class)},
+            dict(sorted(self._most.items())),
             self._averages.of("fragmentation"),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,9 @@ from gpuctl.cli.output import document, emit, output_option, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gpuctl.cli.cluster import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView
     from gpuctl.fleet.nodes import NodeState
-    from gpuctl.fleet.pods import Orphan
+    from gpuctl.fleet.seen import Seen
 
 AMISS_EXIT_CODE = 3
 INTERRUPTED_EXIT_CODE = 130
@@ -28,7 +28,7 @@ INTERRUPTED_EXIT_CODE = 130
 @click.command()
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and show changes until Ctrl-C.")
 @cluster_options
-@output_option("wide", "name", "svg")
+@output_option("wide", "name")
 def status(watch: bool, kubeconfig: Path | None, context: str | None, output: str) -> None:
     """Show the nodes with GPUs: what is allocated or free by tier, and what is wrong.
 
@@ -40,17 +40,16 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     with -o wide also by share.
 
     With --watch a terminal shows every GPU with its holders and its health, and redraws them after changes.
-    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones. With -o svg it
-    draws the holders of all GPUs.
+    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones.
 
-    Exit codes: 0 when all is well, 3 when a device is tainted, a pool cannot be used, a memory limit is not
-    enforced or a pod waits for devices that no node has free, 1 for a cluster that cannot be reached, 2 for a
-    wrong command line, 130 when --watch is ended with Ctrl-C.
+    Exit codes: 0 when all is well, 3 when a device is tainted or missing, a pool cannot be used, a memory
+    limit is not enforced, a pod waits for devices or cannot start, a pod of the driver is not ready, or a
+    controller has warned of what it does not publish; 1 for a cluster that cannot be reached, 2 for a wrong
+    command line, 130 when --watch is ended with Ctrl-C.
     """
-    if watch and output == "svg":
-        raise click.UsageError("-o svg cannot be combined with --watch: leave out one of them")
     from gpuctl.cli.cluster import ClusterView, connect_client
-    from gpuctl.fleet.cluster import states_of
+    from gpuctl.fleet.cluster import views_of
+    from gpuctl.fleet.seen import Seen
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
@@ -59,42 +58,43 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
 
         watch_live(client, console, view)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-    slices, claims = view.slices(), view.claims()
-    nodes = states_of(slices, claims)
-    lost = _orphans(view, nodes, claims)
-    waiting = _waiting(view)
+    seen = Seen.read(view)
+    views = views_of(seen.slices, seen.claims)
+    nodes, problems = [one.state for one in views], seen.problems(views)
+    lost = _orphans(view, nodes, seen)
 
-    show = partial(_show, lost, waiting, output, lambda: _svg(slices, claims))
-    show(nodes)
+    show = partial(_show, lost, seen.unread, output)
+    show(nodes, problems)
     if watch:
         from gpuctl.fleet.follow import follow
         from gpuctl.status.picture import News
 
-        news = News(nodes, wide=output == "wide")
+        news = News(nodes, problems, wide=output == "wide")
         tell = show if output in ("json", "yaml", "name") else news.tell
         try:
-            follow(client, nodes, tell)
+            follow(client, nodes, problems, tell)
         except KeyboardInterrupt:
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-    if waiting or any(node.is_amiss for node in nodes):
+    if problems or any(node.is_amiss for node in nodes):
         click.get_current_context().exit(AMISS_EXIT_CODE)
 
 
 def _show(
-    lost: Sequence[Orphan],
-    waiting: Sequence[str],
+    lost: Sequence[str],
+    unread: Sequence[str],
     output: str,
-    svg: Callable[[], str],
-    found: Sequence[NodeState],
+    nodes: Sequence[NodeState],
+    problems: Sequence[str],
 ) -> None:
     from gpuctl.status.picture import picture
 
-    data = document("GpuStatus", {"nodes": found})
-    names = (f"node/{node.name}" for node in found)
-    emit(output, data, lambda: picture(found, lost, waiting, wide=output == "wide"), lambda: names, svg)
+    told = [*lost, *problems]
+    data = document("GpuStatus", {"nodes": nodes, "problems": told, "unread": unread})
+    names = (f"node/{node.name}" for node in nodes)
+    emit(output, data, lambda: picture(nodes, told, unread, wide=output == "wide"), lambda: names)
 
 
-def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Object]) -> tuple[Orphan, ...]:
+def _orphans(view: ClusterView, nodes: Sequence[NodeState], seen: Seen) -> list[str]:
     """The pods with devices from deleted claims."""
     from driver.devices.taints import DELETED_CLAIM
     from gpuctl.fleet.pods import orphans
@@ -104,31 +104,7 @@ def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Obj
     deleted = any(
         taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints
     )
-    return orphans(view.listed("/api/v1/pods"), claims) if deleted else ()
-
-
-def _waiting(view: ClusterView) -> tuple[str, ...]:
-    """The pods with device requests that the scheduler could not place; none if pods may not be listed."""
-    from driver.kube.errors import Forbidden
-    from gpuctl.fleet.pods import asks_devices
-
-    try:
-        pods = view.listed("/api/v1/pods", fieldSelector="status.phase=Pending")
-    except Forbidden:
-        return ()
-    return tuple(
-        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for pod in pods
-        if asks_devices(pod) and _is_unschedulable(pod)
-    )
-
-
-def _is_unschedulable(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(
-        (one.get("type"), one.get("status"), one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
-        for one in conditions
-    )
+    return list(map(str, orphans(view.listed("/api/v1/pods"), seen.claims))) if deleted else []
 
 
 def _screen() -> Console | None:
@@ -137,10 +113,3 @@ def _screen() -> Console | None:
         return None
     console = terminal()
     return None if console.is_dumb_terminal else console
-
-
-def _svg(slices: Sequence[Object], claims: Sequence[Object]) -> str:
-    from gpuctl.fleet.cluster import views_of
-    from gpuctl.status.occupancy_svg import occupancy_svg
-
-    return occupancy_svg(views_of(slices, claims))

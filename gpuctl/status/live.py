@@ -20,6 +20,7 @@ from gpuctl.cli.output import PrintablePicture
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.follow import ClusterWatch, watch_error_text
 from gpuctl.fleet.nodes import NodeView
+from gpuctl.fleet.seen import Seen
 from gpuctl.status.live_picture import live_picture
 
 _LEAST_SECONDS = 0.3
@@ -40,7 +41,9 @@ def watch_live(
     """
     # Also the answer to a wrong kubeconfig, in a line of its own, before the screen is taken.
     fleet = Fleet()
-    views = fleet.read(view.slices(), view.claims())
+    first = Seen.read(view)
+    views = fleet.read(first.slices, first.claims)
+    problems = first.problems(views)
     drawn: object = None
     drawn_at = clock() - _LEAST_SECONDS
     with ClusterWatch(client) as followed, _waking_signals(followed.wake):
@@ -54,10 +57,11 @@ def watch_live(
                     broken += followed.drained()
                     seen = followed.snapshot()
                     if seen is not None:
-                        views = fleet.read(*seen)
+                        views = fleet.read(seen.slices, seen.claims)
+                        problems = seen.problems(views)
                     size = console.size = _size(console)
                     note = watch_error_text(broken[-1]) if broken else ""
-                    picture = live_picture(views, size.width, size.height, note)
+                    picture = live_picture(views, size.width, size.height, note, problems)
                     if (picture, size) != drawn:
                         live.update(PrintablePicture(picture), refresh=True)
                         drawn, drawn_at = (picture, size), clock()

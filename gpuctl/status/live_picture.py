@@ -13,6 +13,7 @@ from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.fleet.nodes import NodeView
 
 _BAR = 24
+_MOST_PROBLEMS = 4
 _FRAME_LINES = 4
 """The sum above, an empty line, and two lines below."""
 
@@ -33,14 +34,18 @@ WORDS: Mapping[Kind, str] = {
 }
 
 
-def live_picture(views: Sequence[NodeView], width: int, height: int, note: str = "") -> Text:
+def live_picture(
+    views: Sequence[NodeView], width: int, height: int, note: str = "", problems: Sequence[str] = ()
+) -> Text:
     """The picture for a screen of this size; ``note`` is in the last line.
 
+    ``problems`` are what is wrong that the nodes do not show; they come first.
     Each GPU has a line if all of them fit, else each node has one. Nodes on which something is amiss come
     first, the others by name.
     """
     ordered = sorted(views, key=lambda one: not one.is_amiss)
-    room = max(1, height - _FRAME_LINES)
+    above = [sum_of(views), *(Text(in_one_line(one), "red") for one in problems[:_MOST_PROBLEMS])]
+    room = max(1, height - _FRAME_LINES - len(above) + 1)
     in_full = sum(1 + len(_node_notes(one)) + len(one.gpus) for one in ordered) <= room
     blocks = [_block(one) if in_full else [_node_line(one)] for one in ordered]
     lines = [line for block in blocks for line in block]
@@ -50,7 +55,7 @@ def live_picture(views: Sequence[NodeView], width: int, height: int, note: str =
     if not views:
         lines = [Text("no node publishes GPUs of this driver")]
     foot = [Text(), _legend(), Text(note, "yellow") if note else Text("Ctrl-C ends it", "dim")]
-    picture = Text("\n").join([sum_of(views), *lines, *foot][:height])
+    picture = Text("\n").join([*above, *lines, *foot][:height])
     picture.no_wrap = True
     return _cut(picture, width)
 
@@ -96,7 +101,8 @@ def _driver(view: NodeView) -> str:
 
 def _node_notes(view: NodeView) -> list[Text]:
     problem = view.state.pool_problem
-    return [Text(f"  no device of its pool can be allocated: {problem}", "red")] if problem else []
+    words = [f"no device of its pool can be allocated: {problem}" if problem else "", view.state.missing]
+    return [Text(f"  {one}", "red") for one in words if one]
 
 
 def _gpu_line(gpu: GpuState) -> Text:
@@ -136,6 +142,8 @@ def _node_line(view: NodeView) -> Text:
 def _amiss(view: NodeView) -> Iterator[str]:
     if view.state.pool_problem:
         yield view.state.pool_problem
+    if view.state.missing:
+        yield view.state.missing
     keys = {str(one.taint).removeprefix("gpu.nvidia.com/"): None for gpu in view.gpus for one in gpu.taints}
     yield from keys
 

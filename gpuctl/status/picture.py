@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from driver.health.remedies import leading
 from gpuctl.cli.output import columns, say
 from gpuctl.fleet.memory import memory_lines, not_held
 from gpuctl.fleet.nodes import NodeState, Tainted, TierCount
-from gpuctl.fleet.pods import Orphan
 
 HEADS = (
     *("node", "gpu", "tier", "devices", "allocated", "free", "at-once"),
@@ -17,33 +17,24 @@ _WIDE_HEADS = (*HEADS, "claims-left", "driver")
 
 Row = tuple[str, ...]
 
-_MOST_NAMED = 5
-
 
 def picture(
-    nodes: Sequence[NodeState],
-    orphans: Sequence[Orphan] = (),
-    waiting: Sequence[str] = (),
-    *,
-    wide: bool,
+    nodes: Sequence[NodeState], problems: Sequence[str] = (), unread: Sequence[str] = (), *, wide: bool
 ) -> str:
     """The rows below their heads, then what memory is held and used, then what is amiss.
 
-    ``waiting`` are the pods that the scheduler has no devices for, as ``namespace/name``.
+    ``problems`` are what the nodes do not show, ``unread`` is what this user may not read.
     """
+    lines = [*sentences(nodes), *problems]
+    if nodes and not lines:
+        lines = ["all is well"]
+    if unread:
+        lines.append(f"not checked, because this user may not read them: {', '.join(unread)}")
     if not nodes:
-        return "no node publishes GPUs of this driver"
+        return "\n".join(("no node publishes GPUs of this driver", *lines))
     heads = _WIDE_HEADS if wide else HEADS
-    lines = [*sentences(nodes), *map(str, orphans), *_wait(waiting)] or ["all is well"]
     memory = [line for node in nodes for line in memory_lines(node.name, node.memory, wide=wide)]
     return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *memory, *([""] if memory else []), *lines))
-
-
-def _wait(pods: Sequence[str]) -> Iterator[str]:
-    if pods:
-        more = f" and {len(pods) - _MOST_NAMED} more" if len(pods) > _MOST_NAMED else ""
-        count = "1 pod waits" if len(pods) == 1 else f"{len(pods)} pods wait"
-        yield f"{count} for devices: {', '.join(pods[:_MOST_NAMED])}{more}; gpuctl explain says why"
 
 
 def rows(nodes: Sequence[NodeState], *, wide: bool) -> list[Row]:
@@ -71,9 +62,13 @@ def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
     for node in nodes:
         if node.pool_problem:
             yield f"{node.name}: no device of this pool can be allocated: {node.pool_problem}"
+        if node.missing:
+            yield f"{node.name}: {node.missing}"
     for node in nodes:
         for one in node.tainted:
-            yield f"{node.name}: {_who(one)} tainted {', '.join(map(str, one.taints))}"
+            remedy = leading(one.taints)
+            todo = f": {remedy}" if remedy else ""
+            yield f"{node.name}: {_who(one)} tainted {', '.join(map(str, one.taints))}{todo}"
     for node in nodes:
         for line in not_held(node.memory):
             yield f"{node.name}: {line}"
@@ -97,19 +92,19 @@ def _who(one: Tainted) -> str:
 class News:
     """Prints what changed since it printed last: ``status --watch`` in a pipe."""
 
-    def __init__(self, nodes: Sequence[NodeState], *, wide: bool) -> None:
+    def __init__(self, nodes: Sequence[NodeState], problems: Sequence[str] = (), *, wide: bool) -> None:
         self._wide = wide
-        self._rows, self._sentences = self._of(nodes)
+        self._rows, self._sentences = self._of(nodes, problems)
 
-    def tell(self, nodes: Sequence[NodeState]) -> None:
+    def tell(self, nodes: Sequence[NodeState], problems: Sequence[str]) -> None:
         """Print the changed rows, what is amiss now, and what is amiss no longer."""
-        for line in self.lines(nodes):
+        for line in self.lines(nodes, problems):
             say(line)
 
-    def lines(self, nodes: Sequence[NodeState]) -> list[str]:
-        """The lines that ``tell`` prints; the next call compares with these nodes."""
+    def lines(self, nodes: Sequence[NodeState], problems: Sequence[str] = ()) -> list[str]:
+        """The lines that ``tell`` prints; the next call compares with these nodes and problems."""
         known, former = self._rows, self._sentences
-        self._rows, self._sentences = self._of(nodes)
+        self._rows, self._sentences = self._of(nodes, problems)
         changed = [row for key, row in self._rows.items() if known.get(key) != row]
         heads = _WIDE_HEADS if self._wide else HEADS
         found = columns(heads, changed, no_heads=True).splitlines() if changed else []
@@ -118,5 +113,8 @@ class News:
         found += [f"resolved: {one}" for one in former if one not in self._sentences]
         return found
 
-    def _of(self, nodes: Sequence[NodeState]) -> tuple[dict[tuple[str, str], Row], list[str]]:
-        return {(row[0], row[2]): row for row in rows(nodes, wide=self._wide)}, list(sentences(nodes))
+    def _of(
+        self, nodes: Sequence[NodeState], problems: Sequence[str]
+    ) -> tuple[dict[tuple[str, str], Row], list[str]]:
+        told = [*sentences(nodes), *problems]
+        return {(row[0], row[2]): row for row in rows(nodes, wide=self._wide)}, told

@@ -40,7 +40,7 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
     from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import views_of
     from gpuctl.top.picture import devices_picture, groups_picture
-    from gpuctl.top.usage import by_use, grouped, read_all, scrape, usages
+    from gpuctl.top.usage import Scraped, by_use, grouped, read_all, scrape, usages
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
@@ -51,6 +51,7 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
         )
     holding = [one for one in views if any(gpu.holdings for gpu in one.gpus)]
     measured, lacking = read_all(scrape(client, view, [one.name for one in holding]))
+    lacking += [Scraped(one.name, lacking=one.state.missing) for one in views if one.state.unpublished]
     found = by_use(each for one in holding for each in usages(one, measured.get(one.name, {})))
     groups = grouped(found, by)
     data = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuctl.cli.output import columns
+from gpuctl.cli.output import columns, some_of
 from gpuctl.fleet.memory import bytes_text, held_text
 from gpuctl.top.usage import By, Group, Scraped, Usage
 
@@ -50,13 +50,8 @@ def _with_notes(table: str, lacking: Sequence[Scraped], notes: Sequence[str] = (
     by_reason: dict[str, list[str]] = {}
     for one in lacking:
         by_reason.setdefault(str(one.lacking), []).append(one.node)
-    lines = [f"{_names(nodes)}: no metrics: {reason}" for reason, nodes in by_reason.items()]
+    lines = [f"{some_of(nodes, _MOST_NODES)}: no metrics: {reason}" for reason, nodes in by_reason.items()]
     return "\n".join((table, *([""] if lines or notes else []), *notes, *lines))
-
-
-def _names(nodes: Sequence[str]) -> str:
-    more = len(nodes) - _MOST_NODES
-    return ", ".join(nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _bytes(amount: int | None) -> str:

@@ -141,11 +141,12 @@ def _restore(places: Places, output: str) -> None:
 def _print(report: Report, output: str, to: Path | None) -> None:
     from gpuctl.cli.output import as_data
     from gpuctl.gather.archive import write_new
+    from gpuctl.gather.masking import masked_json
     from gpuctl.verify.report import KIND, markdown_row, masked, masking, picture
 
     # The table stays on this machine; everything else is made to be sent to others.
     mask = masking(os.uname().nodename)
-    data = document(KIND, masked(as_data(report), mask))
+    data = document(KIND, masked(masked_json(as_data(report)), mask))
     if to is not None:
         write_new(to, json.dumps(data, indent=2).encode() + b"\n")
         say(f"{to}: the report; check what it contains before you share it", err=True)

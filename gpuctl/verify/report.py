@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
 from driver.hardware.gpu import Gpu
+from gpuctl.cli.output import own_version
 from gpuctl.doctor.check import Result, Status
 from gpuctl.doctor.outside.seen import Unread
 from gpuctl.gather.masking import masked_text
@@ -81,7 +81,7 @@ def make_report(
     inventory = None if isinstance(subject.seen.inventory, Unread) else subject.seen.inventory
     system = os.uname()
     return Report(
-        version=_own_version(),
+        version=own_version(),
         driver_version=inventory.driver_version if inventory else subject.seen.kernel_driver,
         cuda_version=inventory.cuda_driver_version if inventory else None,
         kernel=system.release,
@@ -93,13 +93,6 @@ def make_report(
         results=tuple(results),
         figures=tuple(figures),
     )
-
-
-def _own_version() -> str:
-    try:
-        return version("gpu-dra")
-    except PackageNotFoundError:  # copied without its metadata
-        return "unknown"
 
 
 def _models(gpus: Sequence[Gpu]) -> tuple[Model, ...]:

@@ -53,11 +53,11 @@ class _Budget:
     spent_seconds: dict[str, float] = field(default_factory=dict)
     """The processor time of each selector."""
 
-    def check(self) -> None:
-        """Raises TooCostly if nothing is left."""
+    def check(self, expression: str = "") -> None:
+        """Raises TooCostly if nothing is left; ``expression`` is blamed if no selector took any time."""
         in_all = self.until is not None and time.thread_time() >= self.until
         if in_all or self.left_seconds <= 0:
-            most = max(self.spent_seconds, key=self.spent_seconds.__getitem__, default="")
+            most = max(self.spent_seconds, key=self.spent_seconds.__getitem__, default=expression)
             raise TooCostly("the answer" if in_all else "evaluating selectors", self.seconds, most)
 
 
@@ -178,7 +178,7 @@ class Selector:
         budget = _budget.get()
         if budget is None:
             return self._program.run(values, part)
-        budget.check()
+        budget.check(self.expression)
         started = time.thread_time()
         try:
             return self._program.run(values, part)

@@ -70,6 +70,8 @@ def _unquoted(token: str) -> str:
 
 def _below(schema: Schema, key: str) -> Schema:
     found = schema.properties.get(key) if schema.properties else schema.values
+    if found is None and not schema.properties and schema.knows_keys:
+        return Schema()  # anything, below additionalProperties: true
     if found is None:
         raise PathInvalid("does not refer to a valid field")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -104,3 +105,14 @@ def test_several_kubeconfigs_and_the_context_of_one_are_taken(tmp_path: Path) ->
 
     assert done.returncode == 1
     assert "has no context 'd'; it has none" in done.stderr
+
+
+def test_a_copy_without_its_metadata_does_not_know_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+
+    told = CliRunner().invoke(commands, ["--version"])
+
+    assert (told.exit_code, told.output) == (0, "gpuctl unknown\n")

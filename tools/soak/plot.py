@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuctl.svg.drawing import Drawing
-from gpuctl.svg.panel import Panel
 from tools.soak.judgement import Mark, Process, Sample
+from tools.svg.drawing import Drawing
+from tools.svg.panel import Panel
 
 _WIDTH, _LEFT, _RIGHT, _HEIGHT, _APART, _TOP = 960, 64, 16, 110, 146, 80
 _PROCESSES = {"kubeletplugin": ("kubelet plugin", "nvlink"), "controller": ("controller", "edge")}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.webhook.certificate import expires_at
+from controller.webhook.certificate import expiries
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of, namespace_of
 
@@ -49,8 +49,8 @@ def _hooks(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 
 @check(
     "webhook-authority",
-    "`caBundle`: whether it is a valid certificate",
-    "it is missing, not a certificate, or expired; warns 30 days before it expires",
+    "`caBundle`: whether it has a valid certificate",
+    "it is missing, no certificate, or all in it have expired; warns 30 days before",
 )
 @_if_configured
 def _authority(seen: ClusterSeen) -> Finding:
@@ -84,7 +84,8 @@ def _bundle(hook: Object, now: float) -> tuple[float, str]:
         return 0.0, "it has no caBundle"
     try:
         pem = base64.b64decode(config["caBundle"], validate=True).decode("ascii")
-        return (expires_at(pem) - now) / _DAY_SECONDS, ""
+        # One authority that is valid is enough: while one replaces another, both are there.
+        return (max(expiries(pem)) - now) / _DAY_SECONDS, ""
     except (ValueError, binascii.Error) as error:
         return 0.0, f"its caBundle is not a certificate ({error})"
 

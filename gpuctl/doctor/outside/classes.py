@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from gpuctl.cli.output import some_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.publishing import current_devices
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
-from gpuctl.explain.findings import some_of
 from gpuctl.fleet.holders import request_classes
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 
@@ -46,27 +46,30 @@ def _selectors(seen: ClusterSeen) -> Finding:
     own = own_classes(require(seen.classes))
     if not own:
         return skipped("this driver has no class")
-    devices = distinct_devices(seen)
+    devices = _forms(seen)
     wrong = [f"{name_of(one)}: {why}" for one in own if (why := _fault(one, devices))]
     if wrong:
         return fail(
             f"selectors of {counted(len(wrong), 'class', 'classes')} fail, so pods that ask for them wait",
-            "correct the expressions; a selector must check that an attribute exists before it reads it",
+            "correct the expressions: a selector must check that an attribute exists before it reads it; if "
+            "a device publishes what it should not, cordon its node and see who publishes there",
             wrong,
         )
     return ok(f"selectors compile and work for {counted(len(devices), 'form')} of published devices")
 
 
-def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
-    """Why a selector of the class cannot be used; empty if all can."""
+def _fault(device_class: Object, devices: Iterable[tuple[str, SelectorDevice]]) -> str:
+    """Why a selector of the class cannot be used, and on which device; empty if all can."""
     # A selector without an answer for one device fails the whole allocation, whatever else would fit.
     for expression in expressions(device_class):
+        where = ""
         try:
             selector = compile_selector(expression)
-            for device in devices:
+            for name, device in devices:
+                where = f"{name}: "
                 selector.matches(device)
         except (SelectorInvalid, SelectorFailed) as error:
-            return error.what
+            return f"{where}{error.what}"
     return ""
 
 
@@ -125,25 +128,34 @@ def expressions(device_class: Object) -> Iterator[str]:
 
 def distinct_devices(seen: ClusterSeen) -> list[SelectorDevice]:
     """One published device for each kind of device that classes can distinguish."""
+    return [device for _, device in _forms(seen)]
+
+
+def _forms(seen: ClusterSeen) -> list[tuple[str, SelectorDevice]]:
     # Evaluating CEL for each device of a large cluster would take too long.
-    forms: dict[Any, Object] = {}
-    for _, device in current_devices(seen):
+    forms: dict[Any, tuple[str, Object]] = {}
+    for node, device in current_devices(seen):
         attributes = device.get("attributes") or {}
         shared = bool(device.get("allowMultipleAllocations"))
         capacity = device.get("capacity") or {}
         form = (
             *(str(attributes.get(name)) for name in _TOLD_APART),
-            *(shared, tuple(sorted(attributes)), tuple(map(str, sorted(capacity.items())))),
+            # A name with a value of another type is what makes a selector fail.
+            *(shared, tuple(sorted((name, *value) for name, value in attributes.items()))),
+            tuple(map(str, sorted(capacity.items()))),
         )
-        forms.setdefault(form, device)
+        forms.setdefault(form, (f"{node}/{device['name']}", device))
     return [
-        SelectorDevice(
-            DRIVER_NAME,
-            device.get("attributes") or {},
-            device.get("capacity") or {},
-            allow_multiple_allocations=bool(device.get("allowMultipleAllocations")),
+        (
+            name,
+            SelectorDevice(
+                DRIVER_NAME,
+                device.get("attributes") or {},
+                device.get("capacity") or {},
+                allow_multiple_allocations=bool(device.get("allowMultipleAllocations")),
+            ),
         )
-        for device in forms.values()
+        for name, device in forms.values()
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Iterator
 
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
@@ -15,6 +17,14 @@ _RESOURCES = "nvidia.com/"
 _VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 _NO_DEVICES = frozenset({"", "void", "none"})
 _ENDED = frozenset({"Succeeded", "Failed"})
+_DEVICES = ("/dev/nvidia", "/dev/vfio", "/dev/dri")
+_AS_MOUNTS = "/var/run/nvidia-container-devices"
+_RUNTIME_SOCKETS = ("/containerd.sock", "/crio.sock", "/docker.sock")
+_ANNOTATION = re.compile(
+    r"(?:nvidia\.)?cdi\.k8s\.io/|(?:cdi|cdi-devices|devices|mounts)\.(?:nri\.io|noderesource\.dev|gke\.io)(?:/|$)|"
+    r"io\.kubernetes\.cri-o\.Devices|devices\.crio\.io"
+)
+"""What gets devices by annotation: from NVIDIA's NRI plugin, by CDI, from NRI's samples, from CRI-O."""
 
 
 @check(
@@ -65,8 +75,11 @@ def _plugin_resources(node: Object) -> str:
 
 @check(
     "unasked-gpus",
-    "pods on GPU nodes that get GPUs without a claim: by `NVIDIA_VISIBLE_DEVICES`, or mounts of `/dev`",
-    "never; warns about each, and says how many pods are privileged",
+    (
+        "pods on GPU nodes that get GPUs without a claim: by `NVIDIA_VISIBLE_DEVICES`, the runtime class of "
+        "NVIDIA, mounts, or annotations for CDI, NRI and CRI-O"
+    ),
+    "never; warns about each, and says how many pods can open every device",
 )
 def _unasked(seen: ClusterSeen) -> Finding:
     pods, nodes = require(seen.pods), publishing_nodes(seen)
@@ -75,24 +88,26 @@ def _unasked(seen: ClusterSeen) -> Finding:
         return skipped(NO_SLICES)
     lines, privileged = [], 0
     for pod in pods:
-        if pod["spec"].get("nodeName") not in nodes or _asks(pod):
+        if pod["spec"].get("nodeName") not in nodes or _is_past_or_ours(pod):
             continue
-        ways = sorted(set(_ways_to_gpus(pod["spec"])))
+        # The driver's own CDI specs overrule the variable in a container with a claim.
+        by_variable = () if _asks(pod) else _variables(pod["spec"])
+        ways = sorted({*by_variable, *_ways_to_gpus(pod)})
         if ways:
             lines.append(
                 f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec']['nodeName']}: {'; '.join(ways)}"
             )
-        privileged += not ways and _is_privileged(pod["spec"])
+        privileged += not ways and _can_do_anything(pod["spec"])
     unknown = (
-        f"{counted(privileged, 'privileged pod')} can open every device; variables set by images are "
-        "not checked"
+        f"{counted(privileged, 'pod')} can open every device, being privileged or having the runtime's "
+        "socket; variables set by images are not checked"
     )
     if lines:
         return warn(
             f"{counted(len(lines), 'pod')} may see GPUs without having asked for one ({unknown})",
-            "remove the variable or the mount from these pods, unless they monitor GPUs; check "
+            "remove the variable, mount or annotation from these pods, unless they monitor GPUs; check "
             "that the NVIDIA runtime is not the default one, or ignores variables of "
-            "unprivileged containers",
+            "unprivileged containers, and that no plugin of the runtime serves such annotations",
             lines,
         )
     return ok(f"no pod's specification gives it GPUs without a claim ({unknown})")
@@ -116,35 +131,56 @@ def _deleted_claims(seen: ClusterSeen) -> Finding:
     )
 
 
+def _is_past_or_ours(pod: Object) -> bool:
+    """Whether a pod has ended, or is the driver's own."""
+    return (pod.get("status") or {}).get("phase") in _ENDED or bool(programs_of(pod["spec"]))
+
+
 def _asks(pod: Object) -> bool:
-    """Whether a pod has ended, is the driver's own, or has asked for devices."""
+    """Whether a pod has asked for devices."""
     spec = pod["spec"]
     limits = (
         name for one in containers_of(spec) for name in (one.get("resources") or {}).get("limits") or ()
     )
-    return (
-        (pod.get("status") or {}).get("phase") in _ENDED
-        or bool(programs_of(spec))
-        or bool(spec.get("resourceClaims"))
-        or any(name.startswith(_RESOURCES) for name in limits)
-    )
+    return bool(spec.get("resourceClaims")) or any(name.startswith(_RESOURCES) for name in limits)
 
 
-def _ways_to_gpus(spec: Object) -> Iterator[str]:
-    """How a pod may see GPUs without a claim."""
-    # NVIDIA's container runtime adds the GPUs that this variable names, unless it is told to ignore it.
+def _variables(spec: Object) -> Iterator[str]:
+    """How a pod without a claim may get GPUs from NVIDIA's container runtime."""
+    # It adds the GPUs that this variable names, unless it is told to ignore it. Images of CUDA set it, too.
     for one in containers_of(spec):
         for variable in one.get("env") or ():
-            if variable.get("name") == _VARIABLE and str(variable.get("value") or "") not in _NO_DEVICES:
+            value = str(variable.get("value") or variable.get("valueFrom") or "")
+            if variable.get("name") == _VARIABLE and value not in _NO_DEVICES:
                 yield f"{_VARIABLE} in container {one['name']}"
-    for volume in spec.get("volumes") or ():
-        path = str((volume.get("hostPath") or {}).get("path") or "")
-        if path.rstrip("/") == "/dev" or path.startswith("/dev/nvidia"):
+    if "nvidia" in str(spec.get("runtimeClassName")):
+        yield f"the runtime class {spec['runtimeClassName']}"
+
+
+def _ways_to_gpus(pod: Object) -> Iterator[str]:
+    """How a pod may get GPUs beside those of its claims."""
+    for path in _host_paths(pod["spec"]):
+        if path in ("/", "/dev") or path.startswith(_DEVICES):
             yield f"the host's {path}"
+    for one in containers_of(pod["spec"]):
+        # The runtime can be set to take the names of these mounts for GPUs.
+        if any(str(each.get("mountPath")).startswith(_AS_MOUNTS) for each in one.get("volumeMounts") or ()):
+            yield f"a mount below {_AS_MOUNTS} in container {one['name']}"
+    for key, value in (pod["metadata"].get("annotations") or {}).items():
+        if _ANNOTATION.match(key) and ("nvidia" in f"{key} {value}" or "/dev" in value):
+            yield f"the annotation {key}"
 
 
-def _is_privileged(spec: Object) -> bool:
-    return any((one.get("securityContext") or {}).get("privileged") for one in containers_of(spec))
+def _host_paths(spec: Object) -> Iterator[str]:
+    for volume in spec.get("volumes") or ():
+        path = (volume.get("hostPath") or {}).get("path")
+        if path:
+            yield posixpath.normpath(str(path))
+
+
+def _can_do_anything(spec: Object) -> bool:
+    privileged = any((one.get("securityContext") or {}).get("privileged") for one in containers_of(spec))
+    return privileged or any(path.endswith(_RUNTIME_SOCKETS) for path in _host_paths(spec))
 
 
 @check(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from driver.devices import taints
 from driver.devices.names import DRIVER_NAME, pool_name
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
+from gpuctl.fleet.devices import meaning, taints_of
+from gpuctl.fleet.holders import allocated, node_of_pool
+from gpuctl.fleet.pods import why_not_ready
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 NO_SLICES = "this driver has no slices"
@@ -20,23 +22,6 @@ LABELS = (
     "feature.node.kubernetes.io/pci-0302_10de.present",
 )
 """The labels by which NVIDIA's feature discovery and that of Kubernetes mark nodes with a GPU of NVIDIA."""
-
-MEANINGS = {
-    taints.TAINT_LOST: "the GPU fell off the bus: restart the machine",
-    taints.TAINT_UNRESPONSIVE: "an NVML call hangs: look for Xid 119 or 120 in the kernel log",
-    taints.TAINT_XID: "the NVIDIA driver reported the XID in the value: `gpuctl heal` says what helps",
-    taints.TAINT_RESET: "the GPU needs a reset: `gpuctl heal` says what is in the way",
-    taints.TAINT_REBOOT: "the machine needs a restart: drain the node first",
-    taints.TAINT_MEMORY: "the memory has errors: reset the GPU (`gpuctl heal`); if they stay, replace it",
-    taints.TAINT_FAILING: "an NVML call fails: read the controller's log and the kernel log",
-    taints.TAINT_FABRIC: "the NVLink fabric is not ready: if this lasts, check the fabric manager",
-    taints.TAINT_UNLICENSED: "the vGPU has no license: check nvidia-gridd and its log",
-    taints.TAINT_UNMONITORED: "something about the GPU cannot be read: read the controller's log",
-    taints.TAINT_DRIVER: "the NVIDIA driver is not loaded: install or load it",
-    taints.TAINT_CHANGING: "the devices of this GPU will change: end the claims that have the old ones",
-    taints.TAINT_DEVICE_PLUGIN: "a device plugin on the node offers the same GPUs: remove it",
-    taints.TAINT_BLOCKED: "something occupies the device's place: the plugin's log names it",
-}
 
 
 def has_gpu_label(node: Object) -> bool:
@@ -67,8 +52,8 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 @check(
     "published",
     (
-        "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery and by the "
-        "plugin's pods"
+        "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery, by the "
+        "driver's pods, and by claims that have devices there"
     ),
     (
         "a GPU node, or every node, publishes nothing, or a node publishes but has no plugin; warns about "
@@ -78,15 +63,15 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
 def _published(seen: ClusterSeen) -> Finding:
     require(seen.slices)
     publishing = publishing_nodes(seen)
-    gpu_nodes = [name_of(node) for node in require(seen.nodes) if has_gpu_label(node)]
-    silent = [name for name in gpu_nodes if name not in publishing]
-    if silent:
+    should: defaultdict[str, list[str]] = defaultdict(list)
+    for name, why in _should_publish(seen, require(seen.nodes)):
+        if name not in publishing:
+            should[name].append(why)
+    if should:
         return fail(
-            f"{counted(len(silent), 'node')} with a GPU label publishes nothing"
-            if len(silent) == 1
-            else f"{len(silent)} nodes with a GPU label publish nothing",
+            f"{counted(len(should), 'node publishes', 'nodes publish')} nothing, but should",
             "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
-            silent,
+            [f"{name}: {', '.join(dict.fromkeys(reasons))}" for name, reasons in sorted(should.items())],
         )
     if not publishing:
         return fail(
@@ -114,6 +99,18 @@ def _published(seen: ClusterSeen) -> Finding:
             idle,
         )
     return ok(f"{counted(len(publishing), 'node publishes GPUs', 'nodes publish GPUs')}")
+
+
+def _should_publish(seen: ClusterSeen, nodes: Iterable[Object]) -> Iterator[tuple[str, str]]:
+    """The nodes that are known to have GPUs, each with how that is known."""
+    yield from ((name_of(node), "it has a GPU label") for node in nodes if has_gpu_label(node))
+    for pod in items_of(seen.pods):
+        # On a node without a GPU the controller is ready.
+        if "controller" in programs_of(pod["spec"]) and (why := why_not_ready(pod)):
+            yield str(pod["spec"].get("nodeName") or "no node"), f"its controller is not ready ({why})"
+    for claim in items_of(seen.claims):
+        for held in allocated(claim):
+            yield node_of_pool(held.pool), f"claim {held.claim} has a device there"
 
 
 def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
@@ -220,17 +217,12 @@ def _taints(seen: ClusterSeen) -> Finding:
     if not publishing_nodes(seen):
         return skipped(NO_SLICES)
     # A GPU is published as many devices, which mostly have the same taints: they are counted together.
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for node, device in current_devices(seen):
-        for taint in device.get("taints") or ():
-            value = f"={taint['value']}" if taint.get("value") else ""
-            found[str(taint["key"])][f"{node}: {taint['key']}{value}:{taint['effect']}"] += 1
+    found = Counter((taint, node) for node, device in current_devices(seen) for taint in taints_of(device))
     if not found:
         return ok("no device is tainted")
     lines = [
-        f"{place}, {counted(number, 'device')}: {MEANINGS.get(key, 'not set by this driver')}"
-        for key, places in sorted(found.items())
-        for place, number in sorted(places.items())
+        f"{node}: {taint}, {counted(number, 'device')}: {meaning(taint)}"
+        for (taint, node), number in sorted(found.items(), key=lambda one: (str(one[0][0]), one[0][1]))
     ]
     return warn(
         f"{counted(sum(1 for _, one in current_devices(seen) if one.get('taints')), 'device')} with taints",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from driver.kube.client import KubeClient
 from driver.policy.config import parse_file
 from driver.policy.rules import NodeConfig
 from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.cli.output import own_version
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside import probes
 from gpuctl.doctor.outside.probes import perhaps
@@ -69,7 +69,7 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
     accounts = driver_accounts(listed["daemon_sets"], listed["pods"])
     namespaces = tuple(sorted({namespace for namespace, _ in accounts.values()}))
     return ClusterSeen(
-        gpuctl_version=version("gpu-dra"),
+        gpuctl_version=own_version(),
         server_version=served,
         dra_versions=_names(group, "versions", "version"),
         dra_resources=_names(resources, "resources", "name"),

@@ -84,9 +84,9 @@ class ClusterSeen:
 
 
 def containers_of(pod_spec: Object) -> Iterator[Object]:
-    """All containers of a pod's spec, init containers included."""
-    yield from pod_spec.get("initContainers") or ()
-    yield from pod_spec.get("containers") or ()
+    """All containers of a pod's spec, init containers and those of ``kubectl debug`` included."""
+    for kind in ("initContainers", "containers", "ephemeralContainers"):
+        yield from pod_spec.get(kind) or ()
 
 
 def items_of(listed: Listed) -> tuple[Object, ...]:

@@ -6,18 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
+from gpuctl.cli.cluster import event_time
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
-from gpuctl.explain.snapshot import event_time
+from gpuctl.fleet.pods import stuck_containers
 
 RECENT_SECONDS = 3600.0
 _SHOWN_CHARACTERS = 200
-_STUCK = frozenset(
-    {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
-    | {"ErrImageNeverPull", "CreateContainerError", "RunContainerError"}
-)
 
 
 @check(
@@ -94,13 +91,13 @@ def _restarts(seen: ClusterSeen) -> Finding:
     stuck, restarted = [], []
     for pod in pods:
         name = f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec'].get('nodeName', 'no node')}"
-        for status in (pod.get("status") or {}).get("containerStatuses") or ():
-            waiting = (status.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") in _STUCK:
-                words = " ".join(str(waiting.get("message") or "").split())[:_SHOWN_CHARACTERS]
-                stuck.append(f"{name}: {status['name']}: {waiting['reason']} {words}".rstrip())
-            elif ended := _ended_lately(status, seen.now):
-                restarted.append(f"{name}: {status['name']}: {ended}")
+        waiting = [f"{name}: {one}" for one in stuck_containers(pod)]
+        stuck += waiting
+        restarted += [
+            f"{name}: {status['name']}: {ended}"
+            for status in (pod.get("status") or {}).get("containerStatuses") or ()
+            if not waiting and (ended := _ended_lately(status, seen.now))
+        ]
     if stuck:
         return fail(
             f"{counted(len(stuck), 'container')} of the driver cannot run",

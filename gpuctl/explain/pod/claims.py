@@ -62,6 +62,13 @@ def claims_of_pod(
     return PodClaims((*claims, *extended.claims), (*findings, *extended.findings), extended.extended)
 
 
+def made_claims(pod: Object, snapshot: Snapshot) -> list[Object]:
+    """The claims of a pod that exist."""
+    names = [entry.claim for entry in claim_entries(pod)] + [extended_claim(pod)]
+    found = (snapshot.claim(pod["metadata"]["namespace"], name) for name in names if name)
+    return [claim for claim in found if claim is not None]
+
+
 def _missing(name: str, entry: ClaimEntry) -> Finding:
     return Finding(
         "claim-missing",

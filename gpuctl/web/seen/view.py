@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from gpuctl.fleet.devices import Taint
 from gpuctl.fleet.gpus import GpuState
-from gpuctl.fleet.holders import allocated
+from gpuctl.fleet.holders import allocated, claim_key
 from gpuctl.fleet.nodes import DeviceState, NodeView, device_states
-from gpuctl.fleet.pods import WaitingPod
+from gpuctl.fleet.pods import WaitingPod, why_not_ready
 from gpuctl.fleet.published import read_node
 from gpuctl.web.seen.classes import Tier
 from gpuctl.web.seen.history import Change
@@ -20,6 +20,9 @@ from kubernetes_rules.errors import RuleError
 Object = Mapping[str, Any]
 
 _RANK = {"held": 0, "free": 1, "unavailable": 2, "excluded": 3}
+
+NOT_UP_TO_DATE = "Not up to date"
+"""How the words about a broken watch begin."""
 
 PARTS = ("summary", "sick", "waiting", "tiers", "nodes", "history")
 """The parts of the first page, each with its own version."""
@@ -45,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Sick:
-    """What is wrong with a GPU, a node's pool, or a claim's device. ``blocks``: no new claim can get it."""
+    """What is wrong with a GPU, a pool, a claim's device, or a pod. ``blocks``: no new claim can get it."""
 
     node: str
     what: str
@@ -93,6 +96,11 @@ class View:
     history: tuple[Change, ...] = ()
     objects: Objects = Objects()
 
+    @property
+    def stale(self) -> bool:
+        """Whether a watch is broken, so that something may have changed meanwhile."""
+        return any(one.startswith(NOT_UP_TO_DATE) for one in self.failing)
+
 
 def ordered(nodes: Mapping[str, NodeView]) -> tuple[str, ...]:
     """The names of the nodes: sick ones first, then by name."""
@@ -114,15 +122,24 @@ def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Sum
     )
 
 
-def sick(nodes: Mapping[str, NodeView], order: Sequence[str]) -> tuple[Sick, ...]:
+def sick(
+    nodes: Mapping[str, NodeView], order: Sequence[str], driver_pods: Iterable[Object] = ()
+) -> tuple[Sick, ...]:
     """Everything that is wrong; what keeps claims away comes first."""
     found = [one for name in order if nodes[name].is_amiss for one in _sick(nodes[name])]
+    found += [
+        Sick(str(pod["spec"].get("nodeName") or ""), f"pod {claim_key(pod)}", f"it is not ready: {why}")
+        for pod in driver_pods
+        if (why := why_not_ready(pod))
+    ]
     return tuple(sorted(found, key=lambda one: not one.blocks))
 
 
 def _sick(node: NodeView) -> Iterator[Sick]:
     if node.state.pool_problem:
         yield Sick(node.name, "its pool", f"nothing of it can be allocated: {node.state.pool_problem}")
+    if node.state.missing:
+        yield Sick(node.name, "its slices", node.state.missing, blocks=not node.gpus)
     for gpu in node.gpus:
         if gpu.taints:
             taints = tuple(one.taint for one in gpu.taints)

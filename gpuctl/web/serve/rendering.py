@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
-from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.cli.output import printable
 from gpuctl.explain.findings import Explanation
+from gpuctl.fleet.devices import meaning
 from gpuctl.fleet.gpus import GpuState, Use
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.web.seen.view import View, node_detail
+from gpuctl.web.seen.view import Sick, View, node_detail
 from gpuctl.web.serve.query import LINES_PER_PAGE, Query, chosen
 from gpuctl.web.watch.answers import Answer
 
@@ -66,6 +67,7 @@ class Renderer:
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
             # Names, labels and messages are written by tenants and nodes.
             autoescape=True,
+            finalize=_printable,
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -74,7 +76,7 @@ class Renderer:
         self._templates.filters["gpu_words"] = gpu_words
         self._templates.globals.update(
             cluster=title,
-            meanings={key: with_commands(text) for key, text in MEANINGS.items()},
+            meaning=lambda taint: with_commands(meaning(taint)),
             use_words=USE_WORDS,
             gpu_words=gpu_words,
             use_of=use_of,
@@ -98,7 +100,7 @@ class Renderer:
         waiting = query.page("waiting_page", view.waiting)
         values: dict[str, dict[str, Any]] = {
             "summary": {},
-            "sick": {"found": query.page("sick_page", view.sick)},
+            "sick": {"found": query.page("sick_page", (*view.sick, *self._failing(view)))},
             "waiting": {
                 "found": waiting,
                 "answers": {pod.key: self._known(pod.key) for pod in waiting.items},
@@ -108,6 +110,14 @@ class Renderer:
             "history": {"changes": view.history[:LINES_PER_PAGE], "all": False},
         }
         return {name: self._part(name, view=view, query=query, **more) for name, more in values.items()}
+
+    def _failing(self, view: View) -> Iterator[Sick]:
+        """The pods that cannot start on their node, as explain says."""
+        for pod in view.waiting:
+            told = (self._known(pod.key) if pod.node else None) or Answer("", 0, 0.0, None)
+            if told.explanation is not None and told.explanation.verdict == "fails":
+                why = "; ".join(one.message for one in told.explanation.findings)
+                yield Sick(pod.node or "", f"pod {pod.key}", f"it cannot start: {why}", since=pod.since)
 
     def history(self, view: View, query: Query) -> Parts:
         """All changes of the last hour, in pages."""
@@ -159,6 +169,11 @@ class Renderer:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
+
+
+def _printable(value: Any) -> Any:
+    """A value as text without characters that turn a line around or do worse; HTML as it is."""
+    return value if isinstance(value, Markup) else printable(str(value))
 
 
 def node_link(name: str) -> str:

@@ -239,12 +239,13 @@ def _live(make: MakePage) -> Callable[[Request], Any]:
     """The parts that changed: a browser sends the marks that it has, ``have=part.mark,part.mark``."""
 
     async def answer(request: Request) -> responses.Response:
-        _, parts, _ = make(request)
+        _, parts, values = make(request)
         marks = request.query_params.get("have", "").split(",")[:_MOST_MARKS]
         have = dict(one.split(".", 1) for one in marks if "." in one)
         news = {name: part for name, part in parts.items() if have.get(name) != part.mark}
         return responses.JSONResponse(
-            {name: {"mark": part.mark, "html": part.html} for name, part in news.items()}
+            {name: {"mark": part.mark, "html": part.html} for name, part in news.items()},
+            headers={"X-Stale": "yes"} if values["view"].stale else None,
         )
 
     return answer

@@ -92,7 +92,8 @@
       if (!answer.ok) throw new Error(String(answer.status));
       for (const [name, part] of Object.entries(await answer.json())) show(name, part);
       writeTimes();
-      tell("live", "live");
+      if (answer.headers.has("X-Stale")) tell("lost", "not up to date: see the overview");
+      else tell("live", "live");
     } catch {
       tell("lost", "not up to date: the server does not answer");
     } finally {

@@ -22,7 +22,14 @@ from gpuctl.cli.failures import error_text
 from gpuctl.explain.answer import COSTLY, explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.room import Rooms, read_occupants
-from gpuctl.explain.snapshot import LIVING, Snapshot, events_of, quotas_of, template_of
+from gpuctl.explain.snapshot import (
+    LIVING,
+    Snapshot,
+    events_of,
+    quotas_of,
+    said_by_controllers,
+    template_of,
+)
 from gpuctl.web.seen.view import Objects, View
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.extended_resources import asked_resources, provides
@@ -31,7 +38,7 @@ from kubernetes_rules.pod_claims import claim_entries, extended_claim
 Object = dict[str, Any]
 
 MOST_UNASKED = 20
-"""The number of pods that are explained before anybody asks: those that wait longest."""
+"""The number of pods that are explained before anybody asks: those on nodes, and those that wait longest."""
 
 MOST_DEVICES_UNASKED = 5000
 """With more devices an answer takes long, so it is computed only when somebody asks."""
@@ -145,7 +152,9 @@ class Answers:
 
     def _dues(self) -> dict[str, float]:
         """From when on each pod may be explained again; pods that people look at come first."""
-        unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
+        # A pod that has a node may have failed there, which is a problem and not just a wait.
+        waiting = sorted(self._view.waiting, key=lambda pod: pod.node is None)
+        unasked = [pod.key for pod in waiting[:MOST_UNASKED]]
         forms = sum(gpu.devices for node in self._view.nodes.values() for gpu in node.gpus)
         keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]
         dues = {key: due for key in keys if (due := self._due(key)) is not None}
@@ -235,6 +244,7 @@ def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
         quotas=quotas_of(reader, namespace),
         pods=perhaps("pods", "/api/v1/pods", fieldSelector=LIVING) if by_plugin else None,
         unread=tuple(unread),
+        said=said_by_controllers(reader),
     )
     entries = pod["spec"].get("resourceClaims") or ()
     names = sorted(

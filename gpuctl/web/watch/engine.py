@@ -21,7 +21,8 @@ from driver.process.log import get_logger
 from gpuctl.cli.cluster import DRA
 from gpuctl.cli.failures import error_text
 from gpuctl.fleet.pods import asks_devices
-from gpuctl.web.seen.view import View
+from gpuctl.fleet.seen import OF_DRIVER
+from gpuctl.web.seen.view import NOT_UP_TO_DATE, View
 from gpuctl.web.watch.state import ClusterState, Kind
 
 Object = dict[str, Any]
@@ -95,7 +96,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - nobody would notice that the thread ended: the page says so
             _log.error("the page is no longer updated", exc_info=error)
             self._failure = error
-            words = f"Not up to date: the server has failed ({type(error).__name__}: {error}); restart it"
+            words = f"{NOT_UP_TO_DATE}: the server has failed ({type(error).__name__}: {error}); restart it"
             self._tell(replace(self._view, version=self._view.version + 1, failing=(words,)))
 
     def _run(self) -> None:
@@ -150,6 +151,7 @@ class Source:
     path: str
     fields: Mapping[str, str]
     concerns: Callable[[Object], bool] = lambda _item: True
+    labels: str = ""
 
 
 def _of_event(component: str) -> Source:
@@ -164,6 +166,7 @@ _SOURCES = (
     Source("node", "nodes", "/api/v1/nodes", {}),
     # status.phase is one of the few fields of pods that the API server can select by.
     Source("pod", "pods that wait", "/api/v1/pods", {"status.phase": "Pending"}, asks_devices),
+    Source("driver", "pods of the driver", "/api/v1/pods", {}, labels=OF_DRIVER),
     _of_event("gpu-dra-controller"),
     _of_event("gpu-dra-kubeletplugin"),
 )
@@ -179,7 +182,7 @@ class Sources:
         self._on_status = on_status
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._failing: dict[str, str] = {}
+        self._failing: dict[str, tuple[str, str]] = {}
         self._refused: set[str] = set()
         self._reflectors = [self._reflector(source) for source in _SOURCES]
         self._threads = [
@@ -203,13 +206,13 @@ class Sources:
             refused = isinstance(error, Forbidden)
             if refused:
                 self._refused.add(source.what)
-            words = "Not shown, because this user may not read them" if refused else "Not up to date"
-            self._note(source, f"{words}: {source.what}: {error_text(error)}")
+            words = "Not shown, because this user may not read them" if refused else NOT_UP_TO_DATE
+            self._note(source, (words, error_text(error)))
             self._on_status()
 
         reflector = Reflector(
             self._client,
-            Selection(source.path, source.fields, {}),
+            Selection(source.path, source.fields, {}, labels=source.labels),
             self._stop,
             on_event=changed,
             on_list=listed,
@@ -218,7 +221,7 @@ class Sources:
         )
         return reflector
 
-    def _note(self, source: Source, failure: str | None) -> None:
+    def _note(self, source: Source, failure: tuple[str, str] | None) -> None:
         with self._lock:
             if failure is None:
                 self._failing.pop(source.what, None)
@@ -235,9 +238,15 @@ class Sources:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """What cannot be watched now, and why."""
+        """What cannot be watched now, and why; a line for each cause."""
+        by_cause: dict[tuple[str, str], list[str]] = {}
         with self._lock:
-            return tuple(self._failing[name] for name in sorted(self._failing))
+            for what, cause in sorted(self._failing.items()):
+                by_cause.setdefault(cause, []).append(what)
+        return tuple(
+            f"{words}: {', '.join(names) if len(names) < len(_SOURCES) else 'everything'}: {why}"
+            for (words, why), names in by_cause.items()
+        )
 
     def start(self) -> None:
         """Start to watch."""

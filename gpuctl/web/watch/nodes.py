@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME
-from gpuctl.fleet.holders import ClaimsByPool
-from gpuctl.fleet.nodes import NodeState, NodeView, node_view
+from driver.devices.names import DRIVER_NAME, pool_name
+from gpuctl.fleet.holders import ClaimsByPool, node_of_pool
+from gpuctl.fleet.nodes import NodeState, NodeView, node_view, silent_node
 from gpuctl.fleet.published import PublishedNode, read_node
 from gpuctl.web.seen.history import Change, node_changes, text_of
 from kubernetes_rules.errors import RuleError
@@ -17,7 +17,7 @@ Object = Mapping[str, Any]
 
 
 class Nodes:
-    """Views of the nodes that publish devices of this driver. Not thread-safe."""
+    """Views of the nodes that publish devices, or of which claims have some. Not thread-safe."""
 
     def __init__(self, claims: ClaimsByPool) -> None:
         """``claims`` are kept by the caller, which calls ``mark_pools`` when one changed."""
@@ -65,8 +65,7 @@ class Nodes:
     def mark_pools(self, pools: Iterable[str]) -> None:
         """Note that other claims have devices of these pools now."""
         for pool in pools:
-            if pool in self._node_of_pool:
-                self._mark(self._node_of_pool[pool], news=False)
+            self._mark(self._node_of_pool.get(pool) or node_of_pool(pool), news=False)
 
     def _mark(self, name: str, *, news: bool) -> None:
         self._dirty.add(name)
@@ -110,7 +109,8 @@ class Nodes:
     def _view(self, name: str) -> NodeView | None:
         read, node = self._read.get(name), self._nodes.get(name)
         if read is None:
-            return None
+            claims = self._claims.of_pools((name, pool_name(name)))
+            return silent_node(name, claims, remarks_of(node)) if claims else None
         if isinstance(read, RuleError):
             return _broken(name, read, node)
         try:

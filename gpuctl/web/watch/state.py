@@ -15,7 +15,8 @@ from gpuctl.web.seen.view import PARTS, Objects, View, ordered, sick, summary
 from gpuctl.web.watch.nodes import Nodes
 
 Object = dict[str, Any]
-Kind = Literal["node", "slice", "class", "claim", "pod", "event"]
+Kind = Literal["node", "slice", "class", "claim", "pod", "driver", "event"]
+"""``pod`` is one that waits for devices, ``driver`` a pod of the driver."""
 
 
 class ClusterState:
@@ -26,7 +27,7 @@ class ClusterState:
     """
 
     def __init__(self) -> None:
-        kinds: tuple[Kind, ...] = ("node", "slice", "class", "claim", "pod")
+        kinds: tuple[Kind, ...] = ("node", "slice", "class", "claim", "pod", "driver")
         self._objects: dict[Kind, dict[str, Object]] = {kind: {} for kind in kinds}
         self._claims = ClaimsByPool()
         self._nodes = Nodes(self._claims)
@@ -65,6 +66,8 @@ class ClusterState:
             self._recount = True
         elif kind == "claim":
             self._update_claim(key, after, now, news=news)
+        elif kind == "driver":
+            self._recount, matters = True, False
         else:
             self._update_pod(key, after, now, news=news)
         self._cluster += matters
@@ -134,7 +137,7 @@ class ClusterState:
             order=order,
             waiting=waiting,
             summary=summary(views, waiting),
-            sick=before.sick if views is before.nodes else sick(views, order),
+            sick=sick(views, order, self._objects["driver"].values()),
             tiers=self._tiers.tiers(views, self._claims.all_held(), waiting),
             classes_of=self._tiers.evaluated(views),
         )

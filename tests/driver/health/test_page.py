@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from driver.health.health_rules import EVICTING
+from driver.health.remedies import BY_KEY, BY_VALUE
 from driver.health.verdict import KEYS
 from driver.health.xids import XID_CLASSES, XIDS
 
@@ -41,3 +42,19 @@ def test_each_taint_is_explained_with_the_word_by_which_it_evicts() -> None:
     assert {key for key, _ in told} == keys
     words = {word: f"gpu.nvidia.com/{key}" for key, word in told if word}
     assert words == {word: KEYS[word] for word in EVICTING}
+
+
+def test_each_remedy_is_in_the_row_of_its_taint() -> None:
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", PAGE)
+    rows = [cells(line) for line in plain.splitlines() if line.startswith("| `")]
+    missing = [
+        f"{key} {value}: {remedy.todo}"
+        for (key, value), remedy in {**{(key, ""): one for key, one in BY_KEY.items()}, **BY_VALUE}.items()
+        if not any(
+            row[0].startswith(f"`{key.removeprefix('gpu.nvidia.com/')}`")
+            and f"`{value}`" * bool(value) in row[min(2, len(row) - 1)]
+            and remedy.todo.lower() in row[-1].lower()
+            for row in rows
+        )
+    ]
+    assert missing == []

@@ -104,7 +104,7 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl status --wa", ["--watch"]),
         ("gpuctl status -o n", ["name"]),
         ("gpuctl topology node-", ["node-a", "node-b"]),
-        ("gpuctl topology -o s", ["svg"]),
+        ("gpuctl topology -o y", ["yaml"]),
         ("gpuctl top node-", ["node-a", "node-b"]),
         ("gpuctl top --by n", ["namespace", "node"]),
         ("gpuctl describe ", ["node", "gpu", "claim"]),

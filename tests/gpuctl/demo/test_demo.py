@@ -24,6 +24,8 @@ from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused
 from gpuctl.__main__ import commands
 from gpuctl.demo import watchdog
+from gpuctl.demo.objects import NAMESPACE, DemoPod
+from tests.eventually import eventually
 from tests.openssl import openssl
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -57,6 +59,12 @@ import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("gpuctl", run_name="__main__", alter_sys=True)
 """
+
+
+def said(command: list[str]) -> str:
+    """What a command prints, in an environment that has no programs of this checkout."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -155,6 +163,11 @@ def test_a_kept_cluster_answers_who_has_its_kubeconfig_until_it_is_interrupted(
     assert len(api.list_objects(paths.resource_slice())) >= 1
     names = {one["spec"].get("extendedResourceName") for one in api.list_objects(paths.device_class())}
     assert "nvidia.com/gpu" in names
+    pod = DemoPod("train")
+    api.create(pod.claim(), NAMESPACE)
+    api.create(pod.pod(), NAMESPACE)
+    top = ["sh", "-c", f"{line}gpuctl top"]
+    eventually("its use is measured", lambda: said(top), lambda text: re.search(r"train .*  0 +0 +0\n", text))
     for stranger in ("", "wrong"):
         with pytest.raises(ApiRefused) as refused:
             ApiClient(cluster["server"], authority, stranger).list_objects(paths.pod())

@@ -69,7 +69,7 @@ def test_four_pods_share_a_gpu_and_mps_tells_each_of_a_quarter(a30: Story) -> No
     act = facts.shares
     assert act is not None
     assert [one.name for one in act.pods] == ["share-0", "share-1", "share-2", "share-3"]
-    assert {one.devices for one in act.pods} == {(f"{act.gpu}-mps-4",)}
+    assert {one.devices for one in act.pods} == {(f"{act.gpu}-mps-4-mem",)}
     assert [(one.percentage, one.memory_mib) for one in act.limits] == [(25.0, 6016)] * 4
     assert act.modes == {act.gpu: "exclusive-process"}
     assert "│ share-3 │    25 % │ 5.9 GiB │" in text

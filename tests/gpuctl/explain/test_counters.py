@@ -118,7 +118,7 @@ def test_a_claim_that_looks_on_at_all_forms_of_a_gpu_at_once_is_told_so_too(
 ) -> None:
     told = explained(slices, "every", adminAccess=True, allocationMode="All")
 
-    assert [one.kind for one in told.findings] == ["together", "admin-access"]
+    assert [one.kind for one in told.findings] == ["all", "admin-access"]
 
 
 def test_partitions_of_a_gpu_that_is_shared_name_all_who_have_a_share(tmp_path: Path) -> None:

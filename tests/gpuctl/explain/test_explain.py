@@ -312,6 +312,39 @@ def test_partitions_that_are_withheld_say_why_where_nobody_publishes_one() -> No
     assert "withheld" not in [one.kind for one in served.findings]
 
 
+def test_what_the_driver_has_said_about_a_node_is_told_where_nothing_is_published() -> None:
+    message = "GPU 0000:07:00.0 is not offered: it has no partition"
+    about = {"involvedObject": {"kind": "Node", "name": "node-a"}, "message": message}
+
+    told = explain_claim(claim(), snapshot(slices=(), said=(about, about)))
+
+    assert [one.message for one in told.findings if one.kind == "said"] == [f"node-a: {message}"]
+
+
+def test_a_node_at_whose_device_the_scheduler_gives_up_is_named_though_another_has_room() -> None:
+    (other,) = copy.deepcopy(snapshot().slices)
+    hostile = json.loads(json.dumps(other).replace("node-a", "node-b"))
+    hostile["spec"]["devices"][0]["attributes"]["driverVersion"] = {"int": 1}
+    nodes = (NODE, {"metadata": {"name": "node-b"}, "spec": {}})
+
+    told = explain_claim(
+        claim(),
+        snapshot(
+            nodes=nodes,
+            slices=(other, hostile),
+            classes=(
+                asking("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('5.0.0'))"),
+            ),
+        ),
+    )
+
+    (finding,) = told.findings
+    assert (told.verdict, finding.kind) == ("waits", "gives-up")
+    assert "the scheduler gives up at one of node-b: device gpu.nvidia.com/node-b/gpu" in finding.message
+    assert finding.remedy is not None
+    assert finding.remedy.startswith("`kubectl cordon node-b`")
+
+
 def test_a_selector_that_asks_attributes_for_a_capacity_is_told_where_it_is() -> None:
     expression = "device.attributes['gpu.nvidia.com'].memory >= 40000"
     wrong = {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}

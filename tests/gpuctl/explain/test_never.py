@@ -101,6 +101,51 @@ def test_a_constraint_that_no_free_device_can_meet_is_never_met() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
+def test_a_constraint_on_what_no_device_has_is_named_and_nobody_is_told_to_add_nodes(kind: str) -> None:
+    wanted = claim(count=2)
+    wanted["spec"]["devices"]["constraints"] = [{kind: "gpu.nvidia.com/parentUUID"}]
+
+    (finding,) = explain_claim(wanted, snapshot()).findings
+
+    assert finding.kind == "constraint"
+    assert finding.message == (
+        "node-a has 4 devices for request gpus, but too few of them have gpu.nvidia.com/parentUUID, which a "
+        "constraint of claim default/mine compares"
+    )
+    assert finding.remedy is not None
+    assert "add a node" not in finding.remedy
+
+
+def test_a_request_for_all_says_how_many_that_are_and_how_many_it_can_have() -> None:
+    wanted = claim()
+    wanted["spec"]["devices"]["requests"][0]["exactly"] = {"deviceClassName": "gpu", "allocationMode": "All"}
+
+    told = explain_claim(wanted, snapshot(claims=(held("theirs", *GPUS[:3]),)))
+
+    assert kinds(told) == ["all", "in-use", "too-few"]
+    assert told.findings[0].message == (
+        "request gpus wants all 4 matching devices of node-a, and can have 1 of them now"
+    )
+    assert told.findings[1].remedy == "wait until claim default/theirs ends"
+
+
+def test_all_forms_of_a_gpu_are_never_had_together(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules:\n- {mig: dynamic}\n")
+    wanted = claim()
+    wanted["spec"]["devices"]["requests"][0]["exactly"] = {"deviceClassName": "gpu", "allocationMode": "All"}
+
+    slices = plan_node("hgx-h100", "node-a", config).slices
+    for one in slices:  # with more of them, the limit of a claim is in the way
+        one["spec"]["devices"] = (one["spec"].get("devices") or [])[:10]
+    (finding,) = explain_claim(wanted, snapshot(slices=slices)).findings
+
+    assert finding.kind == "all"
+    assert finding.remedy is not None
+    assert "select one form" in finding.remedy
+
+
 def test_two_requests_that_no_node_can_serve_together_are_told_so() -> None:
     wanted = claim(count=3)
     first = wanted["spec"]["devices"]["requests"][0]

@@ -102,13 +102,6 @@ def test_each_gpu_of_a_device_of_several_has_its_part_of_the_memory(tmp_path: Pa
     assert shown() == [None] * 4, "GPUs of unlike products"
 
 
-def test_a_form_says_into_how_many_shares_it_can_be_divided(tmp_path: Path) -> None:
-    found = gpus(published(tmp_path))
-
-    assert [(form.tier, form.shares) for form in found[2].forms] == [("shared, mps", 4)]
-    assert {form.shares for form in found[0].forms} == {0}
-
-
 @pytest.mark.parametrize(
     ("profile", "size"), [("1g.10gb", 1), ("2g.20gb", 2), ("3g.40gb", 4), ("7g.80gb", 8), (None, 1)]
 )

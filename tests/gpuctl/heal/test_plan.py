@@ -49,7 +49,7 @@ def test_what_is_wrong_and_in_the_way_and_what_would_be_done_is_said(scene: Heal
 
     assert (ran.exit_code, code) == (SICK_EXIT_CODE, SICK_EXIT_CODE)
     for line in (
-        "gpu.nvidia.com/xid=95:NoSchedule: the NVIDIA driver reported the XID",
+        "gpu.nvidia.com/xid=95:NoSchedule: XID 95 (a memory error was not contained",
         "gpu.nvidia.com/needs-reset=95:NoSchedule",
         f"claim default/mine has {DEVICE}-mig-1g-10gb-3: pod default/web-0 (of ReplicaSet/web)",
         "pod default/bare (without a controller, so nothing recreates it)",
@@ -75,11 +75,19 @@ def test_a_machine_that_has_to_be_restarted_is_never_reset(scene: HealScene) -> 
     assert scene.wishes == []
 
 
-def test_what_no_reset_helps_is_said_to_be_so(scene: HealScene) -> None:
-    scene.taint(taints.TAINT_FABRIC)
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (taints.TAINT_FABRIC, "unhealthy", "check the fabric manager"),
+        (taints.TAINT_MEMORY, "unrepairable", "have the board replaced"),
+        (taints.TAINT_MEMORY, "rows-failed", "have the board replaced"),
+    ],
+)
+def test_what_no_reset_helps_is_said_to_be_so(scene: HealScene, key: str, value: str, said: str) -> None:
+    scene.taint(key, value=value)
     ran = scene.healed("--yes")
     assert ran.exit_code == NO_RESET_EXIT_CODE
-    assert "the fabric manager" in ran.stdout
+    assert said in ran.stdout
     assert scene.wishes == []
 
 

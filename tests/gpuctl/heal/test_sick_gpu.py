@@ -12,9 +12,7 @@ from driver.devices import taints
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.fleet.devices import Taint
-from gpuctl.heal.plan import REMEDIES, find_gpu, is_kept_free, remedy_of, sick_gpu
+from gpuctl.heal.plan import find_gpu, is_kept_free, sick_gpu
 from gpuctl.node.planned import plan_node
 
 GPU = PciAddress.parse("0000:1b:00.0")
@@ -89,17 +87,6 @@ def test_what_all_devices_have_is_told_once_and_what_some_have_with_their_names(
 @pytest.mark.parametrize("key", [taints.TAINT_BLOCKED, taints.TAINT_CHANGING, taints.TAINT_DEVICE_PLUGIN])
 def test_who_has_a_gpu_says_nothing_of_its_health(published: Slices, key: str) -> None:
     assert sick_gpu(tainted(published, key, "gpu-0000-1b"), GPU).remedy is None
-
-
-def test_a_restart_leads_over_a_reset_and_each_remedy_has_a_meaning() -> None:
-    def remedy(*keys: str) -> str | None:
-        return remedy_of(Taint(key, "", "NoSchedule") for key in keys)
-
-    assert remedy(taints.TAINT_XID, taints.TAINT_RESET) == "reset"
-    assert remedy(taints.TAINT_XID, taints.TAINT_REBOOT) == "reboot"
-    assert remedy(taints.TAINT_FABRIC) == "other"
-    assert remedy(taints.TAINT_FABRIC, taints.TAINT_MEMORY) == "reset"
-    assert REMEDIES.keys() <= MEANINGS.keys()
 
 
 def test_a_gpu_is_kept_free_when_none_of_its_devices_takes_a_pod(published: Slices) -> None:

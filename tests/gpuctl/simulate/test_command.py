@@ -19,7 +19,6 @@ from gpuctl.simulate.trace import load_trace
 from gpuctl.simulate.workload import load_workload
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
-from tests.gpuctl.svg.pictures import read_picture, words_of
 
 DRA = "/apis/resource.k8s.io/v1"
 DEVICES = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")
@@ -164,11 +163,7 @@ def test_a_trace_is_told_as_a_summary_a_document_and_a_picture(tmp_path: Path, t
     workload = write(tmp_path / "w.yaml", {"name": "train", "claims": [wants(4)]})
     flags = ("--nodes", "1", "--machine", "a30-quad", "--trace", str(trace))
 
-    found, table, drawn = (
-        told(workload, *flags),
-        simulate(workload, *flags),
-        simulate(workload, *flags, "-o", "svg"),
-    )
+    found, table = told(workload, *flags), simulate(workload, *flags)
 
     (train,) = found["groups"]
     assert (train["medianWaitSeconds"], train["p95WaitSeconds"]) == (3540, 7080)
@@ -177,7 +172,6 @@ def test_a_trace_is_told_as_a_summary_a_document_and_a_picture(tmp_path: Path, t
     assert found["course"]["allGpus"] == 4
     assert "Waits; at most 2 pods waited at one time" in table.stdout
     assert "on average 0.0% of the free capacity was on GPUs in partial use" in table.stdout
-    assert "pods that wait" in words_of(read_picture(drawn.stdout))
 
 
 def test_a_workload_without_a_trace_says_how_many_pods_come(tmp_path: Path, trace: Path) -> None:

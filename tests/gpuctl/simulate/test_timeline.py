@@ -8,14 +8,12 @@ import pytest
 
 from gpuctl.node.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
-from gpuctl.simulate.course_svg import course_svg
 from gpuctl.simulate.results import Course, Result
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.timeline import MOST_STEPS, Averages, Timeline
 from gpuctl.simulate.trace import Arrival
 from gpuctl.simulate.workload import PodGroup
 from tests.gpuctl.simulate.workloads import CLASS, group, machines, wants
-from tests.gpuctl.svg.pictures import SPACE, read_picture, words_of
 
 
 def run(
@@ -118,44 +116,17 @@ def test_parts_of_gpus_are_added_up_by_class_and_leave_fragments(in_parts: Simul
     assert [round(one, 3) for one in course.fragmentation] == [*[0.429] * 4, *[1.0] * 4, 0.0]
 
 
+def test_a_peak_between_two_steps_is_the_most_that_was_in_use() -> None:
+    result, course = run(
+        machines(("a30-quad", 1)), [group("short", 0, wants(4))], Arrival(5, 0, 1, 1), until=7000
+    )
+
+    assert max(course.gpus[CLASS]) < 1
+    assert course.most_gpus == {CLASS: 4.0}
+    assert result.tiers["whole"].most_allocated == 4
+
+
 def test_whole_gpus_leave_no_fragments() -> None:
     _, course = run(machines(("a30-quad", 1)), [group("train", 0, wants(3))], Arrival(0, 0, 1, 5), until=5)
 
     assert course.fragmentation == (0,) * 5
-
-
-def test_the_course_is_a_picture_in_words_too(in_parts: SimulatedCluster) -> None:
-    _, course = run(
-        in_parts, [group("small", 0, wants(1, "mig.nvidia.com"))], Arrival(0, 0, 20, 7000), until=9000
-    )
-
-    root = read_picture(course_svg(course))
-
-    words = words_of(root)
-    for expected in (
-        "pods that wait",
-        "GPUs in use, of 2",
-        "fragmentation of free GPUs",
-        "mig.nvidia.com",
-        "2 h",
-    ):
-        assert expected in words
-    assert "1.8 of 2 GPUs were in use" in (root.findtext(f"{SPACE}desc") or "")
-
-
-def test_more_classes_than_colours_are_added_up() -> None:
-    steps = {f"class-{number}": (float(number),) for number in range(8)}
-    course = Course(1.0, 1.0, 40, (0.0,), steps, {name: value for name, (value,) in steps.items()}, (0.0,))
-
-    words = words_of(read_picture(course_svg(course)))
-
-    assert [one for one in words if "class" in one] == [
-        *(f"class-{number}" for number in (7, 6, 5, 4)),
-        "4 other classes",
-    ]
-
-
-def test_what_takes_no_time_is_said_to_be_that() -> None:
-    _, course = run(machines(("t4", 1)), [group("one", 1)])
-
-    assert "everything happened at one moment" in words_of(read_picture(course_svg(course)))

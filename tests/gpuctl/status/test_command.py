@@ -7,20 +7,25 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
+from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.cli.cluster import ClusterView
+from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.devices import tier_of
+from gpuctl.fleet.follow import ClusterWatch
 from gpuctl.node.planned import plan_node
 from gpuctl.status.picture import News
+from tests.eventually import eventually
+from tests.gpuctl.documents import read_document
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 HEEDING = """
@@ -45,7 +50,7 @@ def test_a_tier_counts_what_is_allocated_and_free() -> None:
     held, watched = claim("gpu-0000-17-00-0"), claim("gpu-0000-65-00-0", admin=True)
     elsewhere = claim("gpu-0000-ca-00-0", pool="node-b/gpu.nvidia.com")
 
-    (node,) = states_of(slices(), [held, watched, elsewhere, {"status": {}}])
+    node, _ = states_of(slices(), [held, watched, elsewhere, {"status": {}}])
 
     assert node.product == "NVIDIA A30"
     (tier,) = node.tiers.values()
@@ -155,30 +160,126 @@ def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
     assert json.loads(told.output)["nodes"][0]["tiers"]["whole"]["free"] == 3
 
 
-def create_waiting(server: EmbeddedApiServer, name: str, limits: dict[str, str]) -> None:
+def create_waiting(
+    server: EmbeddedApiServer, name: str, limits: dict[str, str], reason: str = "Unschedulable"
+) -> None:
     """A pod that the scheduler found no place for."""
     container = {"name": "main", "image": "a", "resources": {"limits": limits}}
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": reason, "message": f"because of {name}"}
+    create_pod(server, name, {"containers": [container]}, {"phase": "Pending", "conditions": [unplaced]})
+
+
+def create_pod(
+    server: EmbeddedApiServer, name: str, spec: dict[str, Any], status: dict[str, Any], **labels: str
+) -> dict[str, Any]:
     path = "/api/v1/namespaces/default/pods"
-    pod = server.create(path, {"metadata": {"name": name}, "spec": {"containers": [container]}})
-    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    pod["status"] = {"phase": "Pending", "conditions": [unplaced]}
-    server.replace(f"{path}/{name}/status", pod)
+    spec = {"containers": [{"name": "main", "image": "a"}], **spec}
+    pod = server.create(path, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+    server.replace(f"{path}/{name}/status", {**pod, "status": status})
+    return pod
 
 
-def test_a_pod_that_waits_for_devices_is_named_and_nothing_is_well(tmp_path: Path) -> None:
+def tell(server: EmbeddedApiServer, about: dict[str, Any], reason: str, message: str, by: str) -> None:
+    """A warning, as the kubelet or the driver posts it."""
+    event = {"involvedObject": about, "reason": reason, "message": message, "reportingComponent": by}
+    more = {"metadata": {"generateName": "x-"}, "type": "Warning", "lastTimestamp": "2026-01-02T03:04:05Z"}
+    server.create("/api/v1/namespaces/default/events", {**event, **more})
+
+
+def break_nodes(server: EmbeddedApiServer) -> None:
+    """Of three nodes the plugin is gone from two, and so are their slices; a claim has a device of one."""
+    server.create(SLICES, slices()[0])
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    held = claim("train", pool="node-b/gpu.nvidia.com")
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    stored = server.create(
+        claims, {"metadata": {"name": "train"}, "spec": {"devices": {"requests": [request]}}}
+    )
+    server.replace(f"{claims}/train/status", {**stored, "status": held["status"]})
+    why = "containers with unready status: [controller]"
+    for node, ready in (("node-a", "True"), ("node-b", "False"), ("node-c", "False")):
+        condition = {"type": "Ready", "status": ready, "message": why}
+        status = {"phase": "Running", "conditions": [condition]}
+        label = {"app.kubernetes.io/part-of": "gpu-dra"}
+        create_pod(server, f"controller-{node}", {"nodeName": node}, status, **label)
+
+
+def break_pods(server: EmbeddedApiServer) -> None:
+    """Pods that cannot be prepared, have no image, are given up by the scheduler, or wait."""
+    server.create(SLICES, slices()[0])
+    asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    image = {"name": "main", "image": "a", "imageID": "", "ready": False, "restartCount": 0}
+    statuses = [{**image, "state": waiting}]
+    create_pod(server, "no-image", asks, {"phase": "Pending", "containerStatuses": statuses})
+    pod = create_pod(server, "not-prepared", asks, {"phase": "Pending"})
+    create_pod(server, "starts", asks, {"phase": "Pending"})
+    about = {"kind": "Pod", "namespace": "default", "name": "not-prepared", "uid": pod["metadata"]["uid"]}
+    tell(server, about, "FailedPrepareDynamicResources", "strategy MPZ (permanent)", "kubelet")
+    create_waiting(server, "given-up", {"nvidia.com/gpu": "1"}, "SchedulerError")
+    for number in range(7):
+        create_waiting(server, f"train-{number}", {"nvidia.com/gpu": "1"})
+    create_waiting(server, "web", {"cpu": "1"})
+
+
+FIVE_PODS = ", ".join(f"default/train-{number}" for number in range(5))
+
+
+def withhold(server: EmbeddedApiServer) -> None:
+    """A node publishes three of its GPUs, another one nothing; their controllers have said why."""
+    published = slices()[0]
+    gone = published["spec"]["devices"].pop()
+    server.create(SLICES, published)
+    kept = published["spec"]["devices"][0]
+    reasons = {"node-a": "it is in MIG mode, but has no partitions", "node-b": "its layout does not fit"}
+    for node, device in (("node-a", gone), ("node-a", kept), ("node-b", kept), ("node-b", gone)):
+        pci = device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
+        message = f"GPU {pci} is not offered: {reasons[node]}"
+        tell(server, {"kind": "Node", "name": node}, "GpuWithheld", message, "gpu-dra-controller")
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (
+            break_nodes,
+            (
+                "node-b: it publishes nothing, although claims have devices there (default/train): `gpuctl",
+                "2 pods of the driver are not ready: default/controller-node-b on node-b (containers with",
+            ),
+        ),
+        (
+            break_pods,
+            (
+                f"7 pods wait for devices: {FIVE_PODS} and 2 more; gpuctl explain says why",
+                "2 pods cannot start: default/no-image, default/not-prepared; gpuctl explain says why",
+                "the scheduler gives up default/given-up: because of given-up; gpuctl explain says more",
+            ),
+        ),
+        (
+            withhold,
+            (
+                "node-a: GPU 0000:e3:00.0 is not offered: it is in MIG mode, but has no partitions",
+                "node-b: 2 GPUs are not offered: its layout does not fit",
+            ),
+        ),
+    ],
+)
+def test_what_no_slice_shows_is_told_and_not_well(
+    broken: Callable[[EmbeddedApiServer], None], told: tuple[str, ...], tmp_path: Path
+) -> None:
     with EmbeddedApiServer() as server:
-        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
-        server.create("/apis/resource.k8s.io/v1/resourceslices", slices()[0])
-        for number in range(7):
-            create_waiting(server, f"train-{number}", {"nvidia.com/gpu": "1"})
-        create_waiting(server, "web", {"cpu": "1"})
+        broken(server)
+        shown = status_of(server, tmp_path)
+        document = read_document(status_of(server, tmp_path, flags=("-o", "json")).output, "GpuStatus")
 
-        told = CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig])
-
-    assert told.exit_code == 3
-    assert "all is well" not in told.output
-    named = ", ".join(f"default/train-{number}" for number in range(5))
-    assert f"7 pods wait for devices: {named} and 2 more; gpuctl explain says why" in told.output
+    assert shown.exit_code == 3
+    assert "all is well" not in shown.output
+    for words in told:
+        assert words in shown.output
+    lines = shown.output.splitlines()
+    assert set(document["problems"]) <= set(lines)
+    assert not any(line.startswith("node-a: GPU 0000:17:00.0") for line in lines)  # it is published now
 
 
 def dynamic_slices(folder: Path, machine: str = "hgx-h100") -> list[dict[str, Any]]:
@@ -353,8 +454,24 @@ def test_what_is_new_is_told_once(tmp_path: Path) -> None:
     same = news.lines(states_of(published, ()))
     held = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]))
     again = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]))
+    failing = news.lines(states_of(published, [claim("gpu-0000-1b-00-0")]), ["1 pod cannot start: a/b"])
     nothing = news.lines([])
 
     assert (same, again) == ([], [])
     assert any(line.split()[-7:] == ["8", "1", "7", "7", "0", "0", "1"] for line in held)
-    assert "gone: node-a, whole" in nothing
+    assert failing == ["1 pod cannot start: a/b"]
+    assert {"gone: node-a, whole", "resolved: 1 pod cannot start: a/b"} <= set(nothing)
+
+
+def test_what_a_user_may_not_read_is_named_once_and_in_a_watch(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        for path in ("/api/v1/pods", "/api/v1/namespaces/default/events"):
+            server.fail("list", path, code=403, times=ALWAYS)
+        told = status_of(server, tmp_path, *slices())
+        with ClusterWatch(connect_client(tmp_path / "config")) as watch:
+            seen = eventually("everything is read that may be", watch.snapshot)
+
+    assert told.exit_code == 0
+    assert "all is well\nnot checked, because this user may not read them: pods, events\n" in told.output
+    assert seen is not None
+    assert (len(seen.slices), seen.unread) == (1, ("events", "pods"))

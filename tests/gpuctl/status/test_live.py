@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,8 +26,10 @@ from tests.gpuctl.status.test_command import HEEDING, SLICES
 DEADLINE_SECONDS = 20.0
 
 
-def drawn(slices: list[Object], *claims: Object, width: int = 100, height: int = 40) -> list[str]:
-    return live_picture(views_of(slices, claims), width, height).plain.splitlines()
+def drawn(
+    slices: list[Object], *claims: Object, width: int = 100, height: int = 40, problems: Sequence[str] = ()
+) -> list[str]:
+    return live_picture(views_of(slices, claims), width, height, "", problems).plain.splitlines()
 
 
 def test_each_gpu_has_a_line_with_its_holders_while_all_fit(tmp_path: Path) -> None:
@@ -53,6 +55,14 @@ def test_a_sick_gpu_says_what_it_has(tmp_path: Path) -> None:
 
     assert lines[0].endswith("1 sick")
     assert "xid=79:NoSchedule" in lines[3]
+
+
+def test_what_no_gpu_shows_comes_before_the_nodes(tmp_path: Path) -> None:
+    lines = drawn(published(tmp_path), claim("train", FIRST, node="node-b"), problems=["1 pod cannot start"])
+
+    assert lines[1] == "1 pod cannot start"
+    assert lines[2] == "node-b"
+    assert lines[3].startswith("  it publishes nothing, although claims have devices there (team/train)")
 
 
 def test_nodes_that_do_not_fit_are_counted_and_sick_ones_come_first(tmp_path: Path) -> None:

@@ -143,9 +143,11 @@ def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com", selec
     page.api.create({**claim, "spec": spec})
 
 
-def give(page: Page, claim: str, device: str | None, *, users: tuple[str, ...] = ()) -> None:
+def give(
+    page: Page, claim: str, device: str | None, *, users: tuple[str, ...] = (), pool: str = POOL
+) -> None:
     """Have a claim's status say what it was given, or with None that it has nothing."""
-    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": POOL, "device": device}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": pool, "device": device}
     status: Object = {
         "allocation": {"devices": {"results": [result]}} if device else None,
         "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in users],
@@ -153,7 +155,7 @@ def give(page: Page, claim: str, device: str | None, *, users: tuple[str, ...] =
     page.api.patch(f"{DRA}/namespaces/default/resourceclaims/{claim}/status", {"status": status})
 
 
-def waiting_pod(name: str, claim: str) -> Object:
+def waiting_pod(name: str, claim: str, **spec: str) -> Object:
     """A pod that asks for the devices of a claim."""
     return {
         "apiVersion": "v1",
@@ -162,6 +164,7 @@ def waiting_pod(name: str, claim: str) -> Object:
         "spec": {
             "containers": [{"name": "main", "image": "train"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+            **spec,
         },
     }
 

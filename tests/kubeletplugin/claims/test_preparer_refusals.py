@@ -116,7 +116,7 @@ def test_a_lost_gpu_is_not_waited_for_and_its_neighbours_are_prepared(node: Fake
     node.restart()
     node.machine.lose(node.gpus[1])
 
-    with pytest.raises(NvmlError, match=r"GPU_IS_LOST .*restart the machine, or reset the GPU"):
+    with pytest.raises(NvmlError, match=r"GPU_IS_LOST .*restart the machine; a reset does not help"):
         node.prepare(node.claim("unlucky", 1))
 
     assert node.complaints == [], "nobody was told to wait"

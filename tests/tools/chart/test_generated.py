@@ -95,6 +95,7 @@ def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example
 
     jsonschema.Draft7Validator(SCHEMA).validate(values)
     assert values["nodeConfig"] == yaml.safe_load(example.read_text())
+    assert values["metrics"] == {"enabled": True}  # else gpuctl top shows no number
     assert load_config(ROOT / "deploy" / "all-tiers.yaml") == load_config(example)
     config_map = yaml.safe_dump({"kind": "ConfigMap", "data": {"config.yaml": example.read_text()}})
     assert parse_config(config_map, "a ConfigMap") == load_config(example)

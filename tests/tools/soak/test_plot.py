@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gpuctl.svg.pictures import SPACE, read_picture, words_of
+from tests.tools.svg.pictures import SPACE, read_picture, words_of
 from tools.soak.judgement import Mark, Process, Sample
 from tools.soak.plot import plot
 

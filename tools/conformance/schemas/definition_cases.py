@@ -84,6 +84,8 @@ _NODES: tuple[dict[str, Any], ...] = (
     {"type": "integer", "format": "date"},
     {"type": "string", "x-kubernetes-validations": [{"rule": "", "reason": "a", "fieldPath": ".a"}]},
     {"type": "string", "x-kubernetes-validations": [{"rule": "a\n", "message": " ", "fieldPath": " "}]},
+    {"type": "object", "additionalProperties": True,
+     "x-kubernetes-validations": [{"rule": "", "fieldPath": ".a"}]},
 )  # fmt: skip
 
 

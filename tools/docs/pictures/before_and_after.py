@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.svg.drawing import Drawing, fitted
 from tools.docs.pictures.node_pictures import ALL_TIERS, MACHINE, Wanted, claimed, published
+from tools.svg.drawing import Drawing, fitted
 
 _GPUS = 8
 _WIDTH, _MARGIN, _TOP = 960, 16, 92

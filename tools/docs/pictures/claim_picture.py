@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuctl.svg.drawing import LINE, Drawing
+from tools.svg.drawing import LINE, Drawing
 
 _WIDTH, _MARGIN = 960, 16
 _BADGE = 20

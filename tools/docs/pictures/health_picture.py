@@ -15,7 +15,7 @@ from driver.health.verdict import KEYS, Kind, taints_of
 from driver.health.xid_verdicts import Incident, described, verdicts_of
 from driver.nvml.deadline import DEADLINE_SECONDS
 from driver.nvml.pci_address import PciAddress
-from gpuctl.svg.drawing import Drawing
+from tools.svg.drawing import Drawing
 
 XID = 48
 RULES = HealthRules(evict=frozenset({"needs-reset"}))

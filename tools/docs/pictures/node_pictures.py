@@ -1,37 +1,17 @@
-"""The documentation's pictures that ``gpuctl -o svg`` draws of nodes.
-
-They are drawn from what a node publishes and the scheduler allocates: the forms of a GPU, the links between
-GPUs, which pod holds which device, and a simulated day.
-"""
+"""The nodes of the documentation's pictures: what one publishes, and what the scheduler allocates there."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from driver.devices.region import Region, overlap
-from driver.health.health_rules import HealthRules
-from driver.health.verdict import taints_of
-from driver.health.xid_verdicts import Incident, verdicts_of
-from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.node.picture import published_gpus
 from gpuctl.node.planned import plan_inventory, plan_node
-from gpuctl.node.topology_matrix import matrix_of
-from gpuctl.node.topology_svg import topology_svg
-from gpuctl.simulate.cluster import load_classes, planned_cluster
-from gpuctl.simulate.course_svg import course_svg
-from gpuctl.simulate.simulation import Simulation
-from gpuctl.simulate.timeline import Timeline
-from gpuctl.simulate.trace import Arrival
-from gpuctl.simulate.workload import PodGroup
-from gpuctl.status.forms_svg import forms_svg
-from gpuctl.status.occupancy_svg import occupancy_svg
+from gpuctl.simulate.cluster import load_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
 
@@ -41,8 +21,6 @@ ROOT = Path(__file__).resolve().parents[3]
 ALL_TIERS = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
 NODE = "node-a"
 MACHINE = "hgx-h100"
-_MESHED_MACHINE = "dgx1-v100"
-"""A machine whose NVLinks do not connect every GPU with every other, so that the picture shows something."""
 SICK_GPU, XID = 6, 79
 
 
@@ -72,51 +50,7 @@ PODS = (
     *(Wanted("lab", f"lab-{number}", "shared-mps") for number in range(5)),
     *(Wanted("eda", f"notes-{number}", "shared-timesliced") for number in range(2)),
 )
-"""The pods on the node of the picture ``occupancy``."""
-
-_NODES, _DAY_SECONDS = 4, 86_400
-# Name, class, devices of it, pods a day, hours that they run.
-_PODS_OF_A_DAY = (
-    ("train", "large", 4, 20, 4.0),
-    ("tune", "mig-large", 1, 90, 1.5),
-    ("notebook", "mig-small", 1, 200, 2.0),
-    ("serve", "shared-mps", 1, 120, 1.0),
-)
-
-
-def forms() -> str:
-    """The forms of one GPU, with a pod that has a partition of it."""
-    view = claimed(published(MACHINE, ALL_TIERS, gpus=1), [Wanted("research", "tuning", "mig-large")])
-    return forms_svg([(f"GPU {gpu.label}", gpu) for gpu in view.gpus])
-
-
-def topology() -> str:
-    """The GPUs of a DGX-1."""
-    gpus = published_gpus(published(_MESHED_MACHINE), ())
-    return topology_svg(_MESHED_MACHINE, matrix_of(gpus))
-
-
-def occupancy() -> str:
-    """A node on which all tiers are in use, and one GPU is sick."""
-    return occupancy_svg([claimed(with_xid(published(MACHINE, ALL_TIERS), SICK_GPU, XID), PODS)])
-
-
-def day() -> str:
-    """Notebooks, services and training on four nodes: most pods come in the middle of the day."""
-    groups, trace = [], []
-    chance = random.Random(7)  # noqa: S311 - no secret
-    for index, (name, device_class, count, pods, hours) in enumerate(_PODS_OF_A_DAY):
-        request = {"name": "gpu", "exactly": {"deviceClassName": device_class, "count": count}}
-        groups.append(PodGroup(name, 0, ({"devices": {"requests": [request]}},)))
-        for _ in range(pods):
-            arrival = chance.betavariate(2.5, 2.5) * _DAY_SECONDS
-            trace.append(Arrival(arrival, index, 1, 3600 * hours * chance.lognormvariate(0, 0.5)))
-    trace.sort(key=lambda one: one.seconds)
-    published = plan_node(MACHINE, "node", ALL_TIERS).slices
-    cluster = planned_cluster([(_NODES, published)], load_classes(()))
-    timeline = Timeline(cluster)
-    Simulation(cluster, groups, 1, _DAY_SECONDS, trace, timeline).run(lambda _: None)
-    return course_svg(timeline.course(_DAY_SECONDS))
+"""The pods on the node of the screenshots."""
 
 
 def published(machine: str, config: Path | None = None, *, gpus: int | None = None) -> tuple[Object, ...]:
@@ -126,27 +60,6 @@ def published(machine: str, config: Path | None = None, *, gpus: int | None = No
         return planned.slices
     inventory = replace(planned.inventory, gpus=planned.inventory.gpus[:gpus])
     return plan_inventory(inventory, NODE, load_config(config) if config else None).slices
-
-
-def with_xid(slices: Sequence[Object], gpu: int, xid: int) -> tuple[Object, ...]:
-    """The same slices after the NVIDIA driver reported an XID for the GPU with this index."""
-    (region,) = {
-        one
-        for device in _devices(slices)
-        if device["attributes"].get("index", {}).get("int") == gpu
-        for one in _regions(device)
-        if one.span is None
-    }
-    taints = taints_of(verdicts_of(Incident(region, xid), HealthRules()))
-    written_taints = [{"key": one.key, "value": one.value, "effect": one.effect} for one in taints]
-
-    def hit(device: Object) -> Object:
-        return {**device, "taints": written_taints} if overlap(_regions(device), (region,)) else device
-
-    return tuple(
-        {**one, "spec": {**one["spec"], "devices": [hit(each) for each in one["spec"].get("devices", ())]}}
-        for one in slices
-    )
 
 
 def claimed(slices: Sequence[Object], wanted: Sequence[Wanted]) -> NodeView:
@@ -184,12 +97,3 @@ def _claim(one: Wanted) -> Object:
 def _allocated(claim: Object, allocation: Object, one: Wanted) -> Object:
     user = {"resource": "pods", "name": one.name, "uid": f"pod-{one.name}"}
     return {**claim, "status": {"allocation": allocation, "reservedFor": [user]}}
-
-
-def _devices(slices: Sequence[Object]) -> list[Object]:
-    return [device for one in slices for device in one["spec"].get("devices", ())]
-
-
-def _regions(device: Object) -> tuple[Region, ...]:
-    name = KINDS.parse(str(device["name"]))
-    return () if name is None else name.regions

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuctl.svg.drawing import Drawing
 from kubernetes_rules.quantity import parse_quantity
 from tools.docs.pictures.node_pictures import ALL_TIERS, MACHINE, Wanted, claimed, published
+from tools.svg.drawing import Drawing
 
 Object = dict[str, Any]
 

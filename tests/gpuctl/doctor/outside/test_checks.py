@@ -13,9 +13,9 @@ from driver.devices import taints
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
-from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
+    AUTHORITY,
     DAY_SECONDS,
     DAYS_LEFT,
     INSISTING,
@@ -38,6 +38,7 @@ from tests.gpuctl.doctor.clusters import (
     with_limits,
 )
 from tests.gpuctl.explain.pod.test_hidden import mixed_claim, mixed_pod
+from tests.gpuctl.fleet.published import claim as held_claim
 
 CHECKS = {check.name: check for check in OUTSIDE}
 WELL = well_cluster()
@@ -60,6 +61,16 @@ def with_device(**fields: Any) -> tuple[dict[str, Any], ...]:
     slices: Any = copy.deepcopy(WELL.slices)
     slices[0]["spec"]["devices"][0] |= fields
     return tuple(slices)
+
+
+def with_attribute(name: str, value: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The slices of the well cluster with another value of an attribute in the second device."""
+    slices: Any = copy.deepcopy(WELL.slices)
+    slices[0]["spec"]["devices"][1]["attributes"][name] = value
+    return tuple(slices)
+
+
+BY_DRIVER = device_class("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('5.0.0'))")
 
 
 def all_tainted() -> tuple[dict[str, Any], ...]:
@@ -93,6 +104,26 @@ def cannot_run() -> dict[str, Any]:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}
     made["status"]["containerStatuses"] = [status_of(9, waiting=waiting)]
     return made
+
+
+def unready(node_name: str) -> dict[str, Any]:
+    made = driver_pod("controller", node_name=node_name)
+    made["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "no plugin"}]
+    return made
+
+
+def mounting(path: str) -> dict[str, Any]:
+    return pod("sees", volumes=[{"name": "host", "hostPath": {"path": path}}])
+
+
+def annotated(key: str, value: str) -> dict[str, Any]:
+    """A pod with a claim, and an annotation that may get it more."""
+    made = pod("sees", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    made["metadata"]["annotations"] = {key: value}
+    return made
+
+
+HELD_ELSEWHERE = held_claim("train", "gpu-0000-1b-00-0", node="node-b")
 
 
 def capacity(amount: str) -> dict[str, Any]:
@@ -199,6 +230,8 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("warnings", {"events": (event("GpuWithheld", 60),)}, "warn", "GpuWithheld: GPU 0 is not offered"),
     ("published", {"nodes": (node(), node("node-b"))}, "fail", "node-b"),
     ("published", {"nodes": (), "slices": ()}, "fail", "no node publishes GPUs"),
+    ("published", {"pods": (unready("node-b"),)}, "fail", "node-b: its controller is not ready (no plugin)"),
+    ("published", {"claims": (HELD_ELSEWHERE,)}, "fail", "node-b: claim team/train has a device there"),
     (
         "published",
         {"pods": (driver_pod("kubeletplugin"), driver_pod("kubeletplugin", node_name="plain"))},
@@ -247,6 +280,12 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         {"classes": (device_class("device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"),)},
         "fail",
         "has no answer",
+    ),
+    (
+        "class-selectors",
+        {"slices": with_attribute("driverVersion", {"int": 1}), "classes": (BY_DRIVER,)},
+        "fail",
+        "broken: node-a/gpu-0000-43-00-0: the selector",
     ),
     (
         "class-devices",
@@ -315,11 +354,21 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("device-plugin", {"nodes": (capacity("8"),)}, "fail", "8 nvidia.com/gpu"),
     ("device-plugin", {"nodes": (capacity("8"),), "slices": all_tainted()}, "warn", "8 nvidia.com/gpu"),
     ("unasked-gpus", {"pods": (pod("sees", containers=[VISIBLE]),)}, "warn", "team/sees"),
-    (
-        "unasked-gpus",
-        {"pods": (pod("sees", volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),)},
-        "warn",
-        "the host's /dev",
+    ("unasked-gpus", {"pods": (pod("sees", ephemeralContainers=[VISIBLE]),)}, "warn", "in container main"),
+    ("unasked-gpus", {"pods": (pod("sees", runtimeClassName="nvidia"),)}, "warn", "the runtime class nvidia"),
+    *(
+        ("unasked-gpus", {"pods": (mounting(path),)}, "warn", f"the host's {shown}")
+        for path, shown in (("/dev/", "/dev"), ("/", "/"), ("/dev/nvidia0", "/dev/nvidia0"))
+    ),
+    *(
+        ("unasked-gpus", {"pods": (annotated(key, value),)}, "warn", f"the annotation {key}")
+        for key, value in (
+            ("nvidia.cdi.k8s.io/container.main", "management.nvidia.com/gpu=all"),
+            ("cdi.k8s.io/any", "nvidia.com/gpu=0"),
+            ("cdi-devices.noderesource.dev/container.main", "- nvidia.com/gpu=all"),
+            ("devices.nri.io/pod", "- path: /dev/nvidia0"),
+            ("io.kubernetes.cri-o.Devices", "/dev/nvidia0:/dev/nvidia0:rw"),
+        )
     ),
     (
         "deleted-claims",
@@ -365,6 +414,14 @@ def test_what_may_not_be_read_is_not_ok(part: str, checks: set[str]) -> None:
     assert {one.status for name, one in found.items() if name not in checks} == {"ok"}
 
 
+def test_one_valid_authority_is_enough_while_another_replaces_it() -> None:
+    body = base64.b64decode("".join(AUTHORITY.splitlines()[1:-1])).replace(b"361120145052Z", b"271120145052Z")
+    old = f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(body).decode()}-----END CERTIFICATE-----\n"
+
+    assert look("webhook-authority", webhooks=(webhook(old),)).status == "fail"
+    assert look("webhook-authority", webhooks=(webhook(old + AUTHORITY),)).status == "ok"
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -374,12 +431,6 @@ def test_what_may_not_be_read_is_not_ok(part: str, checks: set[str]) -> None:
 )
 def test_where_there_is_nothing_to_look_at_nothing_is_ok(name: str) -> None:
     assert look(name, nodes=(), slices=()).status == "skipped"
-
-
-def test_every_taint_of_the_driver_has_a_meaning() -> None:
-    keys = {value for name, value in vars(taints).items() if name.startswith("TAINT_")}
-
-    assert MEANINGS.keys() == keys
 
 
 def test_an_old_warning_and_an_old_restart_are_past() -> None:
@@ -396,10 +447,16 @@ def test_pods_that_asked_and_those_of_the_driver_see_gpus_by_right() -> None:
     elsewhere = pod("elsewhere", containers=[VISIBLE], nodeName="plain")
     privileged = pod("cni", containers=[{"name": "m", "securityContext": {"privileged": True}}])
 
-    found = look("unasked-gpus", pods=(asked, limited, void, elsewhere, privileged, driver_pod("mps")))
+    agent, card = (
+        mounting("/run/containerd/containerd.sock"),
+        annotated("cdi.k8s.io/a", "nic.example.com/p=1"),
+    )
+
+    pods = (asked, limited, void, elsewhere, privileged, driver_pod("mps"), agent, card)
+    found = look("unasked-gpus", pods=pods)
 
     assert found.status == "ok"
-    assert "1 privileged pod can open every device" in found.message
+    assert "2 pods can open every device" in found.message
 
 
 def test_classes_that_select_nothing_are_told_and_are_no_fault_while_nobody_asks() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
-from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.findings import BAD, Explanation
-from tests.gpuctl.explain.objects import pod, snapshot
+from tests.gpuctl.explain.objects import held, pod, snapshot
 
 EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
 
@@ -59,7 +60,7 @@ def test_a_pod_that_its_node_cannot_prepare_quotes_the_kubelet() -> None:
     ids=["its sandbox is there", "it runs", "an init container runs", "a container ended"],
 )
 def test_a_failed_prepare_before_the_pod_was_ready_is_no_reason(status: dict[str, Any]) -> None:
-    assert explained(status, event(EARLY)).verdict == "runs"
+    assert not any(one.kind == "prepare" for one in explained(status, event(EARLY)).findings)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,57 @@ def test_a_failed_prepare_after_the_pod_was_ready_is_one(status: dict[str, Any])
 
     assert told.verdict == "fails"
     assert told.summary == "it is placed on node-a, which cannot prepare its claims"
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "todo"),
+    [
+        (
+            {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]},
+            (
+                "claim default/mine has gpu-0000-17-00-0 on GPU 0 (0000:17:00.0) of node-a: "
+                "XID 79 (the GPU fell off the bus) (gpu.nvidia.com/xid=79:NoSchedule)"
+            ),
+            "drain the node and restart the machine",
+        ),
+        (
+            {"name": "gpu-other"},
+            "claim default/mine has gpu-0000-17-00-0 of node-a, which is not published any more",
+            "`gpuctl doctor node-a` looks for the reason",
+        ),
+        (
+            {"taints": [{"key": "gpu.nvidia.com/memory", "value": "rows-pending", "effect": "None"}]},
+            "",
+            "",
+        ),
+    ],
+)
+def test_a_sick_device_of_a_running_pod_and_of_its_claim_is_named(
+    change: dict[str, Any], said: str, todo: str
+) -> None:
+    slices = copy.deepcopy(snapshot().slices)
+    slices[0]["spec"]["devices"][0].update(change)
+    seen = snapshot(slices=slices, claims=(held("mine", "gpu-0000-17-00-0"),))
+    uses = [{"name": "gpu", "resourceClaimName": "mine"}]
+    containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    running = pod("Running", nodeName="node-a", resourceClaims=uses, containers=containers)
+
+    for told in (explain_pod(running, seen, {}, ()), explain_claim(seen.claims[0], seen)):
+        assert [(one.message, (one.remedy or "").partition(";")[0]) for one in told.findings] == [
+            *([(said, todo)] if said else [])
+        ]
+        assert told.verdict in ("runs", "allocated")
+
+
+@pytest.mark.parametrize(("phase", "verdict"), [("Pending", "fails"), ("Running", "runs")])
+def test_a_container_that_cannot_be_started_is_named(phase: str, verdict: str) -> None:
+    waiting = {"reason": "CreateContainerError", "message": "CDI device\nnot found"}
+    told = explained({"phase": phase, "containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]})
+
+    assert told.verdict == verdict
+    assert [one.message for one in told.findings] == [
+        "container main: CreateContainerError CDI device not found"
+    ]
 
 
 def test_an_event_in_the_format_of_series_is_as_old_as_its_last_time() -> None:

@@ -63,7 +63,7 @@ def test_a_taint_makes_a_gpu_sick_until_it_is_gone(page: Page) -> None:
     stored = page.api.replace(path, stored)
 
     sick = page.wait_words("/", "gpu.nvidia.com/xid=79:NoSchedule", "1 unavailable; 1 sick")
-    assert "the NVIDIA driver reported the XID" in sick
+    assert "XID 79 (the GPU fell off the bus): drain the node and restart the machine" in sick
     del stored["spec"]["devices"][0]["taints"]
     page.api.replace(path, stored)
 
@@ -255,6 +255,47 @@ def test_what_this_user_may_not_read_is_named_and_the_rest_is_shown(tmp_path: Pa
             )
 
     assert "Not up to date" not in text
+
+
+def test_an_api_server_that_is_gone_is_one_line_and_nothing_is_called_live(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as api_server:
+        publish(api_server)
+        with page_of(api_server, tmp_path / "config") as page:
+            fresh = page.get("/live/")
+            api_server.stop()
+            page.wait_words("/", "Not up to date: everything: the API server cannot be reached")
+            whole, part = page.get("/node/node-a"), page.get("/live/node/node-a")
+
+    assert 'data-state="lost"' in whole.text
+    assert [one.headers.get("X-Stale") for one in (fresh, part)] == [None, "yes"]
+
+
+def test_pods_that_fail_are_problems_and_so_is_a_node_without_its_slices(page: Page) -> None:
+    assert "no pod of the driver or with devices fails" in words(page.get("/").text)
+    pod = {"apiVersion": "v1", "kind": "Pod"}
+    driver = {"name": "controller", "labels": {"app.kubernetes.io/part-of": "gpu-dra"}}
+    container = {"name": "main", "image": "a"}
+    page.api.create({**pod, "metadata": driver, "spec": {"nodeName": "node-b", "containers": [container]}})
+    add_claim(page, "train")
+    give(page, "train", FIRST, pool="node-b/gpu.nvidia.com")
+    page.api.create(waiting_pod("stuck", "train", nodeName="node-a"))
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    status = {
+        "name": "main",
+        "image": "a",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": waiting,
+    }
+    page.api.patch(f"{paths.pod('stuck')}/status", {"status": {"containerStatuses": [status]}})
+
+    page.wait_words(
+        "/",
+        "node-b its slices it publishes nothing, although claims have devices there (default/train)",
+        "node-b pod default/controller it is not ready: Pending",
+        "node-a pod default/stuck it cannot start: container main: ErrImagePull no such image",
+    )
 
 
 def test_a_fault_of_the_server_itself_is_told_on_the_page(

@@ -27,7 +27,7 @@ HOSTILE = [
     f"'><svg onload={MARK}()>",
     f"javascript:{MARK}()",
     f"{{{{ {MARK} }}}}</td></table><iframe src=//{MARK}>",
-    f"]]>--><!--{MARK}\x00\u202e",
+    f"]]>--><!--{MARK}\x00\u202e\x9b",
 ]
 
 
@@ -102,6 +102,7 @@ def test_nothing_of_it_becomes_html(text: str) -> None:
     ]
     for html in pages:
         assert MARK in html
+        assert not {"\x00", "\x9b", "\u202e"}.intersection(html)
         for tag, attributes in tags(html):
             assert tag not in ("img", "iframe", "object", "style", "base")
             assert tag != "script" or attributes == {"src": "/static/page.js", "defer": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuctl.doctor.outside.publishing import MEANINGS
+from driver.health.remedies import BY_KEY, BY_VALUE, Remedy
 from gpuctl.explain.findings import Explanation, Verdict
 from gpuctl.web.serve.rendering import percent, summary_words, with_commands
 
@@ -17,9 +17,9 @@ def test_text_with_commands_is_escaped_in_and_around_them() -> None:
     assert with_commands("a <b> `c & d` `") == "a &lt;b&gt; <code>c &amp; d</code> `"
 
 
-@pytest.mark.parametrize("meaning", MEANINGS.values())
-def test_no_meaning_of_a_taint_shows_backticks(meaning: str) -> None:
-    assert "`" not in with_commands(meaning)
+@pytest.mark.parametrize("remedy", dict.fromkeys([*BY_KEY.values(), *BY_VALUE.values()]), ids=str)
+def test_no_remedy_shows_backticks(remedy: Remedy) -> None:
+    assert "`" not in with_commands(str(remedy))
 
 
 @pytest.mark.parametrize(

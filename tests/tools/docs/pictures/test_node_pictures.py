@@ -9,7 +9,7 @@ from kubeletplugin.reports.healing import gpu_reset
 from tools.docs.pictures.before_and_after import arrivals, before_and_after
 from tools.docs.pictures.claim_picture import STEPS, claim
 from tools.docs.pictures.health_picture import CHECK_SECONDS, RESET_SECONDS, health, xid_taints
-from tools.docs.pictures.node_pictures import ALL_TIERS, SceneImpossible, Wanted, claimed, published, with_xid
+from tools.docs.pictures.node_pictures import ALL_TIERS, SceneImpossible, Wanted, claimed, published
 from tools.docs.pictures.sharing_picture import division
 
 
@@ -19,14 +19,6 @@ def test_a_pod_that_gets_nothing_is_no_picture() -> None:
 
     with pytest.raises(SceneImpossible, match="web gets no device of class mig-small"):
         claimed(slices, both)
-
-
-def test_a_sick_gpu_is_tainted_in_all_of_its_forms_and_no_other_is() -> None:
-    view = claimed(with_xid(published("hgx-h100", ALL_TIERS), 3, 79), [])
-
-    sick = {gpu.index: {str(one.taint) for one in gpu.taints} for gpu in view.gpus if gpu.taints}
-    assert sick == {3: {"gpu.nvidia.com/needs-reboot=xid-79:NoSchedule", "gpu.nvidia.com/xid=79:NoSchedule"}}
-    assert all(one.devices == one.of_gpu for one in view.gpus[3].taints)
 
 
 def test_the_readme_shows_as_many_pods_as_really_fit() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuctl.svg.drawing import Drawing, fitted
-from tests.gpuctl.svg.pictures import read_picture, words_of
+from tests.tools.svg.pictures import read_picture, words_of
+from tools.svg.drawing import Drawing, fitted
 
 
 def drawn(words: str) -> str:

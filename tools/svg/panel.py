@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuctl.svg.drawing import Drawing
+from tools.svg.drawing import Drawing
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _MOMENTS = 6

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuctl.svg.drawing import Drawing
-from gpuctl.svg.panel import Panel
-from tests.gpuctl.svg.pictures import read_picture, words_of
+from tests.tools.svg.pictures import read_picture, words_of
+from tools.svg.drawing import Drawing
+from tools.svg.panel import Panel
 
 
 def panel(seconds: float) -> Panel:

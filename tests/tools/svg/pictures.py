@@ -32,12 +32,3 @@ def read_picture(text: str) -> ET.Element:
 def words_of(root: ET.Element) -> list[str]:
     """The texts that are seen, from first to last."""
     return [one.text or "" for one in root.iter(f"{SPACE}text")]
-
-
-def boxes(root: ET.Element, kind: str) -> list[dict[str, float]]:
-    """Place and size of the boxes of a kind."""
-    return [
-        {key: float(one.get(key, "0")) for key in ("x", "y", "width", "height")}
-        for one in root.iter(f"{SPACE}rect")
-        if one.get("class") == kind and one.get("rx") is not None
-    ]
