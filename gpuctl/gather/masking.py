@@ -89,7 +89,7 @@ _TEXT = tuple(
         (r"\b(bearer)\s+[a-z0-9._~+/=-]{6,}", rf"\1 {MASK}"),
         (r"\b(basic)\s+[a-z0-9+/=]{16,}", rf"\1 {MASK}"),
         # User and password in a URL; the password may have an @ or a slash.
-        (r"(?<=://)(?:[^\s/\"'<>\\]{0,500}|[^\s\"'<>/:@]{0,200}:(?!\d+/)[^\s\"'<>]{0,500})@", f"{MASK}@"),
+        (r"(?<=://)(?:[^\s\"'<>/:@]{0,200}:(?!\d+/)[^\s\"'<>]{0,500}|[^\s/\"'<>\\]{0,500})@", f"{MASK}@"),
         # Lines below a key of YAML or indented JSON: a block of text, a list, or a mapping.
         (
             rf"^((?P<indent> *)[^\n]*?{_KEY}[\"']?:(?: *[|>{{\[][^\n]*)?\n){_BELOW}",
