@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19proto/node_state_v1.proto\x12\x1bgpu.nvidia.com.nodestate.v1\"\"\n\x0cWatchRequest\x12\x12\n\ncontroller\x18\x01 \x01(\t\"\xa8\x01\n\x05State\x12\x0c\n\x04held\x18\x01 \x03(\t\x12>\n\x07\x62locked\x18\x02 \x03(\x0b\x32-.gpu.nvidia.com.nodestate.v1.BlockedPlacement\x12\x0c\n\x04\x62usy\x18\x03 \x03(\t\x12\x0e\n\x06let_go\x18\x04 \x01(\x04\x12\x33\n\x06healed\x18\x05 \x03(\x0b\x32#.gpu.nvidia.com.nodestate.v1.Healed\"7\n\x06Healed\x12\x12\n\npci_bus_id\x18\x01 \x01(\t\x12\x19\n\x11unix_milliseconds\x18\x02 \x01(\x04\"F\n\x0fHasLetGoRequest\x12\x12\n\ncontroller\x18\x01 \x01(\t\x12\x0e\n\x06let_go\x18\x02 \x01(\x04\x12\x0f\n\x07\x66\x61ilure\x18\x03 \x01(\t\"\x12\n\x10HasLetGoResponse\"3\n\x1d\x45nableVirtualFunctionsRequest\x12\x12\n\npci_bus_id\x18\x01 \x01(\t\"1\n\x1e\x45nableVirtualFunctionsResponse\x12\x0f\n\x07\x66\x61ilure\x18\x01 \x01(\t\"?\n\x0bHealRequest\x12\x0b\n\x03gpu\x18\x01 \x01(\t\x12\r\n\x05reset\x18\x02 \x01(\x08\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\r\"\xbb\x01\n\x0cHealProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bpci_bus_ids\x18\x02 \x03(\t\x12\x39\n\x06\x63laims\x18\x03 \x03(\x0b\x32).gpu.nvidia.com.nodestate.v1.HoldingClaim\x12<\n\tprocesses\x18\x04 \x03(\x0b\x32).gpu.nvidia.com.nodestate.v1.UsingProcess\x12\x0f\n\x07message\x18\x05 \x01(\t\"<\n\x0cHoldingClaim\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\"A\n\x0cUsingProcess\x12\x12\n\nprocess_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07pod_uid\x18\x03 \x01(\t\"x\n\x10\x42lockedPlacement\x12\x12\n\npci_bus_id\x18\x01 \x01(\t\x12/\n\x04span\x18\x02 \x01(\x0b\x32!.gpu.nvidia.com.nodestate.v1.Span\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"#\n\x04Span\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0c\n\x04size\x18\x02 \x01(\r2\xc9\x03\n\tNodeState\x12Z\n\x05Watch\x12).gpu.nvidia.com.nodestate.v1.WatchRequest\x1a\".gpu.nvidia.com.nodestate.v1.State\"\x00\x30\x01\x12i\n\x08HasLetGo\x12,.gpu.nvidia.com.nodestate.v1.HasLetGoRequest\x1a-.gpu.nvidia.com.nodestate.v1.HasLetGoResponse\"\x00\x12\x93\x01\n\x16\x45nableVirtualFunctions\x12:.gpu.nvidia.com.nodestate.v1.EnableVirtualFunctionsRequest\x1a;.gpu.nvidia.com.nodestate.v1.EnableVirtualFunctionsResponse\"\x00\x12_\n\x04Heal\x12(.gpu.nvidia.com.nodestate.v1.HealRequest\x1a).gpu.nvidia.com.nodestate.v1.HealProgress\"\x00\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19proto/node_state_v1.proto\x12\x1bgpu.nvidia.com.nodestate.v1\"\"\n\x0cWatchRequest\x12\x12\n\ncontroller\x18\x01 \x01(\t\"\xa8\x01\n\x05State\x12\x0c\n\x04held\x18\x01 \x03(\t\x12>\n\x07\x62locked\x18\x02 \x03(\x0b\x32-.gpu.nvidia.com.nodestate.v1.BlockedPlacement\x12\x0c\n\x04\x62usy\x18\x03 \x03(\t\x12\x0e\n\x06let_go\x18\x04 \x01(\x04\x12\x33\n\x06healed\x18\x05 \x03(\x0b\x32#.gpu.nvidia.com.nodestate.v1.Healed\";\n\x06Healed\x12\x12\n\npci_bus_id\x18\x01 \x01(\t\x12\x1d\n\x15\x62oottime_milliseconds\x18\x02 \x01(\x04\"F\n\x0fHasLetGoRequest\x12\x12\n\ncontroller\x18\x01 \x01(\t\x12\x0e\n\x06let_go\x18\x02 \x01(\x04\x12\x0f\n\x07\x66\x61ilure\x18\x03 \x01(\t\"\x12\n\x10HasLetGoResponse\"3\n\x1d\x45nableVirtualFunctionsRequest\x12\x12\n\npci_bus_id\x18\x01 \x01(\t\"1\n\x1e\x45nableVirtualFunctionsResponse\x12\x0f\n\x07\x66\x61ilure\x18\x01 \x01(\t\"?\n\x0bHealRequest\x12\x0b\n\x03gpu\x18\x01 \x01(\t\x12\r\n\x05reset\x18\x02 \x01(\x08\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\r\"\xbb\x01\n\x0cHealProgress\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bpci_bus_ids\x18\x02 \x03(\t\x12\x39\n\x06\x63laims\x18\x03 \x03(\x0b\x32).gpu.nvidia.com.nodestate.v1.HoldingClaim\x12<\n\tprocesses\x18\x04 \x03(\x0b\x32).gpu.nvidia.com.nodestate.v1.UsingProcess\x12\x0f\n\x07message\x18\x05 \x01(\t\"<\n\x0cHoldingClaim\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\"A\n\x0cUsingProcess\x12\x12\n\nprocess_id\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07pod_uid\x18\x03 \x01(\t\"x\n\x10\x42lockedPlacement\x12\x12\n\npci_bus_id\x18\x01 \x01(\t\x12/\n\x04span\x18\x02 \x01(\x0b\x32!.gpu.nvidia.com.nodestate.v1.Span\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"#\n\x04Span\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0c\n\x04size\x18\x02 \x01(\r2\xc9\x03\n\tNodeState\x12Z\n\x05Watch\x12).gpu.nvidia.com.nodestate.v1.WatchRequest\x1a\".gpu.nvidia.com.nodestate.v1.State\"\x00\x30\x01\x12i\n\x08HasLetGo\x12,.gpu.nvidia.com.nodestate.v1.HasLetGoRequest\x1a-.gpu.nvidia.com.nodestate.v1.HasLetGoResponse\"\x00\x12\x93\x01\n\x16\x45nableVirtualFunctions\x12:.gpu.nvidia.com.nodestate.v1.EnableVirtualFunctionsRequest\x1a;.gpu.nvidia.com.nodestate.v1.EnableVirtualFunctionsResponse\"\x00\x12_\n\x04Heal\x12(.gpu.nvidia.com.nodestate.v1.HealRequest\x1a).gpu.nvidia.com.nodestate.v1.HealProgress\"\x00\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,27 +36,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATE']._serialized_start=95
   _globals['_STATE']._serialized_end=263
   _globals['_HEALED']._serialized_start=265
-  _globals['_HEALED']._serialized_end=320
-  _globals['_HASLETGOREQUEST']._serialized_start=322
-  _globals['_HASLETGOREQUEST']._serialized_end=392
-  _globals['_HASLETGORESPONSE']._serialized_start=394
-  _globals['_HASLETGORESPONSE']._serialized_end=412
-  _globals['_ENABLEVIRTUALFUNCTIONSREQUEST']._serialized_start=414
-  _globals['_ENABLEVIRTUALFUNCTIONSREQUEST']._serialized_end=465
-  _globals['_ENABLEVIRTUALFUNCTIONSRESPONSE']._serialized_start=467
-  _globals['_ENABLEVIRTUALFUNCTIONSRESPONSE']._serialized_end=516
-  _globals['_HEALREQUEST']._serialized_start=518
-  _globals['_HEALREQUEST']._serialized_end=581
-  _globals['_HEALPROGRESS']._serialized_start=584
-  _globals['_HEALPROGRESS']._serialized_end=771
-  _globals['_HOLDINGCLAIM']._serialized_start=773
-  _globals['_HOLDINGCLAIM']._serialized_end=833
-  _globals['_USINGPROCESS']._serialized_start=835
-  _globals['_USINGPROCESS']._serialized_end=900
-  _globals['_BLOCKEDPLACEMENT']._serialized_start=902
-  _globals['_BLOCKEDPLACEMENT']._serialized_end=1022
-  _globals['_SPAN']._serialized_start=1024
-  _globals['_SPAN']._serialized_end=1059
-  _globals['_NODESTATE']._serialized_start=1062
-  _globals['_NODESTATE']._serialized_end=1519
+  _globals['_HEALED']._serialized_end=324
+  _globals['_HASLETGOREQUEST']._serialized_start=326
+  _globals['_HASLETGOREQUEST']._serialized_end=396
+  _globals['_HASLETGORESPONSE']._serialized_start=398
+  _globals['_HASLETGORESPONSE']._serialized_end=416
+  _globals['_ENABLEVIRTUALFUNCTIONSREQUEST']._serialized_start=418
+  _globals['_ENABLEVIRTUALFUNCTIONSREQUEST']._serialized_end=469
+  _globals['_ENABLEVIRTUALFUNCTIONSRESPONSE']._serialized_start=471
+  _globals['_ENABLEVIRTUALFUNCTIONSRESPONSE']._serialized_end=520
+  _globals['_HEALREQUEST']._serialized_start=522
+  _globals['_HEALREQUEST']._serialized_end=585
+  _globals['_HEALPROGRESS']._serialized_start=588
+  _globals['_HEALPROGRESS']._serialized_end=775
+  _globals['_HOLDINGCLAIM']._serialized_start=777
+  _globals['_HOLDINGCLAIM']._serialized_end=837
+  _globals['_USINGPROCESS']._serialized_start=839
+  _globals['_USINGPROCESS']._serialized_end=904
+  _globals['_BLOCKEDPLACEMENT']._serialized_start=906
+  _globals['_BLOCKEDPLACEMENT']._serialized_end=1026
+  _globals['_SPAN']._serialized_start=1028
+  _globals['_SPAN']._serialized_end=1063
+  _globals['_NODESTATE']._serialized_start=1066
+  _globals['_NODESTATE']._serialized_end=1523
 # @@protoc_insertion_point(module_scope)

@@ -27,12 +27,12 @@ class State(_message.Message):
     def __init__(self, held: _Optional[_Iterable[str]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPlacement, _Mapping]]] = ..., busy: _Optional[_Iterable[str]] = ..., let_go: _Optional[int] = ..., healed: _Optional[_Iterable[_Union[Healed, _Mapping]]] = ...) -> None: ...
 
 class Healed(_message.Message):
-    __slots__ = ("pci_bus_id", "unix_milliseconds")
+    __slots__ = ("pci_bus_id", "boottime_milliseconds")
     PCI_BUS_ID_FIELD_NUMBER: _ClassVar[int]
-    UNIX_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    BOOTTIME_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     pci_bus_id: str
-    unix_milliseconds: int
-    def __init__(self, pci_bus_id: _Optional[str] = ..., unix_milliseconds: _Optional[int] = ...) -> None: ...
+    boottime_milliseconds: int
+    def __init__(self, pci_bus_id: _Optional[str] = ..., boottime_milliseconds: _Optional[int] = ...) -> None: ...
 
 class HasLetGoRequest(_message.Message):
     __slots__ = ("controller", "let_go", "failure")

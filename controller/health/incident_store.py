@@ -256,8 +256,9 @@ class EndedByReset:
         """Take in the plugin's state of the node."""
         now = frozenset(state.healed)
         for one in now - self._known:
-            # Two processes of one machine, so their times of day can be compared.
-            self._incidents.gpu_was_reset(one.pci, max(0.0, time.time() - one.unix_milliseconds / 1000))
+            # The plugin runs on this machine, so its uptime is the same.
+            age_seconds = machine_uptime_seconds() - one.boottime_milliseconds / 1000
+            self._incidents.gpu_was_reset(one.pci, max(0.0, age_seconds))
         self._known = now
 
 

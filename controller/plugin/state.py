@@ -119,7 +119,7 @@ def union(states: Iterable[NodeState]) -> NodeState:
         blocked.update(state.blocked)
         busy.update(state.busy)
         for one in state.healed:
-            healed[one.pci] = max(one.unix_milliseconds, healed.get(one.pci, 0))
+            healed[one.pci] = max(one.boottime_milliseconds, healed.get(one.pci, 0))
     return NodeState(
         tuple(sorted(held)),
         tuple(sorted(blocked, key=_order)),
@@ -137,7 +137,9 @@ def read_state(data: bytes) -> NodeState:
     """The state in a message of the plugin; raises ValueError or DecodeError for a malformed one."""
     message = v1.State.FromString(data)
     busy = tuple(map(PciAddress.parse, message.busy))
-    healed = tuple(Healed(PciAddress.parse(one.pci_bus_id), one.unix_milliseconds) for one in message.healed)
+    healed = tuple(
+        Healed(PciAddress.parse(one.pci_bus_id), one.boottime_milliseconds) for one in message.healed
+    )
     return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy, message.let_go, healed)
 
 

@@ -50,10 +50,10 @@ class BlockedPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """When a GPU was reset, by this node's clock; faults that were reported before are over."""
+    """When a GPU was reset, by CLOCK_BOOTTIME; faults that were reported before are over."""
 
     pci: PciAddress
-    unix_milliseconds: int
+    boottime_milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)

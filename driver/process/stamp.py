@@ -24,7 +24,8 @@ def stamp_of(path: str | Path) -> Stamp | None:
     status = os.stat(path)  # noqa: PTH116 - on every write
     # The kernel gives free inodes to new files again, and file times advance in steps of some milliseconds.
     # So files that follow each other quickly can have the same stamp, and such a stamp is worth nothing.
-    if time.time_ns() - status.st_mtime_ns < _YOUNG_NS:
+    # A file of the future, which was written before the time of day was set back, is not young.
+    if abs(time.time_ns() - status.st_mtime_ns) < _YOUNG_NS:
         return None
     # Inode, time and size together: each of them alone may be the same for another file.
     return status.st_ino, status.st_mtime_ns, status.st_size

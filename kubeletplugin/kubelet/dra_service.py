@@ -187,10 +187,12 @@ def _claims(claims: Iterable[v1.Claim | v1beta1.Claim]) -> list[ClaimRef]:
 
 
 def _call(context: grpc.ServicerContext, registered_ns: int) -> Call:
+    # gRPC gives the deadline as a time of day, which may be set while the call is at work.
+    ends_at = time.monotonic() + context.time_remaining()
     return Call(
         # The same clock as for registered_ns and in the journal, so that the three can be compared.
         started_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         is_active=context.is_active,
-        remaining_seconds=context.time_remaining,
+        remaining_seconds=lambda: max(0.0, ends_at - time.monotonic()),
         registered_ns=registered_ns,
     )

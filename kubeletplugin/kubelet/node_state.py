@@ -157,7 +157,7 @@ def answer(state: NodeState) -> v1.State:
     """The state as a message."""
     message = v1.State(held=state.held, busy=map(str, state.busy), let_go=state.let_go)
     for one in state.healed:
-        message.healed.add(pci_bus_id=str(one.pci), unix_milliseconds=one.unix_milliseconds)
+        message.healed.add(pci_bus_id=str(one.pci), boottime_milliseconds=one.boottime_milliseconds)
     for blocked in state.blocked:
         span = blocked.span
         message.blocked.add(

@@ -16,7 +16,7 @@ def test_messages_keep_their_names_and_numbers() -> None:
         {
             "WatchRequest": {"controller": 1},
             "State": {"held": 1, "blocked": 2, "busy": 3, "let_go": 4, "healed": 5},
-            "Healed": {"pci_bus_id": 1, "unix_milliseconds": 2},
+            "Healed": {"pci_bus_id": 1, "boottime_milliseconds": 2},
             "HasLetGoRequest": {"controller": 1, "let_go": 2, "failure": 3},
             "HasLetGoResponse": {},
             "EnableVirtualFunctionsRequest": {"pci_bus_id": 1},

@@ -24,6 +24,7 @@ from driver.hardware.persistence import Persistence
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.identity import boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.vfio.function_files import Users
@@ -238,9 +239,9 @@ class Healer:
 
     def _publish_healed(self) -> None:
         healed = (
-            Healed(PciAddress.parse(record.pci), record.healed_unix_milliseconds)
+            Healed(PciAddress.parse(record.pci), record.healed_boottime_milliseconds)
             for record in self._records.records()
-            if record.healed_unix_milliseconds
+            if record.healed_boottime_milliseconds
         )
         self._watch.healed(tuple(healed))
 
@@ -370,9 +371,9 @@ class _Resetting:
                 )
             self._gpu_reset.reset(gpus)
             self._step("reset")
-            now = time.time_ns() // 1_000_000
+            now = boottime_ns() // 1_000_000
             for pci in gpus:
-                self._records.put(replace(self._records.get(pci), healed_unix_milliseconds=now))
+                self._records.put(replace(self._records.get(pci), healed_boottime_milliseconds=now))
                 self._step("healed noted")
 
     @contextmanager

@@ -33,8 +33,8 @@ class HealRecord:
     boot_id: str
     # Whether its persistence mode was on and was turned off for the reset.
     persistent: bool = False
-    # When its last reset ended, 0 if there was none in this boot.
-    healed_unix_milliseconds: int = 0
+    # When its last reset ended by CLOCK_BOOTTIME, 0 if there was none in this boot.
+    healed_boottime_milliseconds: int = 0
 
 
 class HealRecords:
@@ -84,7 +84,7 @@ def _read(pci: str, data: bytes) -> HealRecord:
     if body["pci"] != pci:
         raise ValueError(f"it belongs to {body['pci']}")
     return HealRecord(
-        pci, str(body["boot_id"]), body["persistent"] is True, int(body["healed_unix_milliseconds"])
+        pci, str(body["boot_id"]), body["persistent"] is True, int(body["healed_boottime_milliseconds"])
     )
 
 

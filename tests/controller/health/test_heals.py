@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from controller.health.incident_store import EndedByReset, IncidentStore
+import pytest
+
+from controller.health.incident_store import EndedByReset, IncidentStore, machine_uptime_seconds
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
 from driver.health.xid_verdicts import Incident
@@ -20,7 +22,7 @@ def sick(incidents: IncidentStore) -> set[PciAddress]:
 
 def healed(*gpus: tuple[PciAddress, int]) -> NodeState:
     """What the plugin tells of GPUs that were reset so many seconds from now."""
-    now_milliseconds = int(time.time() * 1000)
+    now_milliseconds = int(machine_uptime_seconds() * 1000)
     return NodeState(healed=tuple(Healed(pci, now_milliseconds + seconds * 1000) for pci, seconds in gpus))
 
 
@@ -32,11 +34,14 @@ def test_a_reset_ends_the_faults_of_its_gpu_alone() -> None:
     assert sick(incidents) == {OTHER}
 
 
-def test_a_fault_of_after_the_reset_stays() -> None:
+def test_a_fault_of_after_the_reset_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     incidents = IncidentStore()
     resets = EndedByReset(incidents)
     incidents.report(Incident(Region(PCI), 95))
-    resets.plugin_reports(healed((PCI, -60)))
+    reset = healed((PCI, -60))
+    set_back = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: set_back)
+    resets.plugin_reports(reset)
     assert sick(incidents) == {PCI}
 
 

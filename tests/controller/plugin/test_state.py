@@ -210,7 +210,7 @@ def test_a_union_does_not_depend_on_the_order() -> None:
 
 
 def test_gpus_that_were_reset_are_read_with_the_time() -> None:
-    sent = v1.State(healed=[v1.Healed(pci_bus_id="0000:8a:00.0", unix_milliseconds=1_700_000_000_123)])
+    sent = v1.State(healed=[v1.Healed(pci_bus_id="0000:8a:00.0", boottime_milliseconds=1_700_000_000_123)])
     assert read_state(sent.SerializeToString()).healed == (Healed(GPU, 1_700_000_000_123),)
 
 

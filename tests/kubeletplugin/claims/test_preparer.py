@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,25 @@ def test_prepared_again_it_answers_the_same_without_the_api(node: FakeNode) -> N
     assert node.steps == [], "nothing was written"
     node.restart()
     assert node.prepare(ref) == first
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_claim_outlives_a_time_of_day_that_is_set_while_it_is_prepared(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    ref, time_of_day, time_of_day_ns = node.claim("train", 1), time.time, time.time_ns
+
+    def set_it(_step: str) -> None:
+        monkeypatch.setattr(time, "time", lambda: time_of_day() + hours * 3600)
+        monkeypatch.setattr(time, "time_ns", lambda: time_of_day_ns() + hours * 3600 * 10**9)
+
+    node.on_step = set_it
+    first = node.prepare(ref)
+    node.restart()
+    assert node.prepare(ref) == first
+    assert node.unprepare(ref) is None
+    node.restart()
+    assert node.prepare(node.claim("next", 1))
 
 
 def test_a_lost_or_damaged_spec_is_written_again(node: FakeNode) -> None:

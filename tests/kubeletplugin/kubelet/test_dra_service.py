@@ -201,6 +201,22 @@ def test_the_call_knows_its_arrival_and_how_long_the_kubelet_waits(
     assert 0 < remaining <= WAIT_SECONDS + 1  # gRPC rounds the deadline up on its way
 
 
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_time_of_day_that_is_set_during_a_call_moves_no_deadline(
+    plugin: Plugin, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    left: list[float] = []
+    time_of_day = time.time
+
+    def set_it(_claim: ClaimRef, call: Call) -> None:
+        monkeypatch.setattr(time, "time", lambda: time_of_day() + hours * 3600)
+        left.append(call.remaining_seconds())
+
+    plugin.claims.before = set_it
+    assert kubelet.prepare("a")["uid-a"].error == ""
+    assert 0 < left[0] <= WAIT_SECONDS + 1
+
+
 def test_the_call_says_when_the_kubelet_gave_up(plugin: Plugin) -> None:
     arrived, given_up = threading.Event(), threading.Event()
 

@@ -149,7 +149,7 @@ def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:
 
 def test_gpus_that_were_reset_are_told_with_the_time() -> None:
     [told] = answer(NodeState(healed=(Healed(PciAddress(0, 0x8A, 0, 0), 1_700_000_000_123),))).healed
-    assert (told.pci_bus_id, told.unix_milliseconds) == ("0000:8a:00.0", 1_700_000_000_123)
+    assert (told.pci_bus_id, told.boottime_milliseconds) == ("0000:8a:00.0", 1_700_000_000_123)
 
 
 def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() -> None:

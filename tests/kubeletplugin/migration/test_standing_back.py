@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from driver.errors import NvmlError
 from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, WaitPorts, wait_for_takeover
@@ -55,9 +58,10 @@ def nothing() -> None:
     """A second passes."""
 
 
-def test_what_can_be_taken_over_is_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("age_seconds", [60.0, -3600.0], ids=["", "the time of day was set back by an hour"])
+def test_what_can_be_taken_over_is_at_once(tmp_path: Path, age_seconds: float) -> None:
     scene = Scene(tmp_path)
-    scene.write()
+    scene.write(age_seconds)
     assert scene.run() == DECIDED
     assert scene.told == []
 
@@ -105,9 +109,13 @@ def test_the_last_write_of_the_other_driver_counts(tmp_path: Path) -> None:
     assert scene.run() == last
 
 
-def test_a_file_that_could_still_be_written_unseen_is_left_for_a_moment(tmp_path: Path) -> None:
+def test_a_file_that_could_still_be_written_unseen_is_left_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene = Scene(tmp_path)
-    scene.write(age_seconds=-5.0)
+    scene.write(age_seconds=0.0)
+    written_ns = scene.checkpoint.stat().st_mtime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: written_ns)
     scene.later = [lambda: scene.write(age_seconds=60.0)]
     assert scene.run() == DECIDED
     assert scene.decisions == 1

@@ -10,7 +10,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.reports.healing.records import HealRecord, HealRecords
 
 GPU = PciAddress(0, 0x8A, 0, 0)
-RECORD = HealRecord(str(GPU), "boot-1", persistent=True, healed_unix_milliseconds=17)
+RECORD = HealRecord(str(GPU), "boot-1", persistent=True, healed_boottime_milliseconds=17)
 
 
 def records(folder: Path, boot_id: str = "boot-1") -> HealRecords:
