@@ -22,12 +22,13 @@ from driver.process.log import get_logger, operation
 
 REQUEST_SECONDS = 10.0
 """How long a connection may take from the TLS handshake to the last byte of its request."""
-# etcd stores at most 1.5 MiB by default, and the review of an update contains the old object too.
-MOST_BODY_BYTES = 3 << 20
+# etcd stores at most 1.5 MiB by default. An update whose two objects are larger together is not reviewed.
+MOST_BODY_BYTES = 2 << 20
 MOST_CONNECTIONS = 64
 """How many may be open at once, each with a thread."""
-# A decoded body takes about ten times the memory of its bytes.
-_MOST_JUDGED = 4
+# Together they bound the memory: a decoded body takes up to 36 times that of its bytes, and each of twice as
+# many threads as connections may hold a body.
+_MOST_JUDGED = 1
 """How many bodies are decoded at once."""
 
 _log = get_logger(__name__)
@@ -59,17 +60,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Review an object."""
+        try:
+            done = self._reviewed(self._body())
+        except _Refused as refused:
+            done = refused
+        # Outside of the operation, like the reading: a client that goes away is no fault of it.
+        if isinstance(done, _Refused):
+            self._send_error(done.status, str(done))
+        else:
+            self._send(HTTPStatus.OK, "application/json", json.dumps(done).encode())
+
+    def _reviewed(self, body: bytes) -> dict[str, Any] | _Refused:
+        """The answer to an AdmissionReview."""
         with operation("review"):
             try:
-                body = self._body()
                 with self.server.judging:
                     answer = review(_decoded(body), self.server.classes)
-            except _Refused as refused:
-                self._send_error(refused.status, str(refused))
-                return
             except ReviewMalformed as malformed:
-                self._send_error(HTTPStatus.BAD_REQUEST, str(malformed))
-                return
+                return _Refused(HTTPStatus.BAD_REQUEST, str(malformed))
             found = answer.findings
             log = _log.info if found.errors or found.warnings else _log.debug
             log(
@@ -79,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
                 errors=len(found.errors),
                 warnings=len(found.warnings),
             )
-            self._send(HTTPStatus.OK, "application/json", json.dumps(answer.document).encode())
+            return answer.document
 
     def _body(self) -> bytes:
         """The body of the request; raises _Refused."""
@@ -113,7 +121,7 @@ def _decoded(body: bytes) -> Any:
     try:
         return decode_json(body)
     except ValueError as error:
-        raise _Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON document") from error
+        raise ReviewMalformed("the body is not a JSON document") from error
 
 
 def _checked_length(headers: Message) -> int:

@@ -162,15 +162,25 @@ def test_other_operations_and_kinds_pass(change: Object) -> None:
         asked({**claim(), "spec": {"devices": {"config": ["x"]}}}),
         asked({**claim(), "spec": {"devices": {"requests": [{"name": 1}]}}}),
         asked(claim({**config(parameters()), "requests": [1]})),
-        asked(claim({**config(parameters()), "requests": ["r"] * 129})),
-        asked(claim(*[config(parameters())] * 129)),
-        asked(claim(requests=[request("r")] * 129)),
-        asked(claim(requests=[{"name": "r", "firstAvailable": [{}] * 129}])),
+        asked(claim({**config(parameters()), "requests": ["r"] * 33})),
+        asked(claim(*[config(parameters())] * 33)),
+        asked(claim(requests=[request("r")] * 33)),
+        asked(claim(requests=[{"name": "r", "firstAvailable": [{}] * 33}])),
     ],
 )
 def test_what_is_no_review_is_said_to_be_none(body: Any) -> None:
     with pytest.raises(ReviewMalformed):
         review(body)
+
+
+def test_the_largest_claim_that_the_api_stores_is_judged() -> None:
+    leaves = [{"name": f"s{number}", "deviceClassName": "mig-small"} for number in range(8)]
+    asked_for = [{"name": f"r{number}", "firstAvailable": leaves} for number in range(32)]
+    configs = [config(parameters(), f"r{number}") for number in range(32)]
+
+    warnings = review(asked(claim(*configs, requests=asked_for))).document["response"]["warnings"]
+
+    assert warnings[-1] == "and 16 more"
 
 
 def test_a_message_is_bounded_and_fit_for_a_terminal() -> None:

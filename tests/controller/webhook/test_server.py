@@ -6,6 +6,7 @@ import io
 import json
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from driver.process.log import configure
 from tests import needs
 from tests.controller.webhook.peer import Pair, Peer, answered, make_pair, served
 from tests.controller.webhook.reviewed import asked, claim, config, parameters
+from tests.eventually import eventually
 
 JSON = {"Content_Type": "application/json"}
 GOOD = asked(claim(config(parameters())))
@@ -116,6 +118,19 @@ def test_a_body_that_ends_early_is_refused(peer: Peer) -> None:
             pass  # the answer, which is not decrypted any more
     assert "the body is shorter than Content-Length" in log.getvalue()
     assert peer.review(GOOD)["allowed"] is True
+
+
+def test_a_client_that_goes_away_is_no_fault_of_ours(peer: Peer) -> None:
+    log = io.StringIO()
+    configure("debug", log)
+    with peer.connected() as connection:
+        connection.sendall(
+            b"POST /validate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
+        # Closed without lingering, the kernel resets the connection.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    eventually("its thread ends", lambda: "connection failed" in log.getvalue())
+    assert '"level": "error"' not in log.getvalue()
 
 
 def test_a_request_that_takes_too_long_is_given_up(pair: Pair) -> None:
