@@ -103,6 +103,8 @@ class Preemptor:
         self._acts = False
         self._pods_version = -1
         self._told: dict[str, str] = {}
+        self._missed: Counter[str] = Counter()
+        """For how many rounds there has been no time for a pod or gang, by UID."""
         self.waiting_count = 0
 
     def wake(self) -> None:
@@ -180,8 +182,8 @@ class Preemptor:
         on_node = _by_node(pod for pod in stored["pods"] if pod["metadata"]["uid"] not in stuck)
         told: Counter[str] = Counter()
         left: set[Literal["any", "costly"]] = set()
-        # One pod whose decision takes long must not keep others waiting.
-        for one in sorted(waiting, key=self._decisions.is_costly):
+        missed: Counter[str] = Counter()
+        for one in sorted(waiting, key=self._turn):
             if self._has_to_wait(one, on_node):
                 continue
             self._decisions.update(stored, around, self._rooms)
@@ -192,6 +194,8 @@ class Preemptor:
                 # A less important pod must not take what this one waits for.
                 if in_time and verdict is None:
                     break
+                if not in_time:
+                    missed[one.uid] = self._missed[one.uid] + 1
                 if self._decisions.is_costly(one):
                     left.add("costly")
                 elif not in_time:
@@ -200,7 +204,14 @@ class Preemptor:
                 told[one.alike] += 1
                 if told[one.alike] <= _MOST_TOLD:
                     self._say_why_not(one, verdict)
+        self._missed = missed
         return min(left, default=None)
+
+    def _turn(self, one: Waiting) -> tuple[bool, int, int]:
+        """Sorts those that wait; between equals the order stays, from the oldest to the newest."""
+        # One pod whose decision takes long must not keep others waiting, and neither must pods whose labels
+        # somebody changes all the time, so that each round has to decide about them again.
+        return self._decisions.is_costly(one), -one.priority, -self._missed[one.uid]
 
     def _most_seconds(self, one: Waiting, *, is_new: bool, rests: bool) -> float:
         """How long a round may have decided before it comes to this pod."""

@@ -40,7 +40,7 @@ class DraService:
     """Works on the claims of a call in parallel, and turns their errors into entries of the answer."""
 
     def __init__(self, claims: Claims, executor: Executor, metrics: Metrics) -> None:
-        """Work on ``claims``; ``executor`` runs them."""
+        """Work on ``claims``; ``executor`` runs those of a call that has several."""
         self._claims = claims
         self._executor = executor
         self._metrics = metrics
@@ -64,7 +64,12 @@ class DraService:
         answers: dict[str, Done | str] = {}
         waiting = []
         # A claim that is named twice is done once.
-        for claim in {claim.uid: claim for claim in claims}.values():
+        wanted = {claim.uid: claim for claim in claims}
+        # Most calls have one claim, and another thread would slow it down. If its work hangs, the kubelet's
+        # next call is told so: it waits for the claim's lock, and no longer than it has time.
+        if len(wanted) == 1:
+            return {uid: self._one(name, work, claim, call) for uid, claim in wanted.items()}
+        for claim in wanted.values():
             try:
                 future = self._executor.submit(self._one, name, work, claim, call)
             except RuntimeError:  # the executor is shut down

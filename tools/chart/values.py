@@ -146,8 +146,9 @@ class Certificates:
 
     source: Annotated[
         Literal["selfSigned", "cert-manager", "secret"],
-        "selfSigned: helm creates the certificate and keeps it across upgrades (only with helm on the cluster, "
-        "see docs/install.md); cert-manager: cert-manager creates and renews it; secret: you provide it.",
+        "selfSigned: helm creates the certificate and keeps it across upgrades (only with helm on the "
+        "cluster, see docs/install.md); cert-manager: cert-manager creates and renews it; "
+        "secret: you provide it.",
     ] = "selfSigned"
     secretName: Annotated[str, "For secret: the name of a Secret of type kubernetes.io/tls."] = ""
     caBundle: Annotated[str, "For secret: the CA certificate in PEM, base64-encoded."] = ""

@@ -560,6 +560,26 @@ def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str])
     assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]
 
 
+@pytest.mark.parametrize("of", ["a running pod", "waiting pods"])
+def test_a_tenant_who_changes_labels_all_the_time_does_not_keep_others_of_its_priority_waiting(
+    full: Scene, asked: list[str], of: str
+) -> None:
+    away = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"round": "none"}}}
+    repels = {"requiredDuringSchedulingIgnoredDuringExecution": [away]}
+    full.waits("repels", 5, affinity={"podAntiAffinity": repels})
+    for number in range(4):
+        full.waits(f"flaps-{number}", 10, gpus=3 + number)
+    full.waits("late", 10, gpus=8)
+    played = Played(full)
+    played.cpu.step = 0.4 * ROUND_SECONDS
+    for number in range(3):
+        for flapping in range(4):
+            labelled(full, f"flaps-{flapping}", round=str(number))
+        played.round(changed=of == "a running pod")
+        played.clock.now += REST * 4 * ROUND_SECONDS
+    assert set(asked) == {"late", *(f"flaps-{number}" for number in range(4))}
+
+
 def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_waiting(
     full: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

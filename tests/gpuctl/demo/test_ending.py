@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -33,6 +36,30 @@ def test_the_first_signal_is_as_ctrl_c_and_the_next_are_not_heard(number: signal
             ended = True
     assert ended
     assert {one: signal.getsignal(one) for one in ALL} == before
+
+
+class InterruptedLock:
+    """A lock that gets a signal while it is taken."""
+
+    acquire = release = __exit__ = lambda *_: None
+
+    def __init__(self) -> None:
+        # A function of C, so that the signal is seen in the function that takes the lock.
+        self.__enter__: Callable[[], None] = partial(signal.raise_signal, signal.SIGTERM)
+
+
+def test_a_signal_does_not_come_between_the_taking_of_a_lock_and_the_block_that_gives_it_back() -> None:
+    taken = False
+    lock = threading.Condition(InterruptedLock())  # type: ignore[arg-type]  # it has what is used of a lock
+    with signals_end_it_once():
+        try:
+            with lock:
+                taken = True
+            while True:
+                os.sched_yield()
+        except KeyboardInterrupt:
+            pass
+    assert taken
 
 
 def test_none_is_heard_once_it_ends_by_itself() -> None:

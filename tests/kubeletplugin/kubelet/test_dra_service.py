@@ -6,9 +6,9 @@ import io
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -238,30 +238,44 @@ def test_the_call_says_when_the_kubelet_gave_up(plugin: Plugin) -> None:
     assert given_up.wait(WAIT_SECONDS)
 
 
+TWO = ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")
+
+
+class FinishingB(ThreadPoolExecutor):
+    """Has finished claim b before it takes another."""
+
+    def submit(self, *work: Any) -> Future[Any]:  # type: ignore[override]  # the types do not matter here
+        future = super().submit(*work)
+        if TWO[1] in work:
+            future.exception(WAIT_SECONDS)
+        return future
+
+
 def test_claims_that_cannot_be_begun_while_stopping_are_told_so() -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     service = DraService(FakeClaims(), executor, Metrics())
-    answers = service.prepare([ClaimRef("n", "b", "2")], a_call())
+    answers = service.prepare(TWO, a_call())
     assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
 
 
-def test_a_claim_that_takes_too_long_is_answered_in_time_and_goes_on() -> None:
-    executor, claims = ThreadPoolExecutor(1), FakeClaims()
+def test_a_claim_that_takes_too_long_goes_on_and_the_others_of_its_call_are_answered_in_time() -> None:
+    executor, claims = FinishingB(2), FakeClaims()
     go_on = threading.Event()
 
-    def wait(_claim: ClaimRef, _call: Call) -> None:
-        assert go_on.wait(WAIT_SECONDS)
+    def wait(claim: ClaimRef, _call: Call) -> None:
+        assert claim.uid == "2" or go_on.wait(WAIT_SECONDS)
 
     claims.before = wait
     call = replace(a_call(), remaining_seconds=lambda: 1.0)
 
-    answers = DraService(claims, executor, Metrics()).prepare([ClaimRef("n", "a", "1")], call)
+    answers = DraService(claims, executor, Metrics()).prepare(TWO, call)
     go_on.set()
     executor.shutdown()
 
     assert "prepare of claim n/a is still at work, and goes on: it is tried again" in answers["1"]
-    assert list(claims.prepared) == ["1"]
+    assert not isinstance(answers["2"], str)
+    assert sorted(claims.prepared) == ["1", "2"]
 
 
 def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> None:
@@ -271,9 +285,7 @@ def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> N
         executor.shutdown(wait=False, cancel_futures=True)
 
     claims.before = stop_executor
-    answers = DraService(claims, executor, Metrics()).prepare(
-        [ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call()
-    )
+    answers = DraService(claims, executor, Metrics()).prepare(TWO, a_call())
     assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
 
 

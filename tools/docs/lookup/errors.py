@@ -20,9 +20,12 @@ WAYS_OUT = {
         "correct the flag, the file or the [node configuration](node-configuration.md) that the message names"
     ),
     "NvmlError": "nothing at first: the driver tries again. If it lasts, check the [GPU's health](health.md)",
+    "GpuLost": "drain the node and restart the machine ([heal a sick GPU](health.md#heal-a-sick-gpu))",
+    "NotSupported": "nothing: without the feature a value stays unknown, or a device is not offered",
     "FabricError": "nothing at first. If it lasts, read the log of the fabric manager",
     "NotShared": "nothing, or start the fabric manager in shared NVSwitch mode ([topology](topology.md))",
     "ApiError": "nothing at first: the driver tries again. If it lasts, check that the API server answers",
+    "AlreadyExists": "use the object that is there, or delete it",
     "Conflict": "nothing: the driver reads the object again",
     "Unauthorized": "check that the service account or the kubeconfig is still valid",
     "Forbidden": (
