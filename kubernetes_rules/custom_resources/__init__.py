@@ -7,7 +7,6 @@ LEFT_OUT = (
     "the value in errors about all versions, or about a whole schema",
     "the words of Go in errors of regular expressions and of metadata that cannot be read",
     "managedFields in the metadata of embedded resources are not validated",
-    "unknown metadata in the default of an embedded resource is kept",
     "comments, groups and domains in brackets in strings with the format email",
     "the condition KubernetesAPIApprovalPolicyConformant",
 )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kubernetes_rules.custom_resources.default_values import default_errors
+from kubernetes_rules.custom_resources.embedded import NotObjectMeta, coerced
 from kubernetes_rules.custom_resources.formats import is_supported
 from kubernetes_rules.custom_resources.openapi import openapi_errors
 from kubernetes_rules.custom_resources.schema import Raw, parse_schema
@@ -92,7 +94,19 @@ def prepared_definition(crd: Object, old: Object | None = None) -> Object:
     result["status"] = {
         "conditions": None, "acceptedNames": {"plural": "", "kind": ""}, **status, "storedVersions": stored
     }  # fmt: skip
+    for schema in filter(_has_default, _schemas(spec)):
+        if unsupported(schema) is None and not structural_errors(schema, ""):
+            _read_defaults(schema)
     return result
+
+
+def _read_defaults(schema: Raw) -> None:
+    """Validation reads the metadata of embedded resources in defaults, and leaves it as it was read."""
+    if isinstance(schema, dict) and schema.get("default") is not None:
+        with suppress(NotObjectMeta):
+            schema["default"], _ = coerced(parse_schema(schema), schema["default"])
+    for below in children(schema):
+        _read_defaults(below)
 
 
 def definition_errors(crd: Object, old: Object | None = None) -> list[FieldError]:
@@ -208,7 +222,7 @@ def _group_and_scope_errors(spec: Object) -> list[FieldError]:
 
 
 def _schemas(spec: Object) -> list[Raw]:
-    holders = [spec.get("validation"), *(version.get("schema") for version in spec["versions"])]
+    holders = [spec.get("validation"), *(version.get("schema") for version in spec.get("versions") or ())]
     found = [(holder or {}).get("openAPIV3Schema") for holder in holders]
     return [schema for schema in found if schema is not None]
 

@@ -64,8 +64,11 @@ class Decoder:
                 return value
         elif isinstance(value, str):
             return _read(value, shape)
-        elif shape == "bytes" and _are_bytes(value):
-            return base64.b64encode(bytes(value)).decode()
+        elif shape == "bytes" and isinstance(value, list):
+            wrong = [one for one in value if one is not None and not _is_byte(one)]
+            if wrong:
+                raise _mismatch(wrong[0], replace(kind, shape="uint8"), place)
+            return base64.b64encode(bytes(one or 0 for one in value)).decode()
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
@@ -167,8 +170,8 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 """Whether a value is of a shape that is stored as it is written."""
 
 
-def _are_bytes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(one) is int and 0 <= one < 256 for one in value)
+def _is_byte(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 256
 
 
 @lru_cache(maxsize=4096)
@@ -216,7 +219,7 @@ def _mismatch(value: Any, kind: FieldType, place: Place | None) -> DecodingError
     """The error in the words of Go's json."""
     words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = words.get(type(value), "object")
-    kind_of_number = kind.shape in ("int32", "int64", "intOrString")
+    kind_of_number = kind.shape in ("uint8", "int32", "int64", "intOrString")
     if isinstance(value, Decimal) or (type(value) is int and kind_of_number):
         found = f"number {value}" if kind_of_number else "number"
     return DecodingError(

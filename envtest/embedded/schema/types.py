@@ -12,6 +12,7 @@ from typing import Any, Literal
 Shape = Literal[
     "string",
     "bytes",
+    "uint8",
     "int32",
     "int64",
     "number",

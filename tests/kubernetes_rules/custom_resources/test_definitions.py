@@ -45,6 +45,19 @@ def test_a_new_storage_version_is_added_to_the_stored_versions() -> None:
     assert new["metadata"]["generation"] == 2
 
 
+def test_the_metadata_in_a_default_of_an_embedded_resource_is_stored_as_it_is_read() -> None:
+    created = "2024-02-29T10:11:12.7+01:00"
+    default = {"apiVersion": "v1", "kind": "A", "metadata": {"creationTimestamp": created, "unknown": 1}}
+    marks = {"x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"a": {"type": "object", "default": default, **marks}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+
+    stored = prepared_definition(defaulted_definition(_definition(versions=[version])))
+
+    found = stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["a"]["default"]
+    assert found["metadata"] == {"creationTimestamp": "2024-02-29T09:11:12Z"}
+
+
 def test_an_update_of_the_status_tolerates_what_it_leaves_alone() -> None:
     status = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     schema = parse_schema({"type": "object", "properties": {"status": status}})

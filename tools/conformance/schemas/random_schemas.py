@@ -230,9 +230,9 @@ def random_value(rng: Random, schema: Raw, wrong: float) -> Any:
     if kind == "object":
         return _random_map(rng, schema, wrong)
     if kind == "array":
-        return [
-            random_value(rng, schema.get("items") or {}, wrong) for _ in range(rng.choice((0, 1, 2, 2, 3)))
-        ]
+        # A list of schemas is a mistake that was made on purpose.
+        items = schema["items"] if isinstance(schema.get("items"), dict) else {}
+        return [random_value(rng, items, wrong) for _ in range(rng.choice((0, 1, 2, 2, 3)))]
     if kind in _SCALARS:
         return rng.choice(_SCALARS[kind])
     return _junk(rng, 1) if wrong else rng.choice((1, "a", True))

@@ -162,6 +162,16 @@ def test_values_have_to_fit_their_types(spec: dict[str, Any], words: str) -> Non
     assert words in str(caught.value)
 
 
+def test_a_list_of_bytes_has_nothing_else_in_it() -> None:
+    assert Decoder().decode({"binaryData": {"b": [None, 255]}}, kind("ConfigMap"))["binaryData"] == {
+        "b": "AP8="
+    }
+    with pytest.raises(
+        DecodingError, match=r"cannot unmarshal string into .*ConfigMap.binaryData of type uint8"
+    ):
+        Decoder().decode({"binaryData": {"b": [1, "x"]}}, kind("ConfigMap"))
+
+
 def test_a_number_is_refused_as_it_was_written(server: EmbeddedApiServer) -> None:
     answer = ask(server, "POST", PODS, b'{"metadata":{"name":"p"},"spec":{"priority":1.0}}')
 
