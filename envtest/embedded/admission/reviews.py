@@ -14,7 +14,7 @@ from typing import Any
 
 from envtest.embedded.admission.writes import kind_of
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, status_body
+from envtest.embedded.api.statuses import Refused, not_registered, status_body
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json
 from kubernetes_rules.admission.writes import Write
 
@@ -108,8 +108,7 @@ def _parsed(data: bytes, version: str) -> Object:
     review = object_of(read_json(data), data)
     found, kind = review.get("apiVersion"), review.get("kind")
     if found and kind and (found not in _API_VERSIONS or kind != _KIND):
-        text = f'no kind "{kind}" is registered for version "{found}" in scheme "pkg/runtime/scheme.go:111"'
-        raise Misunderstood(f"failed to call webhook: {text}")
+        raise Misunderstood(f"failed to call webhook: {not_registered(kind, found)}")
     if found and kind and found != f"{_GROUP}/{version}":
         names = f"({found.rpartition('/')[2]}.{_KIND}) to ({version}.{_KIND})"
         raise Misunderstood(f"failed to call webhook: converting {names}: unknown conversion")

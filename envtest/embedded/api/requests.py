@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote, unquote_plus
 
-from envtest.embedded.api.statuses import Refused, invalid
+from envtest.embedded.api.statuses import Refused, invalid, not_registered
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType
 from kubernetes_rules.validation import field as field_errors
@@ -238,8 +238,7 @@ def _from_body(body: Any) -> Object:
         raise Refused(400, "couldn't get version/kind; json parse error: the body is no object")
     kind, version = body.get("kind") or "DeleteOptions", body.get("apiVersion") or "v1"
     if kind != "DeleteOptions":
-        text = f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise Refused(400, text)
+        raise Refused(400, not_registered(kind, version))
     try:
         decoded: Object = Decoder().decode(body, _DELETE_OPTIONS)
     except DecodingError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kubernetes_rules.printed import quoted
 from kubernetes_rules.validation.field import FieldError
 
 Object = dict[str, Any]
@@ -64,6 +65,12 @@ def details_of(group: str, resource: str, name: str) -> Object:
     return {key: value for key, value in found.items() if value}
 
 
+def not_registered(kind: object, api_version: object) -> str:
+    """Why a body of a kind that nobody knows is refused (apimachinery: NewNotRegisteredErrForKind)."""
+    names = f"no kind {quoted(str(kind))} is registered for version {quoted(str(api_version))}"
+    return f'{names} in scheme "pkg/runtime/scheme.go:111"'
+
+
 def conflict_causes(conflicts: Iterable[tuple[str, str]]) -> list[Object]:
     """The causes of a conflict of server-side apply, from pairs of a message and a field."""
     return [
@@ -98,4 +105,4 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> R
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
     details = {**details_of(group, kind, name), "causes": causes}
-    return Refused(422, f'{qualified} "{name}" is invalid: {listed}', details=details)
+    return Refused(422, f"{qualified} {quoted(name)} is invalid: {listed}", details=details)

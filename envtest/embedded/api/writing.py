@@ -11,7 +11,7 @@ from envtest.embedded.api.defaults import default_status, defaulted, first_statu
 from envtest.embedded.api.definition_status import DEFINITIONS, definition_faults
 from envtest.embedded.api.requests import MOST_DIGITS, Request
 from envtest.embedded.api.resources import Resource
-from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
+from envtest.embedded.api.statuses import Refused, details_of, invalid, not_registered, plain_go_error
 from envtest.embedded.schema.bodies import warned
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
@@ -78,7 +78,6 @@ CREATED_BY_UPDATE = frozenset(
 
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
-_SCHEME = "pkg/runtime/scheme.go:111"
 """Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
 
 _NO_KIND = "couldn't get version/kind; json parse error: "
@@ -202,8 +201,7 @@ def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> s
         return f"the object provided is unrecognized (must be of type {resource.kind}): {_NO_KIND}{text}"
     version = api_version.rpartition("/")[2]
     if type_of(api_version, kind) is None:
-        text = f'no kind "{kind}" is registered for version "{api_version}" in scheme "{_SCHEME}"'
-        return head + text
+        return head + not_registered(kind, api_version)
     if kind == resource.kind:
         text = f"the API version in the data ({api_version}) does not match the expected API version"
         return f"{text} ({resource.api_version})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,6 +161,20 @@ def test_values_have_to_fit_their_types(spec: dict[str, Any], words: str) -> Non
         Decoder().decode({"spec": spec}, kind("Pod"))
 
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind_of_body", "name", "words"),
+    [
+        ("C\nM", "a", 'no kind "C\\nM" is registered for version "v1"'),
+        ("ConfigMap", "a\n", 'ConfigMap "a\\n" is invalid'),
+    ],
+)
+def test_names_are_quoted_in_errors_as_by_go(
+    server: EmbeddedApiServer, kind_of_body: str, name: str, words: str
+) -> None:
+    body = json.dumps({"apiVersion": "v1", "kind": kind_of_body, "metadata": {"name": name}}).encode()
+    assert words in ask(server, "POST", CONFIG_MAPS, body).body["message"]
 
 
 def test_a_list_of_bytes_has_nothing_else_in_it() -> None:
