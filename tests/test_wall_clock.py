@@ -12,10 +12,8 @@ READERS = {
     "driver/process/stamp.py": "compares with times of files, which the same clock gave",
     "driver/kube/client.py": "before the API server has told its own",
     "controller/observe/licenses.py": "how long the license of a vGPU is valid",
-    "controller/health/incident_store.py": "compares with a time that the plugin took of the same clock",
     "controller/webhook/certificate.py": "how long the certificate is valid",
     "kubeletplugin/claims/journal/locks.py": "a time that differs from the one before, whatever it is",
-    "kubeletplugin/reports/healing/healer.py": "when a GPU was reset, beside the time of its taint",
     "kubeletplugin/reports/health_check.py": "the kubelet of the same node compares it with its own clock",
 }
 """The modules of the processes that read the wall clock, and what for."""
