@@ -66,7 +66,7 @@ def details_of(group: str, resource: str, name: str) -> Object:
 
 
 def not_registered(kind: object, api_version: object) -> str:
-    """Why a body of a kind that nobody knows is refused (apimachinery: NewNotRegisteredErrForKind)."""
+    """Why a body of an unknown kind is refused (apimachinery: NewNotRegisteredErrForKind)."""
     names = f"no kind {quoted(str(kind))} is registered for version {quoted(str(api_version))}"
     return f'{names} in scheme "pkg/runtime/scheme.go:111"'
 
