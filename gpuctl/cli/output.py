@@ -114,7 +114,8 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_heads: bo
 def document(kind: str, content: Any) -> dict[str, Any]:
     """A document of a kind for scripts: apiVersion, kind, and the fields of a dataclass or a mapping.
 
-    Each kind has a JSON Schema in ``gpuctl/schemas``. Within a version, fields are only added.
+    Each kind has a JSON Schema in ``gpuctl/schemas``, made by ``tools.docs.lookup``. Within a version, fields
+    are only added.
     """
     return {"apiVersion": API_VERSION, "kind": kind, **as_data(content)}
 
@@ -123,7 +124,7 @@ def as_data(value: Any) -> Any:
     """The value as plain data: fields of dataclasses in camelCase, without those that are None."""
     if is_dataclass(value) and not isinstance(value, type):
         held = {one.name: getattr(value, one.name) for one in fields(value)}
-        return {_camel_case(name): as_data(one) for name, one in held.items() if one is not None}
+        return {camel_case(name): as_data(one) for name, one in held.items() if one is not None}
     if isinstance(value, Mapping):
         # These keys are data, names of tiers for example, so they stay as they are.
         return {str(key): as_data(one) for key, one in value.items()}
@@ -132,7 +133,7 @@ def as_data(value: Any) -> Any:
     return value
 
 
-def _camel_case(name: str) -> str:
+def camel_case(name: str) -> str:
     """``claims_left`` as ``claimsLeft``."""
     first, *others = name.split("_")
     return first + "".join(one.capitalize() for one in others)

@@ -1,7 +1,7 @@
-"""Writes the tables of the documentation that are generated from the code, or checks them.
+"""Writes the tables of the documentation and the JSON schemas that follow from the code, or checks them.
 
-``python -m tools.docs.lookup`` writes them between the marks in the pages of ``docs/``; with ``--check`` it
-exits with 1 if one is stale.
+``python -m tools.docs.lookup`` writes the tables between the marks in the pages of ``docs/``, and the schemas
+into ``gpuctl/schemas``; with ``--check`` it exits with 1 if one is stale.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tools.chart.tables import VALUE_PARTS
 from tools.conformance.api import left_out_tables
 from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, monitoring, node_fields
 from tools.docs.lookup.marked import Parts, names, renewed
+from tools.docs.lookup.schemas import schema_files
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PARTS: Parts = {
@@ -54,13 +55,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description="Write the tables of the documentation that follow from the code."
     )
-    parser.add_argument("--check", action="store_true", help="only say which pages are stale")
+    parser.add_argument("--check", action="store_true", help="only say which files are stale")
     checks = parser.parse_args().check
     configure("warning")
-    stale = [(page, text) for page, text in pages().items() if page.read_text() != text]
+    made = pages() | schema_files()
+    stale = [(page, text) for page, text in made.items() if not page.exists() or page.read_text() != text]
     for page, text in stale:
         if checks:
-            sys.stderr.write(f"docs/{page.name} is stale: run python -m tools.docs.lookup\n")
+            sys.stderr.write(f"{page.parent.name}/{page.name} is stale: run python -m tools.docs.lookup\n")
         else:
             page.write_text(text)
     return 1 if checks and stale else 0
