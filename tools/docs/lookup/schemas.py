@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import enum
 import inspect
+import itertools
 import json
 import textwrap
 import types
@@ -97,7 +98,7 @@ def _meanings(kind: type[Any]) -> dict[str, str]:
             continue
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
         body = next(part for part in ast.walk(tree) if isinstance(part, ast.ClassDef)).body
-        for field, below in zip(body, body[1:], strict=False):
+        for field, below in itertools.pairwise(body):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     meanings[name] = " ".join(text.split())
