@@ -1,4 +1,4 @@
-"""What a command prints, as people see it in a pipe: both streams, an error as one line, and the exit code."""
+"""What a command prints into a pipe: both streams, an error as one line, and the exit code."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuctl.node.picture import gpu_table, published_gpus
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.node_gpus import gpu_table, published_gpus
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.plan.printed import printed
 
@@ -31,7 +31,7 @@ health: {evict: [lost, needs-reset], xids: {"94": needs-reset, 13: ignore}}
 """,
     "shared.yaml": f"{{version: v1, rules: [{{offer: whole, mig: 'off', shared: {SHARES}}}]}}",
     "shared-partitions.yaml": f"{{version: v1, rules: [{{mig: {{layout: [3g, 3g]}}, shared: {SHARES}}}]}}",
-    "coarse.yaml": "{version: v1, rules: [{offer: whole, mig: 'off', shared: {strategy: MPS, memory: {step: 20Gi}}}]}",
+    "coarse.yaml": "{version: v1, rules: [{offer: whole, shared: {strategy: MPS, memory: {step: 20Gi}}}]}",
     "pools.yaml": """\
 version: v1
 pools:
@@ -68,7 +68,7 @@ SITUATIONS = {
     "partitions/offered": "mig plan --machine hgx-h100 --config mixed.yaml",
     "partitions/shared": "mig plan --machine hgx-h100 --config shared-partitions.yaml",
     "partitions/gpu-unknown": "mig plan --machine a30-quad --gpu 0000:44:00.0",
-    "partitions/yaml": "mig plan --machine a30-quad --gpu 0000:17:00.0 --layout 4g,4g --config shared.yaml -o yaml",
+    "partitions/yaml": "mig plan --machine a30-quad --layout 4g,4g --config shared.yaml -o yaml",
     "machines/all": "machines",
     "machines/wide": "machines -o wide t4 passthrough-quad",
     "machines/json": "machines -o json vgpu-host-a100-mdev t4",

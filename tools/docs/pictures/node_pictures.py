@@ -10,7 +10,7 @@ from typing import Any
 from driver.policy.config import load_config
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.node.planned import plan_inventory, plan_node
+from gpuctl.plan.planned import plan_inventory, plan_node
 from gpuctl.simulate.cluster import load_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec

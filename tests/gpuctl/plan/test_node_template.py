@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.deviceclasses.shipped_classes import DEFAULT_FILES, ROOT, classes
 from tools.conformance.allocation.objects import claim, exactly, node

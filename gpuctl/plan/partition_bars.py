@@ -12,8 +12,8 @@ from rich.text import Text
 
 from driver.kinds.partition.layouts import Placed
 from driver.nvml.mig import Placement
-from gpuctl.mig.plan import NO_MIG, Fit, Kind, Offered, profiles_text
-from gpuctl.node.picture import GIB, ranges
+from gpuctl.plan.node_gpus import GIB, ranges
+from gpuctl.plan.partitions import NO_MIG, Fit, Kind, Offered, profiles_text
 
 Part = tuple[str, Placement]
 """The text in a box, and the memory slices that the box covers."""

@@ -11,7 +11,7 @@ from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
-from gpuctl.node.planned import PlannedNode, plan_inventory, plan_node
+from gpuctl.plan.planned import PlannedNode, plan_inventory, plan_node
 from kubernetes_rules.validation import errors_of
 from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS

@@ -13,9 +13,9 @@ from driver.policy.offers import node_offers
 from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.nodes import TierCount
-from gpuctl.node.picture import GpuFacts, published_gpus
-from gpuctl.node.planned import plan_node
-from gpuctl.node.share_words import limits_lines, share_words
+from gpuctl.plan.node_gpus import GpuFacts, published_gpus
+from gpuctl.plan.planned import plan_node
+from gpuctl.plan.share_words import limits_lines, share_words
 from tests.driver.mig_machines import rules
 from tools.conformance.nodes.mig_nodes import inventory
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich import box
 from rich.table import Table
 
-from gpuctl.node.picture import GpuFacts, ranges
+from gpuctl.plan.node_gpus import GpuFacts, ranges
 
 PciePath = Literal["X", "PIX", "PXB", "PHB", "NODE", "SYS", "-"]
 Path = Literal["NV"] | PciePath

@@ -17,9 +17,9 @@ from driver.hardware.gpu import GpuMig
 from driver.nvml.mig import Placement
 from fakegpu.machine.spec import known_machines
 from gpuctl.__main__ import commands
-from gpuctl.mig.picture import bar, ruler
-from gpuctl.mig.plan import fit, named_layouts, read_layout
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.partition_bars import bar, ruler
+from gpuctl.plan.partitions import fit, named_layouts, read_layout
+from gpuctl.plan.planned import plan_node
 from tests.fakegpu.guests import VGPU_GUESTS
 
 

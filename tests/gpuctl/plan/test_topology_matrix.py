@@ -13,9 +13,9 @@ from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import Slot, TopologyLevel, known_machines, load_machine, topology_level
 from gpuctl.__main__ import commands
-from gpuctl.node.picture import published_gpus
-from gpuctl.node.planned import plan_node
-from gpuctl.node.topology_matrix import Matrix, matrix_of
+from gpuctl.plan.node_gpus import published_gpus
+from gpuctl.plan.planned import plan_node
+from gpuctl.plan.topology import Matrix, matrix_of
 
 EXPECTED = {
     "dgx-a100": """

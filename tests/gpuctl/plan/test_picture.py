@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpuctl.node.picture import GpuFacts, gpu_table, published_gpus, ranges
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.node_gpus import GpuFacts, gpu_table, published_gpus, ranges
+from gpuctl.plan.planned import plan_node
 
 
 def slice_with(*devices: dict[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuctl.cli.output import emit, output_option
-from gpuctl.node.options import config_options, machine_option
+from gpuctl.plan.machine_options import config_options, machine_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from driver.health.health_rules import HealthRules
-    from gpuctl.node.planned import PlannedNode
+    from gpuctl.plan.planned import PlannedNode
 
 
 @click.command()
@@ -33,7 +33,7 @@ def plan(
 
     Exit codes: 0, 1 for a machine or a configuration that cannot be used, 2 for a wrong command line.
     """
-    from gpuctl.node.planned import plan_node
+    from gpuctl.plan.planned import plan_node
 
     planned = plan_node(machine, node_name, config, node_labels)
     emit(
@@ -52,8 +52,8 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from gpuctl.node.picture import gpu_table, published_gpus
-    from gpuctl.node.share_words import limits_lines
+    from gpuctl.plan.node_gpus import gpu_table, published_gpus
+    from gpuctl.plan.share_words import limits_lines
 
     counts = [len(one["spec"].get("devices", ())) for one in planned.slices]
     spec = planned.slices[0]["spec"]

@@ -10,7 +10,7 @@ import click
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import document, emit, output_option
-from gpuctl.node.options import machine_option
+from gpuctl.plan.machine_options import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.cli.cluster import ClusterView, Object
@@ -34,9 +34,9 @@ def topology(
     """
     from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
     from gpuctl.cli.cluster import ClusterView
-    from gpuctl.node.picture import published_gpus
-    from gpuctl.node.planned import plan_node
-    from gpuctl.node.topology_matrix import matrix_of, matrix_table
+    from gpuctl.plan.node_gpus import published_gpus
+    from gpuctl.plan.planned import plan_node
+    from gpuctl.plan.topology import matrix_of, matrix_table
 
     if machine is not None and node is None:
         slices, name = list(plan_node(machine, "node", None).slices), machine

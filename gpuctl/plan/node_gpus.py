@@ -17,7 +17,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.slices.specs import read_devices
 from gpuctl.fleet.devices import attributes, capacity_of
 from gpuctl.fleet.holders import allocated
-from gpuctl.node.share_words import STRATEGIES, share_words
+from gpuctl.plan.share_words import STRATEGIES, share_words
 
 GIB = 2**30
 WHOLE = "whole"

@@ -19,7 +19,7 @@ from driver.nvml.mig import GpuInstanceProfile, Placement
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.policy.rules import NodeConfig
-from gpuctl.node.share_words import share_words
+from gpuctl.plan.share_words import share_words
 
 NO_MIG = "the GPU has no MIG"
 

@@ -9,7 +9,7 @@ import click
 
 from driver.errors import ConfigError
 from gpuctl.cli.output import document, emit, output_option
-from gpuctl.node.options import config_options, machine_option
+from gpuctl.plan.machine_options import config_options, machine_option
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu, Inventory
@@ -44,9 +44,9 @@ def plan(
     be used, 2 for a wrong command line.
     """
     from driver.policy.config import load_config
-    from gpuctl.mig.picture import mig_picture
-    from gpuctl.mig.plan import mig_kinds, read_layout
-    from gpuctl.node.planned import plan_node
+    from gpuctl.plan.partition_bars import mig_picture
+    from gpuctl.plan.partitions import mig_kinds, read_layout
+    from gpuctl.plan.planned import plan_node
 
     inventory = plan_node(machine, "node", None).inventory
     gpus = _chosen(inventory, addresses, machine)
@@ -59,7 +59,7 @@ def plan(
 
 
 def _chosen(inventory: Inventory, addresses: tuple[str, ...], machine: str) -> list[Gpu]:
-    from gpuctl.mig.plan import gpu_addresses
+    from gpuctl.plan.partitions import gpu_addresses
 
     if not addresses:
         return list(inventory.gpus)

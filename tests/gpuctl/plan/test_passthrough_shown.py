@@ -7,7 +7,7 @@ from typing import Any
 from gpuctl.explain.devices import taken_counters
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.nodes import TierCount
-from gpuctl.node.picture import GpuFacts, published_gpus
+from gpuctl.plan.node_gpus import GpuFacts, published_gpus
 from kubernetes_rules.allocator.allocate import Allocator
 from tools.conformance.nodes.mig_nodes import one_rule, slices
 from tools.conformance.nodes.passthrough_area import RULES, offered_by

@@ -14,7 +14,7 @@ from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
 from gpuctl.__main__ import commands
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 
 def run(*arguments: str) -> Any:
