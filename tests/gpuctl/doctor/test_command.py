@@ -19,7 +19,7 @@ from gpuctl.doctor.check import Result as Found
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.report import picture, read_results
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.doctor.clusters import NODE, driver_pod, node, run_pod
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.documents import read_document

@@ -13,7 +13,7 @@ import yaml
 
 from gpuctl.explain.room import Occupants, cluster_of
 from gpuctl.explain.snapshot import Snapshot
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.room.defragment import Plan, Target, plan, target_of
 from gpuctl.room.rooms import MOVABLE, RoomAnswer, answer
 from gpuctl.room.wanted import Wanted

@@ -22,7 +22,7 @@ from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.devices import tier_of
 from gpuctl.fleet.follow import ClusterWatch
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.status.picture import News
 from tests.eventually import eventually
 from tests.gpuctl.documents import read_document
