@@ -14,6 +14,7 @@ from driver.hardware.gpu import Inventory, Problem, UnreadGpu
 from driver.hardware.vgpu import VgpuLicense
 from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import ProbedPlace
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.seen import (
@@ -27,7 +28,6 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from tests.gpuctl.doctor.nodes import (
     BOOT,

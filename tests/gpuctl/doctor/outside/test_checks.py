@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from driver.devices import taints
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
-from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
+from gpuctl.doctor.outside.seen import WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
     AUTHORITY,
     DAY_SECONDS,
