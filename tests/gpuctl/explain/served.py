@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from tests.gpuctl.room.site import Object, Site
+from tests.gpuctl.explain.site import Object, Site
 
 DRA = "/apis/resource.k8s.io/v1"
 TEAM = "/api/v1/namespaces/team/pods"
