@@ -61,15 +61,22 @@ def hold(
 ) -> None:
     """A claim has a device; the driver has ``told`` about it in the claim's status."""
     path = f"{DRA}/namespaces/{namespace}/resourceclaims"
+    claim = held(name, device, node, told, **more)
+    stored = server.create(path, {"metadata": claim["metadata"], "spec": claim["spec"]})
+    server.replace(f"{path}/{name}/status", {**stored, "status": claim["status"]})
+
+
+def held(name: str, device: str, node: str = "node-a", told: Object | None = None, **more: Any) -> Object:
+    """The claim that ``hold`` makes."""
     exactly = {"deviceClassName": "gpu", "adminAccess": "adminAccess" in more}
-    request = {"name": "gpu", "exactly": exactly}
-    claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
     place = {"driver": "gpu.nvidia.com", "pool": f"{node}/gpu.nvidia.com", "device": device}
     allocation = {"devices": {"results": [{"request": "gpu", **place, **more}]}}
     devices = [{**place, **{key: more[key] for key in more if key == "shareID"}, **told}] if told else []
-    stored = server.create(path, claim)
-    status = {"allocation": allocation, "devices": devices}
-    server.replace(f"{path}/{name}/status", {**stored, "status": status})
+    return {
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        "status": {"allocation": allocation, "devices": devices},
+    }
 
 
 def create_pod(
@@ -171,6 +178,19 @@ def half_a_pool(server: EmbeddedApiServer, folder: Path) -> None:
     publish(server, cut_slices(folder)[1])
 
 
+def generations(server: EmbeddedApiServer, _folder: Path) -> None:
+    """Slices of an old generation are still there; a node has a second pool with a count of its own."""
+    ((old,), (first,), (second,)) = (slices("node-a"), slices("node-b"), slices("node-b"))
+    new = json.loads(json.dumps(old))
+    new["metadata"]["name"] = "newer"
+    new["spec"]["pool"] |= {"generation": 2, "resourceSliceCount": 2}
+    new["spec"]["devices"] = new["spec"]["devices"][:1]
+    second["metadata"]["name"] = "second"
+    second["spec"]["pool"] |= {"name": "second", "generation": 7}
+    second["spec"]["devices"] = [{**second["spec"]["devices"][0], "name": "gpu-0000-f0-00-0"}]
+    publish(server, old, new, first, second)
+
+
 def without_partitions(server: EmbeddedApiServer, folder: Path) -> None:
     """A node withholds partitions and says why."""
     file = folder / "node.yaml"
@@ -235,14 +255,15 @@ SITUATIONS: Mapping[str, tuple[Situation, tuple[str, ...]]] = {
     "idle": (idle, ("", "-o wide", "-o name")),
     "cut": (cut, ("",)),
     "whole": (whole, ("",)),
-    "all-forms": (all_forms, ("", "-o wide")),
+    "all-forms": (all_forms, ("", "-o wide", "node-b")),
     "sick": (sick, ("", "-o wide")),
-    "no-driver": (no_driver, ("",)),
+    "no-driver": (no_driver, ("", "node-b")),
     "half-a-pool": (half_a_pool, ("",)),
+    "generations": (generations, ("-o wide",)),
     "without-partitions": (without_partitions, ("",)),
-    "broken-nodes": (broken_nodes, ("",)),
-    "broken-pods": (broken_pods, ("",)),
-    "withheld": (withheld, ("",)),
+    "broken-nodes": (broken_nodes, ("", "node-b")),
+    "broken-pods": (broken_pods, ("", "node-a")),
+    "withheld": (withheld, ("", "node-b")),
     "few-rights": (few_rights, ("",)),
 }
 """What ``status`` is asked in each situation, by its name."""
