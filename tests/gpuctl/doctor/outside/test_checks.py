@@ -37,7 +37,7 @@ from tests.gpuctl.doctor.clusters import (
     well_cluster,
     with_limits,
 )
-from tests.gpuctl.explain.pod.test_hidden import mixed_claim, mixed_pod
+from tests.gpuctl.explain.test_hidden import mixed_claim, mixed_pod
 from tests.gpuctl.fleet.published import claim as held_claim
 
 CHECKS = {check.name: check for check in OUTSIDE}
