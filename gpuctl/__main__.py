@@ -100,10 +100,6 @@ COMMANDS = {
     "repartition": LazyCommand(
         "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
     ),
-    "room": LazyCommand(
-        "gpuctl.room.command:room",
-        "Say which pods would have to end for a pod, and which moves would free whole GPUs.",
-    ),
     "simulate": LazyCommand(
         "gpuctl.simulate.command:simulate", "Try whether a workload fits on a number of nodes."
     ),

@@ -22,6 +22,8 @@ SCHEMAS = Path(gpuctl.__file__).with_name("schemas")
 DOCUMENTS: tuple[str, ...] = (
     "gpuctl.status.picture:GpuStatus",
     "gpuctl.top.usage:GpuUsage",
+    "gpuctl.explain.findings:Explanation",
+    "gpuctl.explain.findings:ExplanationList",
 )
 """The dataclasses, as ``module:Name``; the name is the kind of the document."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -1,4 +1,4 @@
-"""Whoever ``gpuctl room`` names has to end, and then the pod runs with the devices that were said."""
+"""Whoever ``gpuctl explain`` names has to end, and then the pod runs with the devices that were said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envtest.client import paths
 from envtest.client.waiting import wait_for, wait_gone
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
-from gpuctl.room.rooms import MOVABLE
+from gpuctl.explain.room import MOVABLE
 from tests.flow.claims import allocated, gpu_pod, make_template, request, start, wait_running
 
 Object = dict[str, Any]
@@ -30,8 +30,8 @@ def urgent(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 
 def told(cluster: Cluster, *arguments: str) -> Object:
-    """What ``gpuctl room`` tells scripts."""
-    command = ["room", *arguments, "-o", "json", "--kubeconfig", str(cluster.admin)]
+    """What ``gpuctl explain`` tells scripts."""
+    command = ["explain", "pod", *arguments, "-o", "json", "--kubeconfig", str(cluster.admin)]
     found: Object = json.loads(CliRunner().invoke(commands, command, catch_exceptions=False).output)
     return found
 
@@ -64,7 +64,7 @@ def test_the_pods_that_are_named_make_room(cluster: Cluster, namespace: str, urg
     wait_gone(cluster.api, paths.pod("batch", namespace))
 
     wait_running(cluster, namespace, "serve", 120)
-    assert told(cluster, "serve", "-n", namespace)["verdict"] == "placed"
+    assert told(cluster, "serve", "-n", namespace)["verdict"] == "runs"
     claims = cluster.api.list_objects(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")
     [own] = [one for one in claims if one["metadata"]["ownerReferences"][0]["name"] == "serve"]
     assert sorted(one.rpartition("/")[2] for one in room["gains"]) == sorted(allocated(own))

@@ -38,7 +38,7 @@ def other_pod(amount: str, *, node: str = "node-b", by_claim: bool = False) -> d
 
 def explained(*containers: dict[str, Any], init: Any = (), **state: Any) -> Explanation:
     waiting = pod(containers=list(containers), initContainers=list(init))
-    return explain_pod(waiting, snapshot(**{"classes": (NAMED,), **state}), {}, ())
+    return explain_pod(waiting, snapshot(**{"classes": (NAMED,), **state}))
 
 
 def kinds(told: Explanation) -> list[str]:
@@ -137,7 +137,7 @@ def test_a_resource_that_nobody_gives_is_told_once() -> None:
 def test_a_quota_on_the_claim_of_the_scheduler_is_named(asked: str, limited: str) -> None:
     quota = {"metadata": {"name": "tenant"}, "spec": {}, "status": {"hard": {limited: "0"}}}
 
-    told = explained(container("2", asked), quotas=(quota,))
+    told = explained(container("2", asked), resourcequotas=(quota,))
 
     assert kinds(told) == ["quota"]
     assert f"exceeded quota: tenant, asked for {1 if 'count/' in limited else 2} of {limited}" in (
@@ -152,13 +152,15 @@ def test_a_quota_that_the_pod_itself_was_charged_to_does_not_count_again() -> No
         "status": {"hard": {f"requests.{RESOURCE}": "2"}, "used": {f"requests.{RESOURCE}": "2"}},
     }
 
-    assert explained(container("2"), quotas=(quota,)).verdict == "fits"
+    assert explained(container("2"), resourcequotas=(quota,)).verdict == "fits"
 
 
 def test_a_node_with_a_device_plugin_needs_no_claim_and_so_no_quota_of_claims() -> None:
     hard = {"gpu.deviceclass.resource.k8s.io/devices": "0"}
     quota = {"metadata": {"name": "tenant"}, "spec": {}, "status": {"hard": hard}}
 
-    told = explained(container("2"), quotas=(quota,), nodes=(NODE, with_plugin("node-b", "4")), pods=())
+    told = explained(
+        container("2"), resourcequotas=(quota,), nodes=(NODE, with_plugin("node-b", "4")), pods=()
+    )
 
     assert told.verdict == "fits"

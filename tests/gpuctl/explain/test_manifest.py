@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import ClusterView, connect_client
-from gpuctl.room.wanted import Wanted, pod_of_file
+from gpuctl.explain.pod.manifest import pod_of_file
+from gpuctl.explain.snapshot import Snapshot
+
+Object = dict[str, Any]
 
 TEMPLATE = """
 apiVersion: resource.k8s.io/v1
@@ -31,12 +35,13 @@ class Manifests:
 
     def __init__(self, server: EmbeddedApiServer, folder: Path) -> None:
         self.server = server
-        self.view = ClusterView(connect_client(server.write_kubeconfig(folder / "config")))
+        view = ClusterView(connect_client(server.write_kubeconfig(folder / "config")))
+        self.before = Snapshot((), (), (), (), view)
         self.file = folder / "manifest.yaml"
 
-    def read(self, text: str) -> Wanted:
+    def read(self, text: str) -> tuple[Object, Snapshot]:
         self.file.write_text(text)
-        return pod_of_file(self.view, self.file, "team")
+        return pod_of_file(self.file, "team", self.before)
 
 
 @pytest.fixture
@@ -61,12 +66,11 @@ def test_the_pod_of_each_kind_is_found(manifests: Manifests, kind: str) -> None:
     else:
         body = f"kind: {kind}\nmetadata: {{name: serve}}\nspec:\n  template:{indented(POD)}"
 
-    wanted = manifests.read(f"{body}\n---\n{TEMPLATE}")
+    pod, seen = manifests.read(f"{body}\n---\n{TEMPLATE}")
 
-    assert (wanted.namespace, wanted.name) == ("team", "serve")
-    assert wanted.pod["spec"]["priority"] == 1000
-    assert wanted.templates["gpu"] is not None
-    assert wanted.asks_devices
+    assert (pod["metadata"]["namespace"], pod["metadata"]["name"]) == ("team", "serve")
+    assert pod["spec"]["priority"] == 1000
+    assert seen.template("team", "gpu") is not None
 
 
 def test_a_namespace_of_the_file_counts_and_templates_may_be_in_the_cluster(manifests: Manifests) -> None:
@@ -76,10 +80,9 @@ def test_a_namespace_of_the_file_counts_and_templates_may_be_in_the_cluster(mani
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
     manifests.server.create(path, {"metadata": {"name": "gpu"}, "spec": {"spec": spec}})
 
-    wanted = manifests.read(f"kind: Pod\nmetadata: {{name: serve, namespace: other}}{POD}")
+    pod, seen = manifests.read(f"kind: Pod\nmetadata: {{name: serve, namespace: other}}{POD}")
 
-    template = wanted.templates["gpu"]
-    assert (wanted.namespace, template is not None) == ("other", True)
+    assert (pod["metadata"]["namespace"], seen.template("other", "gpu") is not None) == ("other", True)
 
 
 def test_claims_of_the_file_count_as_made(manifests: Manifests) -> None:
@@ -88,9 +91,9 @@ def test_claims_of_the_file_count_as_made(manifests: Manifests) -> None:
         "spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}",
     )
 
-    wanted = manifests.read(f"kind: Pod\nmetadata: {{name: serve}}{POD}\n---{claim}")
+    _, seen = manifests.read(f"kind: Pod\nmetadata: {{name: serve}}{POD}\n---{claim}")
 
-    [made] = wanted.claims
+    [made] = seen.claims
     assert made["metadata"] == {"name": "gpu", "namespace": "team", "uid": "team/gpu"}
 
 
@@ -126,4 +129,4 @@ def test_a_file_that_cannot_be_used_is_refused(manifests: Manifests, text: str, 
 
 def test_a_file_that_is_not_there_is_refused(manifests: Manifests) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        pod_of_file(manifests.view, manifests.file, "team")
+        pod_of_file(manifests.file, "team", manifests.before)

@@ -15,13 +15,14 @@ EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
 
 
 def event(at: str, message: str = "device gpu-1 is still held") -> dict[str, Any]:
-    return {"reason": "FailedPrepareDynamicResources", "message": message, "lastTimestamp": at}
+    about = {"involvedObject": {"uid": "pod"}, "message": message, "lastTimestamp": at}
+    return {"reason": "FailedPrepareDynamicResources", **about}
 
 
 def explained(status: dict[str, Any], *events: dict[str, Any], node: str | None = "node-a") -> Explanation:
     placed = pod(**({"nodeName": node} if node else {}))
     placed["status"] = {"phase": "Pending", **status}
-    return explain_pod(placed, snapshot(), {}, events)
+    return explain_pod(placed, snapshot(events=events))
 
 
 def ready(status: str, since: str) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def test_a_sick_device_of_a_running_pod_and_of_its_claim_is_named(
     containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
     running = pod("Running", nodeName="node-a", resourceClaims=uses, containers=containers)
 
-    for told in (explain_pod(running, seen, {}, ()), explain_claim(seen.claims[0], seen)):
+    for told in (explain_pod(running, seen), explain_claim(seen.claims[0], seen)):
         assert [(one.message, (one.remedy or "").partition(";")[0]) for one in told.findings] == [
             *([(said, todo)] if said else [])
         ]

@@ -1,9 +1,9 @@
-"""Finds what room is wanted for: a pod of the cluster, or the pod that a manifest would make."""
+"""Reads the pod that a manifest would make, with its claims, as if the cluster had them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import yaml
 
 from driver.errors import ConfigError
 from driver.policy.strict_yaml import load_all_strictly
-from gpuctl.cli.cluster import ClusterView
-from gpuctl.explain.snapshot import Object, events_of, listed_if_readable, pod_of, template_of
+from gpuctl.cli.cluster import Object
+from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.defaults import created_pod, defaulted_claim_spec
-from kubernetes_rules.extended_resources import asked_resources
 
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _TEMPLATE_AT: Mapping[str, tuple[str, ...]] = {
@@ -29,52 +28,15 @@ _TEMPLATE_AT: Mapping[str, tuple[str, ...]] = {
 """Where each kind has its pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A pod, the claim ``templates`` and claims that it names, and the ``events`` about it.
-
-    ``claims`` are those of a manifest, which the cluster may not have yet.
-    """
-
-    pod: Object
-    templates: Mapping[str, Object | None]
-    claims: tuple[Object, ...] = ()
-    events: Sequence[Object] = field(default=())
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the pod."""
-        return str(self.pod["metadata"]["namespace"])
-
-    @property
-    def name(self) -> str:
-        """The name of the pod, or of the object that would make it."""
-        return str(self.pod["metadata"]["name"])
-
-    @property
-    def asks_devices(self) -> bool:
-        """Whether it names claims, or asks for extended resources."""
-        return bool(self.pod["spec"].get("resourceClaims") or asked_resources(self.pod))
-
-
-def pod_in_cluster(view: ClusterView, namespace: str, name: str) -> Wanted:
-    """A pod as it is now. Raises ConfigError if there is none, and ApiError."""
-    pod = pod_of(view, namespace, name)
-    if pod is None:
-        raise ConfigError(f"there is no pod {namespace}/{name}", "name its namespace with -n")
-    events = events_of(view, namespace, pod["metadata"]["uid"])
-    return Wanted(pod, _templates(view, pod, {}), events=events)
-
-
-def pod_of_file(view: ClusterView, path: Path, namespace: str) -> Wanted:
+def pod_of_file(path: Path, namespace: str, snapshot: Snapshot) -> tuple[Object, Snapshot]:
     """The first pod of a manifest, or the pod that its first Deployment, Job and so on would make.
 
-    Claims and templates of the file count as if they were in the cluster; others are read from there.
+    Claims and templates of the file count in place of what the cluster has under the same name.
     ``namespace`` is for objects that name none. Raises ConfigError for a file that cannot be used, and
     ApiError.
     """
     try:
-        return _wanted(view, path, namespace)
+        return _pod(path, namespace, snapshot)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path} is not as the API server wants it ({type(error).__name__}: {error})",
@@ -82,7 +44,7 @@ def pod_of_file(view: ClusterView, path: Path, namespace: str) -> Wanted:
         ) from error
 
 
-def _wanted(view: ClusterView, path: Path, namespace: str) -> Wanted:
+def _pod(path: Path, namespace: str, snapshot: Snapshot) -> tuple[Object, Snapshot]:
     documents = _documents(path)
     for one in documents:
         one["metadata"].setdefault("namespace", namespace)
@@ -92,26 +54,31 @@ def _wanted(view: ClusterView, path: Path, namespace: str) -> Wanted:
         raise ConfigError(f"{path} contains no pod", f"give one of these kinds: {kinds}")
     place = owner["metadata"]["namespace"]
     pod: Any = owner
-    for key in _TEMPLATE_AT[owner["kind"]]:
-        pod = pod.get(key) if isinstance(pod, dict) else None
+    for part in _TEMPLATE_AT[owner["kind"]]:
+        pod = pod.get(part) if isinstance(pod, dict) else None
     spec = pod.get("spec") if isinstance(pod, dict) else None
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         raise ConfigError(f"the {owner['kind']} of {path} has no pod with containers", "correct it")
     metadata = {**(pod.get("metadata") or {}), "name": owner["metadata"]["name"], "namespace": place}
+    created = {**spec, "priority": _priority(snapshot, spec)}
     made = {
-        **created_pod(
-            {"metadata": {**metadata, "uid": ""}, "spec": {**spec, "priority": _priority(view, spec)}}
-        ),
+        **created_pod({"metadata": {**metadata, "uid": ""}, "spec": created}),
         "status": {"phase": "Pending"},
     }
-    here = [one for one in documents if one["metadata"]["namespace"] == place]
-    own = {one["metadata"]["name"]: one for one in here if one["kind"] == "ResourceClaimTemplate"}
-    claims = tuple(
-        {**one, "metadata": {"uid": f"{place}/{one['metadata']['name']}", **one["metadata"]}}
-        for one in here
-        if one["kind"] == "ResourceClaim"
+    claims: dict[tuple[str, str], Object] = {}
+    templates: dict[tuple[str, str], Object | None] = {}
+    for one in documents:
+        key = str(one["metadata"]["namespace"]), str(one["metadata"]["name"])
+        if one["kind"] == "ResourceClaim":
+            claims[key] = {**one, "metadata": {"uid": "/".join(key), **one["metadata"]}}
+        elif one["kind"] == "ResourceClaimTemplate":
+            templates[key] = one
+    others = (
+        one
+        for one in snapshot.claims
+        if (one["metadata"]["namespace"], one["metadata"]["name"]) not in claims
     )
-    return Wanted(made, _templates(view, made, own), claims)
+    return made, replace(snapshot, claims=(*others, *claims.values()), templates=templates)
 
 
 def _documents(path: Path) -> list[Object]:
@@ -144,19 +111,11 @@ def _with_defaults(path: Path, one: Object) -> Object:
     return {**one, "spec": {**one["spec"], "spec": made} if is_template else made}
 
 
-def _templates(view: ClusterView, pod: Object, known: Mapping[str, Object]) -> dict[str, Object | None]:
-    """The claim templates that a pod names; those that are not ``known`` are read from the cluster."""
-    entries = pod["spec"].get("resourceClaims") or ()
-    names = sorted({entry.get("resourceClaimTemplateName") for entry in entries} - {None})
-    namespace = str(pod["metadata"]["namespace"])
-    return {name: known.get(name) or template_of(view, namespace, name) for name in names}
-
-
-def _priority(view: ClusterView, spec: Object) -> int:
+def _priority(snapshot: Snapshot, spec: Object) -> int:
     """The priority that admission would give a pod. Raises ConfigError for a class that does not exist."""
     if spec.get("priority") is not None:
         return int(spec["priority"])
-    classes = listed_if_readable(view, _CLASSES)
+    classes = snapshot.listed(_CLASSES)
     name = spec.get("priorityClassName")
     for one in classes or ():
         if one["metadata"]["name"] == name if name else one.get("globalDefault"):
