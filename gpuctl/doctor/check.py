@@ -82,14 +82,25 @@ def require(value: Value | Unread, missing: str = "") -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one check found at one place: ``cluster``, ``node/<name>``, or ``class/<name>``."""
+    """What one check found at one place."""
 
     place: str
+    """The place that was checked: cluster, node/NAME, node for the one that it ran on, or class/NAME."""
+
     check: str
+    """The name of the check; the page about the doctor lists them."""
+
     status: Status
+    """skipped: it could not be checked, or there is nothing to check."""
+
     message: str
+    """What was found, for people."""
+
     way_out: str | None = None
+    """What to do about it."""
+
     details: tuple[str, ...] = ()
+    """The affected objects, each in a line."""
 
 
 def run_checks(place: str, checks: Iterable[Check[Seen]], seen: Seen) -> tuple[Result, ...]:

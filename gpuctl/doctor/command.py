@@ -15,7 +15,11 @@ from gpuctl.doctor.inside.places import place_options
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
-@click.option("--local", is_flag=True, help="Check the node that this runs on, without a cluster.")
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Check this node, without a cluster; takes the paths that `gpuctl verify` takes.",
+)
 @click.option(
     "--probe",
     is_flag=True,

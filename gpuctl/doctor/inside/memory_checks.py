@@ -79,7 +79,7 @@ def _limited(seen: NodeSeen) -> list[Entry]:
 
 @check
 def _memory_hook(seen: NodeSeen) -> Finding:
-    """Gpu-memory-hook on the host, and the paths of it in CDI specs.
+    """The program gpu-memory-hook on the host, and the paths of it in CDI specs.
 
     Fails if a path leads to no file, to one that cannot run, or to a different file; warns about older
     versions.
