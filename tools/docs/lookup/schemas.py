@@ -20,10 +20,11 @@ from gpuctl.cli.output import API_VERSION, camel_case
 
 SCHEMAS = Path(gpuctl.__file__).with_name("schemas")
 DOCUMENTS: tuple[str, ...] = (
-    "gpuctl.status.picture:GpuStatus",
-    "gpuctl.top.usage:GpuUsage",
+    "gpuctl.doctor.report:DoctorReport",
     "gpuctl.explain.findings:Explanation",
     "gpuctl.explain.findings:ExplanationList",
+    "gpuctl.status.picture:GpuStatus",
+    "gpuctl.top.usage:GpuUsage",
 )
 """The dataclasses, as ``module:Name``; the name is the kind of the document."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
