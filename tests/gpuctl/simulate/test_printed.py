@@ -93,7 +93,7 @@ def test_a_workload_is_placed_on_machines(situation: str) -> None:
         read_document(text.partition("exit code")[0], "Simulation")
 
 
-WRONG = (
+WRONG: tuple[list[str], ...] = (
     [],
     ["--nodes", "2", "--from-cluster"],
     ["--from-cluster", "--config", "node.yaml"],
