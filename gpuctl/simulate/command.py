@@ -79,7 +79,7 @@ def simulate(
     a wrong command line.
     """
     from gpuctl.simulate import placing
-    from gpuctl.simulate.picture import picture
+    from gpuctl.simulate.results import picture
     from gpuctl.simulate.workload import load_workload
 
     if from_cluster == (nodes is not None):
