@@ -47,6 +47,7 @@ TAKE_LONG = (
     "tests/gpuctl/demo/test_lent_gpus.py::test_the_story_is_told_with_idle_gpus_alone",
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
+    "tests/gpuctl/demo/test_story.py",
     "tests/gpuctl/doctor/test_tier_probes.py",
     "tests/gpuctl/heal/test_walk.py",
     "tests/gpuctl/heal/test_with_driver.py",

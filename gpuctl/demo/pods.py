@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from driver.errors import DriverError
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.objects import DemoPod
-from gpuctl.node.picture import GpuFacts, ranges
+from gpuctl.plan.node_gpus import GpuFacts, ranges
 
 
 class DemoFailed(DriverError):

@@ -25,8 +25,8 @@ from driver.slices.specs import read_devices
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.objects import SHARE_CLASS, SMALL_CLASS, DemoPod, share_pods, small_pods, story_pods
 from gpuctl.demo.pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run, running
-from gpuctl.mig.picture import bar, ruler
-from gpuctl.node.picture import WHOLE, GpuFacts, gpu_table, published_gpus
+from gpuctl.plan.node_gpus import WHOLE, GpuFacts, gpu_table, published_gpus
+from gpuctl.plan.partition_bars import bar, ruler
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -11,7 +11,7 @@ import click
 
 from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.output import document, emit, output_option
-from gpuctl.node.options import config_options, read_labels
+from gpuctl.plan.machine_options import config_options, read_labels
 
 if TYPE_CHECKING:
     from gpuctl.simulate.cluster import SimulatedCluster
@@ -102,7 +102,7 @@ def _planned(
     nodes: str, config: Path | None, labels: dict[str, str] | None, classes: Sequence[Path]
 ) -> SimulatedCluster:
     """The nodes of ``hgx-h100=4,t4[pool=dev]=2``; ``labels`` are those of all nodes. Raises UsageError."""
-    from gpuctl.node.planned import plan_node
+    from gpuctl.plan.planned import plan_node
     from gpuctl.simulate.cluster import load_classes, planned_cluster
 
     read = [_NODES.fullmatch(text) for text in _BETWEEN_NODES.split(nodes)]

@@ -15,7 +15,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.pods import ContainerFacts, DemoFailed, PodFacts
 from gpuctl.demo.story import Narrator, StoryFacts, check_shared, partition_picture, tell
-from gpuctl.node.picture import GpuFacts
+from gpuctl.plan.node_gpus import GpuFacts
 
 Instances = dict[str, list[tuple[int, int]]]
 

@@ -16,7 +16,7 @@ from driver.nvml.modes import ComputeMode
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.pods import ContainerFacts, DemoFailed, PodFacts
 from gpuctl.demo.story import Limits, Narrator, StoryFacts, check_shares, tell
-from gpuctl.node.picture import GpuFacts
+from gpuctl.plan.node_gpus import GpuFacts
 
 GPU = GpuFacts(
     *("gpu-0000-1b-00-0", 0, "H100", "0000:1b:00.0", 0, 81 * 2**30, None, ()), shareable_bytes=80 * 2**30

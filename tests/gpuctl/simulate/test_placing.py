@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.command import WORKLOAD_HELP
 from gpuctl.simulate.placing import simulate

@@ -14,7 +14,7 @@ from driver.errors import DriverError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
