@@ -23,6 +23,7 @@ DOCUMENTS: tuple[str, ...] = (
     "gpuctl.doctor.report:DoctorReport",
     "gpuctl.explain.findings:Explanation",
     "gpuctl.explain.findings:ExplanationList",
+    "gpuctl.simulate.results:Simulation",
     "gpuctl.status.picture:GpuStatus",
     "gpuctl.top.usage:GpuUsage",
 )
