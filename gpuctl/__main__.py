@@ -90,10 +90,10 @@ COMMANDS = {
         "gpuctl.importing.command:import_", "Turn the configuration of other tools into one of this driver."
     ),
     "machines": LazyCommand(
-        "gpuctl.machines.command:machines", "List the machines that plan, simulate and demo can use."
+        "gpuctl.plan.machines_command:machines", "List the machines that plan, simulate and demo can use."
     ),
-    "mig": LazyCommand("gpuctl.mig.command:mig", "Show which MIG partitions fit on GPUs."),
-    "plan": LazyCommand("gpuctl.node.plan_command:plan", "Show exactly what a node would publish."),
+    "mig": LazyCommand("gpuctl.plan.partitions_command:mig", "Show which MIG partitions fit on GPUs."),
+    "plan": LazyCommand("gpuctl.plan.command:plan", "Show exactly what a node would publish."),
     "probe": LazyCommand(
         "gpuctl.probe.command:probe", "Say whether a container has the GPUs that its claim promises."
     ),
@@ -112,7 +112,7 @@ COMMANDS = {
     ),
     "top": LazyCommand("gpuctl.top.command:top", "Show how much of its GPUs each claim uses."),
     "topology": LazyCommand(
-        "gpuctl.node.topology_command:topology", "Draw how the GPUs of a node are connected."
+        "gpuctl.plan.topology_command:topology", "Draw how the GPUs of a node are connected."
     ),
     "verify": LazyCommand(
         "gpuctl.verify.command:verify", "Check everything on a machine with a GPU, without a cluster."

@@ -18,7 +18,7 @@ from driver.errors import DriverError
 from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import document, emit, output_option
 from gpuctl.demo.ending import signals_end_it_once
-from gpuctl.node.options import machine_option
+from gpuctl.plan.machine_options import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster

@@ -25,8 +25,8 @@ from driver.nvml.mig import Placement
 from driver.slices.specs import read_devices
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.objects import SHARE_CLASS, SMALL_CLASS, DemoPod, pods_of_class, story_pods
-from gpuctl.mig.picture import bar, ruler
-from gpuctl.node.picture import WHOLE, GpuFacts, gpu_table, published_gpus, ranges
+from gpuctl.plan.node_gpus import WHOLE, GpuFacts, gpu_table, published_gpus, ranges
+from gpuctl.plan.partition_bars import bar, ruler
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

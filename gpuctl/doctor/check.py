@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.cli.unread import Unread
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 """``skipped``: it could not be checked, or there is nothing to check; the message says which."""

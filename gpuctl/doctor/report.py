@@ -69,7 +69,7 @@ def look_from_outside(
 def _inside_pod(
     seen: ClusterSeen, node: str, offers: tuple[str, ...], kubeconfig: Path | None, context: str | None
 ) -> tuple[Result, ...]:
-    from gpuctl.doctor.outside.seen import Unread
+    from gpuctl.cli.unread import Unread
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
 
     place = f"node/{node}"

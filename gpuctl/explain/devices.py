@@ -14,8 +14,8 @@ from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
 from gpuctl.cli.output import some_of
 from gpuctl.explain.findings import FITS, Outcome
-from gpuctl.node.picture import ranges
-from gpuctl.node.share_words import STRATEGIES
+from gpuctl.plan.node_gpus import ranges
+from gpuctl.plan.share_words import STRATEGIES
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.pools import NodeView
 from kubernetes_rules.allocator.published import Device

@@ -75,7 +75,7 @@ def _node_in_pod(
     seen: ClusterSeen, node: str, kubeconfig: Path | None, context: str | None
 ) -> Iterator[Member]:
     """The report of a node, made by gpuctl in the plugin's pod there, or why there is none."""
-    from gpuctl.doctor.outside.seen import Unread
+    from gpuctl.cli.unread import Unread
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
 
     folder = f"nodes/{safe_part(node)}"

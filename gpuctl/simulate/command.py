@@ -13,7 +13,7 @@ import click
 
 from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.output import document, emit, output_option
-from gpuctl.node.options import config_options, machine_option, read_labels
+from gpuctl.plan.machine_options import config_options, machine_option, read_labels
 
 if TYPE_CHECKING:
     from gpuctl.simulate.cluster import SimulatedCluster
@@ -167,7 +167,7 @@ def _planned(
     labels: dict[str, str] | None,
     classes: Sequence[Path],
 ) -> SimulatedCluster:
-    from gpuctl.node.planned import plan_node
+    from gpuctl.plan.planned import plan_node
     from gpuctl.simulate.cluster import load_classes, planned_cluster
 
     published = []

@@ -17,7 +17,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.output import API_VERSION, as_data
 from gpuctl.fleet.nodes import TierCount
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 from envtest.real.assets import find_assets
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup

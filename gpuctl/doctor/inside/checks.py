@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.claim_checks import CLAIM_CHECKS
 from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
@@ -9,7 +10,6 @@ from gpuctl.doctor.inside.memory_checks import MEMORY_CHECKS
 from gpuctl.doctor.inside.runtime_files import DEFAULT_FOLDERS
 from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig
 from gpuctl.doctor.inside.sockets import SERVES
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 
 _NO_GPU = "no NVIDIA GPU is on the node's PCI bus"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.claims.journal.identity import Era
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from driver.hardware.gpu import Gpu
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.machine_files import GUEST_CLIENT, HOST_MANAGERS
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, VGPU, NodeSeen
-from gpuctl.doctor.outside.seen import Unread
 
 _NOT_OFFERED = "this node offers nothing to virtual machines"
 _VFIO = ("vfio", "vfio_pci", "vfio_iommu_type1")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from driver.devices.memory_limits import FIRST_DRIVER
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.claim_checks import held_entries
 from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 
 _NOTHING = "no claim has a limit on GPU memory"

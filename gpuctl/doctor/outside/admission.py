@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.webhook.certificate import expiries
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Unread, items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 
 _DAY_SECONDS = 86400.0
 _NONE = (

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from gpuctl.cli.cluster import Object
 from gpuctl.cli.output import some_of
+from gpuctl.cli.unread import items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.publishing import current_devices
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of
 from gpuctl.fleet.holders import request_classes
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 

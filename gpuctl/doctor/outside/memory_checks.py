@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from driver.devices.memory_limits import FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
 from driver.devices.names import DRIVER_NAME
+from gpuctl.cli.cluster import Object
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.classes import distinct_devices, expressions, own_classes, selects, waited_for
 from gpuctl.doctor.outside.publishing import current_devices
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 from gpuctl.fleet.devices import attribute
 
 _NOT_HELD = "MemoryLimitNotHeld"

@@ -6,10 +6,11 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from gpuctl.cli.cluster import Object
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, containers_of, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, containers_of, name_of, namespace_of
 from gpuctl.explain.pod.hidden import WAY_OUT, hidden_by_mps
 from gpuctl.fleet.pods import orphans
 

@@ -6,9 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from driver.devices.names import DRIVER_NAME, pool_name
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of
 from gpuctl.fleet.devices import meaning, taints_of
 from gpuctl.fleet.holders import allocated, node_of_pool
 from gpuctl.fleet.pods import why_not_ready

@@ -13,24 +13,15 @@ from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.policy.config import parse_file
 from driver.policy.rules import NodeConfig
-from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.cli.cluster import DRA, ClusterView, Object
 from gpuctl.cli.output import own_version
+from gpuctl.cli.unread import Listed, Unread, items_of
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside import probes
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.programs import Program, account_of, programs_of
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
-from gpuctl.doctor.outside.seen import (
-    ClusterSeen,
-    Listed,
-    Object,
-    Right,
-    Unread,
-    WebhookAnswer,
-    items_of,
-    name_of,
-    namespace_of,
-)
+from gpuctl.doctor.outside.seen import ClusterSeen, Right, WebhookAnswer, name_of, namespace_of
 from gpuctl.fleet.devices import attribute
 
 DEFAULT_NAMESPACE = "gpu-dra"

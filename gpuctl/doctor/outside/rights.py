@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import Program
-from gpuctl.doctor.outside.seen import ClusterSeen, Right, Unread
+from gpuctl.doctor.outside.seen import ClusterSeen, Right
 
 DRA = "resource.k8s.io"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Unread, items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.probes import GATES
 from gpuctl.doctor.outside.publishing import has_gpu_label, publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of
 
 FLOOR = (1, 36)
 """The oldest version of Kubernetes that is supported."""

@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpuctl.cli.cluster import event_time
+from gpuctl.cli.cluster import Object, event_time
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 from gpuctl.fleet.pods import stuck_containers
 
 RECENT_SECONDS = 3600.0

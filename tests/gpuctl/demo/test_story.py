@@ -24,7 +24,7 @@ from gpuctl.demo.story import (
     check_shares,
     tell,
 )
-from gpuctl.node.picture import GpuFacts
+from gpuctl.plan.node_gpus import GpuFacts
 from tests.gpuctl.approved import approve
 
 GPU = GpuFacts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuctl.explain.snapshot import Snapshot
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
 CLASS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from gpuctl.explain.answer import explain_claim
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.picture import picture
 from gpuctl.explain.snapshot import Snapshot
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 GPU = "gpu-0000-1b-00-0"
 OURS = 'device.attributes["gpu.nvidia.com"]'

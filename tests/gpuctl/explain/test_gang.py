@@ -15,7 +15,7 @@ from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.answer import explain_group, explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.room import Occupants, Rooms, read_occupants
-from tests.gpuctl.room.site import WHOLE, Object, Site, claim_spec
+from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 
 def gang(least: int | None = 2, **spec: object) -> Object:

@@ -9,7 +9,7 @@ import pytest
 
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.findings import Explanation
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, snapshot
 
 GPUS = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")

@@ -9,7 +9,7 @@ import pytest
 from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.room import Occupants, Rooms
-from tests.gpuctl.room.site import WHOLE, Object, Site, claim_spec
+from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 
 class Reading:

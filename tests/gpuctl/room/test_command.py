@@ -12,8 +12,8 @@ from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.room.served import Served
-from tests.gpuctl.room.site import WHOLE, Site, claim_spec
+from tests.gpuctl.explain.served import Served
+from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 
 @pytest.fixture

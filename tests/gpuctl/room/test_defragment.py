@@ -11,7 +11,7 @@ from driver.errors import ConfigError
 from gpuctl.room.defragment import Move, Plan, Staying, free_on
 from gpuctl.room.picture import plan_text
 from gpuctl.room.rooms import devices_of
-from tests.gpuctl.room.site import SHARE, WHOLE, Site, claim_spec
+from tests.gpuctl.explain.site import SHARE, WHOLE, Site, claim_spec
 
 GPUS = [f"gpu-0000-{bus}-00-0" for bus in ("18", "3b", "86", "af")]
 

@@ -15,7 +15,7 @@ from gpuctl.room.moves import Done, Look, carry_out
 from gpuctl.room.rooms import MOVABLE
 from tests.envtest.embedded.control.control_plane import RESOURCE, ControlPlane, control_plane, head
 from tests.eventually import eventually
-from tests.gpuctl.room.site import SHARE, claim_spec, shipped_classes, slices_of
+from tests.gpuctl.explain.site import SHARE, claim_spec, shipped_classes, slices_of
 
 APPS = "/apis/apps/v1/namespaces/default/deployments"
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuctl.room.picture import room_text
 from gpuctl.room.rooms import Budget, NodeRoom, RoomAnswer
-from tests.gpuctl.room.site import SHARE, WHOLE, Site, claim_spec
+from tests.gpuctl.explain.site import SHARE, WHOLE, Site, claim_spec
 
 
 def who(answer: RoomAnswer) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.command import WORKLOAD_HELP
 from gpuctl.simulate.trace import load_trace
 from gpuctl.simulate.workload import load_workload

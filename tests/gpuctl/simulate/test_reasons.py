@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.results import Result, Why
 from tests.gpuctl.simulate.workloads import group, machines, run, run_on, wants

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import planned_cluster
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation

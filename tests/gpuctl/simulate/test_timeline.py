@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.results import Course, Result
 from gpuctl.simulate.simulation import Simulation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.results import ClassResult, GpuResult, cost_of
 from gpuctl.simulate.usage import Level

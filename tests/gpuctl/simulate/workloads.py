@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation
