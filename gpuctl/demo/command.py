@@ -136,16 +136,16 @@ def _wait_for_the_end(cluster: DemoCluster) -> None:
     cluster.open_to_users()
     # The environment that gpuctl lies in need not be active in the other terminal.
     config, programs = shlex.quote(str(cluster.kubeconfig)), shlex.quote(str(Path(sys.executable).parent))
-    share = _from_here(PACKAGE_ROOT / "deploy/quickstart/share.yaml")
+    shares = _from_here(PACKAGE_ROOT / "deploy/tutorial/shares.yaml")
     try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
         click.echo(
             "the cluster keeps running until Ctrl-C; use it in another terminal after:\n"
             f"export KUBECONFIG={config} PATH={programs}:$PATH\n"
             + _now_try(
                 {
-                    f"kubectl apply -f {share}": "a pod with a quarter of a GPU",
-                    "gpuctl explain pod share": "where it runs, or why it waits",
-                    "gpuctl top": "how much pods use of their GPUs; gpuctl web is a page of everything",
+                    f"kubectl apply -f {shares}": "three pods that share a GPU",
+                    "gpuctl explain pod lab-0": "where it runs, or why it waits",
+                    "gpuctl top": "how much the pods use; gpuctl web shows everything on a page",
                 }
             ),
             err=True,
