@@ -31,6 +31,7 @@ import jsonschema
 import yaml
 
 from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_wrapped
 
 MOST_PODS = 1_000_000
 """The most pods of one group, and of a trace."""
@@ -117,7 +118,7 @@ def load_workload(path: Path, *, traced: bool = False) -> tuple[PodGroup, ...]:
     Raises ConfigError with every error in it, each with the path of its field.
     """
     try:
-        document = yaml.safe_load(path.read_bytes())
+        _, document = load_wrapped(path.read_bytes(), str(path), what="workload")
     except OSError as error:
         raise ConfigError(
             f"the workload {path} cannot be read: {error.strerror}", "check --workload"
