@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from gpuctl.plan.machine_options import complete_machines, config_options, machi
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from driver.health.health_rules import HealthRules
     from gpuctl.plan.planned import Object, PlannedNode
 
 _TAKES = {
@@ -135,7 +133,7 @@ def _topology(
     from driver.devices.names import DRIVER_NAME
     from gpuctl.fleet.cluster import views_of
     from gpuctl.plan.planned import plan_node
-    from gpuctl.plan.topology import topology_of, topology_table
+    from gpuctl.plan.topology import topology_of, topology_text
 
     if len(names) + (machine is not None) != 1:
         raise click.UsageError("name one node, or a machine with --machine")
@@ -147,7 +145,7 @@ def _topology(
             f"{node} publishes no GPU of the driver {DRIVER_NAME}", "`gpuctl status` lists the nodes that do"
         )
     found = topology_of(node, gpus)
-    emit(output, document("NodeTopology", found), lambda: topology_table(found))
+    emit(output, document("NodeTopology", found), lambda: topology_text(found))
 
 
 def _slices_of(node: str, kubeconfig: Path | None, context: str | None) -> tuple[Object, ...]:
@@ -163,7 +161,7 @@ def _partitions(
     machine: str, config: Path | None, labels: dict[str, str] | None, layout: str | None, output: str
 ) -> None:
     from driver.policy.config import load_config
-    from gpuctl.plan.partition_bars import partitions_picture
+    from gpuctl.plan.partition_bars import partitions_text
     from gpuctl.plan.partitions import mig_plan, read_layout
     from gpuctl.plan.planned import plan_node
 
@@ -173,7 +171,7 @@ def _partitions(
         None if layout is None else read_layout(layout),
         load_config(config, labels) if config else None,
     )
-    emit(output, document("MigPlan", found), lambda: partitions_picture(found, layout))
+    emit(output, document("MigPlan", found), lambda: partitions_text(found, layout))
     if any(kind.layout is not None and not kind.layout.fits for kind in found.gpu_kinds):
         click.get_current_context().exit(3)
 
@@ -207,18 +205,5 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     devices = "device" if numbers == "1" else "devices"
     lines = [f"{len(counts)} {many}, {numbers} {devices}{shared}; {where}"]
     lines += limits_lines(planned.slices)
-    lines += _health_lines(planned.health)
     lines += [f"not offered: {what}: {reason}" for what, reason in sorted(planned.withheld.items())]
     return Group(gpu_table(node, published_gpus(planned.slices, ())), Text("\n".join(lines)))
-
-
-def _health_lines(rules: HealthRules) -> Iterator[str]:
-    """A line for the faults that evict pods, and one for XIDs that are not judged by the driver's table."""
-    from driver.health.health_rules import EVICTING
-
-    evicting = [word for word in EVICTING if word in rules.evict]
-    if evicting:
-        yield f"pods are evicted from a GPU that is tainted as {', '.join(evicting)}"
-    if rules.xids:
-        judged = ", ".join(f"{code} {word}" for code, word in sorted(rules.xids.items()))
-        yield f"XIDs with a judgment of the node configuration: {judged}"

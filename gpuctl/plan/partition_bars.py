@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from driver.nvml.mig import Placement
+from gpuctl.cli.output import columns
 from gpuctl.plan.node_gpus import GIB, ranges
 from gpuctl.plan.partitions import NO_MIG, Fit, GpuKind, MigPlan, Offered, Partition, profiles_text
 
@@ -22,40 +18,37 @@ _COLUMNS = 77
 _INDENT = "  "
 
 
-def partitions_picture(plan: MigPlan, layout: str | None) -> RenderableType:
+def partitions_text(plan: MigPlan, layout: str | None) -> str:
     """All kinds of GPUs of the machine, one below the other; ``layout`` as the user wrote it."""
-    return Group(*(part for kind in plan.gpu_kinds for part in _kind(kind, layout)))
+    return "\n".join(line for kind in plan.gpu_kinds for line in (*_kind(kind, layout), "")).rstrip("\n")
 
 
-def _kind(kind: GpuKind, layout: str | None) -> Iterator[RenderableType]:
+def _kind(kind: GpuKind, layout: str | None) -> Iterator[str]:
     addresses = kind.gpus[0] if len(kind.gpus) == 1 else f"{kind.gpus[0]} ... {kind.gpus[-1]}"
-    yield Text(f"{kind.product or 'GPU'}: index {ranges(kind.indexes)} ({addresses})", style="bold")
+    yield f"{kind.product or 'GPU'}: index {ranges(kind.indexes)} ({addresses})"
     slices = kind.memory_slices
     if not slices:
-        yield Text(f"  {NO_MIG}\n")
+        yield f"  {NO_MIG}"
         return
     if kind.layout is not None:
-        yield Text("\n".join([*_layout(kind.layout, slices, str(layout)), ""]))
+        yield from _layout(kind.layout, slices, str(layout))
     if kind.offered is not None:
-        yield Text("\n".join([*_offered(kind.offered, slices), ""]))
+        yield from _offered(kind.offered, slices)
     if kind.layout is None and kind.offered is None:
-        yield _profiles(kind)
-        named = (
-            line for name, parts in kind.layouts.items() for line in (_sums(name, parts), _bar(parts, slices))
+        yield from (_profiles(kind), "", ruler(slices))
+        for name, parts in kind.layouts.items():
+            yield from (_sums(name, parts), _bar(parts, slices))
+
+
+def _profiles(kind: GpuKind) -> str:
+    rows = [
+        (
+            *(one.name, f"{one.memory_bytes / GIB:.1f} GiB", str(one.multiprocessors)),
+            *(str(one.most_instances), ", ".join(map(str, one.starts))),
         )
-        yield Text("\n".join([ruler(slices), *named, ""]))
-
-
-def _profiles(kind: GpuKind) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("profile", no_wrap=True)
-    for heading in ("memory", "SMs", "at most"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("starts at memory slice")
-    for one in kind.profiles:
-        numbers = (f"{one.memory_bytes / GIB:.1f} GiB", str(one.multiprocessors), str(one.most_instances))
-        table.add_row(one.name, *numbers, ", ".join(map(str, one.starts)))
-    return table
+        for one in kind.profiles
+    ]
+    return columns(("profile", "memory", "SMs", "at most", "starts at memory slice"), rows)
 
 
 def _layout(fit: Fit, slices: int, layout: str) -> Iterator[str]:

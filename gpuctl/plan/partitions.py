@@ -63,11 +63,11 @@ class Fit:
     """Whether a layout fits on an empty GPU."""
 
     fits: bool
-    problem: str | None
+    problem: str | None = None
     """Why it does not fit."""
 
-    partitions: tuple[Partition, ...]
-    nearest: tuple[Partition, ...]
+    partitions: tuple[Partition, ...] = ()
+    nearest: tuple[Partition, ...] = ()
     """The nearest layout that fits, if this one does not."""
 
 
@@ -235,16 +235,15 @@ def named_layouts(mig: GpuMig) -> dict[str, tuple[Partition, ...]]:
 def fit(layout: Layout, mig: GpuMig | None) -> Fit:
     """How a layout fits on the empty GPU."""
     if mig is None:
-        return Fit(fits=False, problem=NO_MIG, partitions=(), nearest=())
+        return Fit(fits=False, problem=NO_MIG)
     try:
         wanted = layout_profiles(layout, mig)
     except ConfigError as error:
-        return Fit(fits=False, problem=f"{error.what}: {error.way_out}", partitions=(), nearest=())
+        return Fit(fits=False, problem=f"{error.what}: {error.way_out}")
     placed = place(wanted, mig)
     if placed is not None:
-        return Fit(fits=True, problem=None, partitions=partitions_of(placed), nearest=())
-    nearest = partitions_of(_nearest(wanted, mig))
-    return Fit(fits=False, problem=_problem(wanted, mig), partitions=(), nearest=nearest)
+        return Fit(fits=True, partitions=partitions_of(placed))
+    return Fit(fits=False, problem=_problem(wanted, mig), nearest=partitions_of(_nearest(wanted, mig)))
 
 
 def _problem(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rich import box
-from rich.table import Table
-
+from gpuctl.cli.output import columns
 from gpuctl.fleet.gpus import GpuState
 from gpuctl.plan.node_gpus import numbers, ranges, typed_attribute
 
@@ -162,12 +160,8 @@ def topology_rows(topology: NodeTopology) -> list[dict[str, str]]:
     ]
 
 
-def topology_table(topology: NodeTopology) -> Table:
-    """The rows as a table, with their legend."""
+def topology_text(topology: NodeTopology) -> str:
+    """The rows below the node's name, with their legend."""
     rows = topology_rows(topology)
-    table = Table(title=topology.node, box=box.SIMPLE_HEAD, caption=legend(topology), caption_justify="left")
-    for head in rows[0]:
-        table.add_column("" if head == "gpu" else head, no_wrap=True)
-    for row in rows:
-        table.add_row(*row.values())
-    return table
+    matrix = columns([*rows[0]], [[*row.values()] for row in rows])
+    return "\n".join((topology.node, matrix, legend(topology)))

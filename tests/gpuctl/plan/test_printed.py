@@ -24,11 +24,6 @@ rules:
 - {when: gpu.index == 3, mig: {layout: [4g, 4g]}}
 - {when: gpu.index == 4, offer: hidden}
 """,
-    "health.yaml": """\
-version: v1
-rules: [{when: gpu.index == 1, offer: hidden}]
-health: {evict: [lost, needs-reset], xids: {"94": needs-reset, 13: ignore}}
-""",
     "shared.yaml": f"{{version: v1, rules: [{{offer: whole, mig: 'off', shared: {SHARES}}}]}}",
     "shared-partitions.yaml": f"{{version: v1, rules: [{{mig: {{layout: [3g, 3g]}}, shared: {SHARES}}}]}}",
     "coarse.yaml": "{version: v1, rules: [{offer: whole, shared: {strategy: MPS, memory: {step: 20Gi}}}]}",
@@ -44,7 +39,6 @@ SITUATIONS = {
     "plan/all-tiers": f"plan --machine a30-quad --config {EXAMPLES}/all-tiers.yaml",
     "plan/names": f"plan --machine hgx-h100 --config {EXAMPLES}/all-tiers.yaml --node-name worker-7 -o name",
     "plan/mixed": "plan --machine hgx-h100 --config mixed.yaml",
-    "plan/hidden-and-health": "plan --machine a30-quad --config health.yaml",
     "plan/passthrough": f"plan --machine passthrough-quad --config {EXAMPLES}/passthrough.yaml",
     "plan/vgpu": f"plan --machine vgpu-host-l40s --config {EXAMPLES}/vgpu-host.yaml",
     "plan/limits-held": f"plan --machine l4-quad --config {EXAMPLES}/memory-limits.yaml",
