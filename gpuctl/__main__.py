@@ -97,9 +97,6 @@ COMMANDS = {
     "probe": LazyCommand(
         "gpuctl.probe.command:probe", "Say whether a container has the GPUs that its claim promises."
     ),
-    "repartition": LazyCommand(
-        "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
-    ),
     "simulate": LazyCommand(
         "gpuctl.simulate.command:simulate", "Try whether a workload fits on a number of nodes."
     ),

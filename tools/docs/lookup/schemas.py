@@ -24,6 +24,8 @@ DOCUMENTS: tuple[str, ...] = (
     "gpuctl.doctor.report:DoctorReport",
     "gpuctl.explain.findings:Explanation",
     "gpuctl.explain.findings:ExplanationList",
+    "gpuctl.heal.plan:Heal",
+    "gpuctl.heal.steps:HealStep",
     "gpuctl.simulate.results:Simulation",
     "gpuctl.status.picture:GpuStatus",
     "gpuctl.top.usage:GpuUsage",
