@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import yaml
 
 from driver.errors import ConfigError
+from gpuctl.cli.fields import wrong_fields
 
 MOST_PODS = 1_000_000
 """The most pods of one group."""
@@ -86,11 +86,7 @@ def load_workload(path: Path) -> tuple[PodGroup, ...]:
         ) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"the workload {path} is not YAML: {error}", "correct it") from error
-    errors = sorted(jsonschema.Draft202012Validator(_SCHEMA).iter_errors(document), key=lambda e: e.json_path)
-    wrong = [
-        f"{error.json_path.removeprefix('$').lstrip('.') or 'the document'}: {error.message}"
-        for error in errors
-    ]
+    wrong = wrong_fields(_SCHEMA, document)
     if not wrong:
         groups = [PodGroup(**{**group, "claims": tuple(group["claims"])}) for group in document["pods"]]
         names = Counter(group.name for group in groups)
