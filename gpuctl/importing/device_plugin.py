@@ -27,6 +27,7 @@ MigStrategy = Literal["none", "single", "mixed"]
 
 PREFIX = "nvidia.com/"
 GPU = "nvidia.com/gpu"
+_WHAT = "device plugin configuration"
 _KEY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -63,12 +64,12 @@ def load_device_plugin(path: Path) -> dict[str, PluginConfig]:
     """
     errors: list[str] = []
     found: dict[str, PluginConfig] = {}
-    place, document = read_wrapped(path, "config.map", "devicePlugin.config.data")
+    place, document = read_wrapped(path, _WHAT, "config.map", "devicePlugin.config.data")
     for name, key, one in _documents(place, document, path.stem, errors):
         if name in found:
             errors.append(f"{key}: another key has the same configuration name {name}")
         found[name] = _configuration({} if one is None else one, key, errors)
-    refuse(path, "a configuration of the device plugin", errors)
+    refuse(path, _WHAT, errors)
     return found
 
 

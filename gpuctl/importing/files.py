@@ -34,10 +34,10 @@ def schema_of(format_: Format) -> dict[str, Any]:
     return found
 
 
-def read_wrapped(path: Path, *places: str) -> tuple[str, Any]:
+def read_wrapped(path: Path, what: str, *places: str) -> tuple[str, Any]:
     """The YAML document of a file and its path in it, as ``load_wrapped`` gives them; raises ConfigError."""
     try:
-        return load_wrapped(path.read_bytes(), str(path), *places)
+        return load_wrapped(path.read_bytes(), str(path), *places, what=what)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -64,6 +64,6 @@ def refuse(path: Path, what: str, errors: list[str]) -> None:
     """Raise ConfigError with all errors in a file, if there are any."""
     if errors:
         raise ConfigError(
-            f"{path} is not {what}: {'; '.join(errors)}",
+            f"{path} is not a {what}: {'; '.join(errors)}",
             "correct it, or leave only the configuration in it, which begins with version: v1",
         )

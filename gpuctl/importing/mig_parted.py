@@ -33,6 +33,7 @@ Entry = Mapping[str, Any]
 """What one entry of a configuration does to the GPUs that it applies to."""
 
 MOST_PARTITIONS = 16
+_WHAT = "mig-parted configuration"
 _KEY = "config.yaml"
 _PROFILE = re.compile(
     r"(?:(?P<compute>[1-8])c\.)?(?P<instance>(?P<slices>[1-8])g\.[^+-]*(?P<more>.*))", re.ASCII
@@ -50,7 +51,7 @@ def import_mig_parted(path: Path, mode: Mode) -> tuple[list[Imported], list[str]
     """
     errors: list[str] = []
     lost: list[str] = []
-    place, document = read_wrapped(path, "migManager.config.data")
+    place, document = read_wrapped(path, _WHAT, "migManager.config.data")
     if in_config_map := bool(place):
         # NVIDIA's MIG manager reads this key alone.
         data = document if isinstance(document, dict) else {}
@@ -68,7 +69,7 @@ def import_mig_parted(path: Path, mode: Mode) -> tuple[list[Imported], list[str]
     if not errors and fields_are_right("mig-parted", document, place, errors):
         configs = document["mig-configs"]
         errors += [f"{place}.{one}" if place else one for one in _wrong_numbers(configs)]
-    refuse(path, "a mig-parted configuration", errors)
+    refuse(path, _WHAT, errors)
     source = " ".join(str(path).split())  # it is written into comments, which end with the line
     return [_imported(name, entries, mode, source, in_config_map) for name, entries in configs.items()], lost
 

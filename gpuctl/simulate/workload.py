@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_wrapped
 from gpuctl.cli.fields import wrong_fields
 
 MOST_PODS = 1_000_000
@@ -79,12 +80,12 @@ class PodGroup:
 def load_workload(path: Path) -> tuple[PodGroup, ...]:
     """Read a workload file; raises ConfigError with every error in it, each with the path of its field."""
     try:
-        document = yaml.safe_load(path.read_bytes())
+        _, document = load_wrapped(path.read_bytes(), str(path), what="workload")
     except OSError as error:
         raise ConfigError(
             f"the workload {path} cannot be read: {error.strerror}", "check --workload"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the workload {path} is not YAML: {error}", "correct it") from error
     wrong = wrong_fields(_SCHEMA, document)
     if not wrong:
