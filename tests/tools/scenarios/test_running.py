@@ -31,11 +31,6 @@ def test_a_block_that_fails_is_told_with_the_line_of_its_command(tmp_path: Path)
     assert failure.output.startswith("so far\n")
 
 
-def test_a_block_that_should_fail_and_does_not_is_told(tmp_path: Path) -> None:
-    failure = run(tmp_path, "```sh exits=1\ntrue\n```\n")
-    assert failure == Failure(1, "true\n", "it ended with 0, and 1 was expected", "")
-
-
 def test_another_output_is_told_with_the_line_where_it_is_shown(tmp_path: Path) -> None:
     failure = run(tmp_path, "```sh\necho a; echo b\n```\n\nThis prints:\n\n```text\na\nc\n```\n")
     assert failure is not None

@@ -64,18 +64,6 @@ def test_another_node_configuration_is_told(api: ApiClient) -> None:
     assert changes(before, traces(api)) == []
 
 
-def test_a_taint_of_a_node_is_told_but_for_those_that_kubernetes_sets(api: ApiClient) -> None:
-    before = traces(api)
-    ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
-    api.patch(paths.node(NODE), {"spec": {"taints": [ready]}})
-    assert changes(before, traces(api)) == []
-    api.patch(paths.node(NODE), {"spec": {"taints": [ready, {"key": "mine", "effect": "NoSchedule"}]}})
-    (told,) = changes(before, traces(api))
-    api.patch(paths.node(NODE), {"spec": {"taints": None}})
-    assert '"mine"' in told
-    assert changes(before, traces(api)) == []
-
-
 def test_devices_that_came_or_are_sick_are_told(api: ApiClient) -> None:
     before = traces(api)
     api.replace(paths.resource_slice("one"), slice_of("gpu-0", "gpu-1"))

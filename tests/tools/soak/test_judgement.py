@@ -12,13 +12,11 @@ from tools.soak.judgement import (
     compared_memory,
     grown,
     left_over,
-    may_be_refused,
     may_fail,
 )
 
 NAME = "kubeletplugin"
 FAULT = Mark("lost", "0000:1b:00.0", 100, 120)
-RESTART = Mark("kubelet-term", None, 200, 210)
 
 
 def samples(*memory_mib: float, pid: int = 1) -> list[Sample]:
@@ -56,12 +54,3 @@ def test_a_pod_may_fail_only_if_its_gpu_had_a_fault_while_it_was_there() -> None
     assert may_fail([replace(FAULT, ended=None)], gpus, 400, 500)
     assert not may_fail([FAULT], gpus, 121, 300)
     assert not may_fail([FAULT], frozenset({"0000:43:00.0"}), 110, 300)
-    assert not may_fail([RESTART], gpus, 190, 300)
-
-
-def test_a_call_may_be_refused_shortly_after_a_disturbance_of_the_node_or_of_its_gpu() -> None:
-    assert may_be_refused([RESTART], "0000:43:00.0", 225, 20)
-    assert not may_be_refused([RESTART], "0000:43:00.0", 235, 20)
-    assert may_be_refused([FAULT], "0000:1b:00.0", 110, 20)
-    assert may_be_refused([FAULT], "0000:43:00.0", 110, 20), "nvidia-smi fails while any GPU is lost"
-    assert not may_be_refused([replace(FAULT, what="xid-48")], "0000:43:00.0", 110, 20)

@@ -17,7 +17,7 @@ from fakegpu.machine.spec import known_machines
 from gpuctl.gather.masking import FLAGS
 from kubeletplugin.retire import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
-from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, node_fields
+from tools.docs.lookup import attributes, claim_fields, errors, flags
 from tools.docs.lookup.__main__ import PARTS, pages
 from tools.docs.lookup.claim_fields import FIELDS, Field
 from tools.docs.lookup.marked import names
@@ -81,12 +81,6 @@ def test_every_error_has_a_way_out_and_every_way_out_an_error() -> None:
     assert set(errors.WAYS_OUT) - names == set()
 
 
-def test_the_errors_in_the_tree_of_the_docstring_are_those_of_the_code() -> None:
-    drawn = re.findall(r"[├└]── (\w+) +(retryable|permanent|)", error_tree.__doc__ or "")
-    told = {one.name: "retryable" if one.retryable else "permanent" for one in errors.tree()}
-    assert {name: told[name] for name, word in drawn if word} == {name: word for name, word in drawn if word}
-
-
 def test_every_flag_of_a_process_is_on_the_page_with_its_variable() -> None:
     text = flags.process_tables()
     for name, command in flags.processes().items():
@@ -112,12 +106,3 @@ def test_every_command_of_gpuctl_and_each_of_its_options_is_on_its_page() -> Non
             one.opts for one in told if one.name not in ("help", "version") and one.opts[-1] not in part
         ]
         assert missing == [], name
-
-
-def test_a_field_of_a_file_without_words_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(machine_fields.WORDS, "p2p")
-    with pytest.raises(ValueError, match="p2p"):
-        machine_fields.field_table()
-    monkeypatch.setitem(node_fields.WORDS, "rules[].colour", ("", "the colour of the GPU"))
-    with pytest.raises(ValueError, match="colour"):
-        node_fields.field_table()
