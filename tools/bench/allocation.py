@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 from envtest.real.assets import find_assets
-from gpuctl.simulate.simulation import Simulation
+from gpuctl.simulate.placing import simulate
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from tools.bench.mixed_cluster import mixed_cluster, mixed_pods
 from tools.conformance.area import Case
@@ -61,7 +61,7 @@ def mixed_seconds_and_mib() -> tuple[float, float]:
     """
     cluster, groups = mixed_cluster(NODES), mixed_pods(PODS)
     started = time.process_time()
-    result = Simulation(cluster, groups, 1).run(lambda _: None)
+    result = simulate(cluster, groups, 1)
     seconds = time.process_time() - started
     assert sum(one.placed for one in result.groups) > 0.9 * PODS
     return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -54,7 +54,6 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
     view = ClusterView(client)
     listed = {name: _listed(view, path) for name, path in _PATHS.items()}
     _check_node(node, listed["nodes"])
-    group = perhaps("read the API groups", partial(client.get, "/apis/resource.k8s.io"))
     resources = perhaps("read the resources of resource.k8s.io/v1", partial(client.get, DRA))
     webhooks = _ours(listed["webhooks"])
     accounts = driver_accounts(listed["daemon_sets"], listed["pods"])
@@ -62,8 +61,9 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
     return ClusterSeen(
         gpuctl_version=own_version(),
         server_version=served,
-        dra_versions=_names(group, "versions", "version"),
-        dra_resources=_names(resources, "resources", "name"),
+        dra_resources=resources
+        if isinstance(resources, Unread)
+        else tuple(str(one["name"]) for one in resources.get("resources") or ()),
         features=perhaps("read the metrics of the API server", partial(probes.features, client)),
         dropped_fields=perhaps("create slices, even in a dry run", partial(probes.dropped_fields, client)),
         own_rights=perhaps("ask for its own rights", partial(probes.granted, client, TO_LOOK)),
@@ -135,12 +135,6 @@ def _together(lists: Iterable[Listed]) -> Listed:
             return items
         found += items
     return tuple(found)
-
-
-def _names(answer: dict[str, Any] | Unread, items: str, name: str) -> tuple[str, ...] | Unread:
-    if isinstance(answer, Unread):
-        return answer
-    return tuple(str(one[name]) for one in answer.get(items) or ())
 
 
 def _ours(webhooks: Listed) -> Listed:

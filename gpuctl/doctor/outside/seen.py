@@ -48,7 +48,6 @@ class ClusterSeen:
 
     gpuctl_version: str
     server_version: Mapping[str, Any] | Unread
-    dra_versions: tuple[str, ...] | Unread
     dra_resources: tuple[str, ...] | Unread
     features: Mapping[str, bool] | Unread
     dropped_fields: frozenset[str] | Unread

@@ -53,7 +53,6 @@ def _well() -> ClusterSeen:
     return ClusterSeen(
         gpuctl_version="0.1.0",
         server_version={"gitVersion": "v1.37.1", "major": "1", "minor": "37"},
-        dra_versions=("v1", "v1beta2"),
         dra_resources=("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
         features={
             "DRAPartitionableDevices": True,

@@ -58,5 +58,5 @@ class Served:
 
     def run(self, *arguments: str) -> Result:
         """Run the command."""
-        command = ["room", *arguments, "--kubeconfig", self.kubeconfig]
+        command = ["explain", *arguments, "--kubeconfig", self.kubeconfig]
         return CliRunner().invoke(commands, command)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpuctl.explain.room import Occupants, cluster_of
+from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.findings import Explanation
+from gpuctl.explain.room import MOVABLE, Policy
 from gpuctl.explain.snapshot import Snapshot
 from gpuctl.plan.planned import plan_node
-from gpuctl.room.defragment import Plan, Target, plan, target_of
-from gpuctl.room.rooms import MOVABLE, RoomAnswer, answer
-from gpuctl.room.wanted import Wanted
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.preemption.cluster import Cluster
+from tests.gpuctl.explain.objects import StoredLists
 
 Object = dict[str, Any]
 
@@ -62,6 +60,7 @@ class Site:
         self.pods: list[Object] = []
         self.claims: list[Object] = []
         self.budgets: list[Object] = []
+        self.groups: list[Object] | None = None
 
     def runs(
         self,
@@ -150,35 +149,17 @@ class Site:
         for pod in self.pods:
             pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
-    def snapshot(self) -> Snapshot:
-        """The cluster as far as devices are concerned."""
+    def snapshot(self, *refused: str) -> Snapshot:
+        """The cluster; lists of these kinds may not be read."""
+        lists = {"pods": self.pods, "poddisruptionbudgets": self.budgets, "podgroups": self.groups}
         return Snapshot(
             nodes=tuple(self.nodes),
             slices=tuple(self.slices),
             classes=self.classes,
             claims=tuple(self.claims),
-            taint_rules=(),
-            quotas=(),
-            unread=(),
-            pods=tuple(self.pods),
+            view=StoredLists(lists, refused),
         )
 
-    def cluster(self, *classes: Object) -> Cluster:
-        """The cluster in which room is looked for."""
-        occupants = Occupants(tuple(self.pods), tuple(self.budgets), (), ())
-        return cluster_of(self.snapshot(), occupants, *classes)
-
-    def answer(self, pod: Object, templates: Object | None = None, **wanted: Any) -> RoomAnswer:
-        """Who would have to go for a pod."""
-        one = replace(Wanted(pod, templates or {}), **wanted)
-        return answer(one, self.snapshot(), self.cluster(), self.budgets, ())
-
-    def target(self, name: str | None = None) -> Target:
-        """What a name after ``--for`` means."""
-        return target_of(name, self.classes, self.slices)
-
-    def plan(self, name: str | None = None, only: str | None = None, most: int | None = None) -> Plan:
-        """The moves that would free what the name means."""
-        target = self.target(name)
-        known = [target.device_class] if target.device_class not in self.classes else []
-        return plan(self.cluster(*known), target, self.budgets, only, most)
+    def explained(self, pod: Object, *refused: str) -> Explanation:
+        """Why a pod waits, and whose end would help under all policies."""
+        return explain_pod(pod, self.snapshot(*refused), tuple(Policy))

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.served import Served
 from tests.gpuctl.explain.site import SHARE, WHOLE, Object, Site, claim_spec
@@ -152,6 +150,7 @@ SITUATIONS: list[tuple[Callable[[], Built], str]] = [
     (sick_gpu, "claim train-gpu"),
     (closed_nodes, "pod train"),
     (three_policies, "pod train"),
+    (three_policies, "pod train -o wide"),
     (three_policies, "claim train-gpu"),
     (three_policies, "pods"),
     (three_policies, "pods -o wide"),
@@ -173,28 +172,8 @@ def test_a_situation_is_explained_like_this(case: tuple[Callable[[], Built], str
     build, asked = case
     with EmbeddedApiServer() as server:
         served = Served(server, tmp_path)
-        served.load(*_as_arguments(build()))
-        command = ["explain", *asked.split(), "-n", "team", "--kubeconfig", served.kubeconfig]
-        told = CliRunner().invoke(commands, command, catch_exceptions=False)
+        site, pods = build()
+        served.load(site, *pods)
+        told = served.run(*asked.split(), "-n", "team")
 
     approve(f"explain/{named(case)}", f"{told.output}exit code {told.exit_code}\n")
-
-
-def _as_arguments(built: Built) -> tuple[Any, ...]:
-    site, pods = built
-    return site, *pods
-
-
-ROOMS = [three_policies, many_nodes, ending, other_scheduler, fits, claim_not_there, more_than_any_node_has]
-
-
-@pytest.mark.parametrize("build", ROOMS, ids=lambda build: build.__name__)
-@pytest.mark.parametrize("wide", [False, True])
-def test_room_says(build: Callable[[], Built], tmp_path: Path, *, wide: bool) -> None:
-    with EmbeddedApiServer() as server:
-        served = Served(server, tmp_path)
-        served.load(*_as_arguments(build()))
-        told = served.run("train", "-n", "team", *(["-o", "wide"] if wide else []))
-
-    name = build.__name__.replace("_", "-") + ("-wide" if wide else "")
-    approve(f"room/{name}", f"{told.output}exit code {told.exit_code}\n")

@@ -21,6 +21,10 @@ from gpuctl.cli.output import API_VERSION, camel_case
 SCHEMAS = Path(gpuctl.__file__).with_name("schemas")
 DOCUMENTS: tuple[str, ...] = (
     "gpuctl.demo.story:DemoStory",
+    "gpuctl.doctor.report:DoctorReport",
+    "gpuctl.explain.findings:Explanation",
+    "gpuctl.explain.findings:ExplanationList",
+    "gpuctl.simulate.results:Simulation",
     "gpuctl.status.picture:GpuStatus",
     "gpuctl.top.usage:GpuUsage",
 )

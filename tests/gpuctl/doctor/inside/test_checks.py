@@ -68,7 +68,7 @@ def containerd(**fields: Any) -> tuple[RuntimeConfig]:
 
 
 GUEST = guest_parts()
-OF_GUESTS = ("vgpu-license", "license-client")
+OF_GUESTS = ("vgpu-license",)
 """The checks that have nothing to look at but in a vGPU guest."""
 
 
@@ -180,7 +180,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("driver-edition", guest(gridd=False)),
     ("driver-edition", {"kernel": kernel(licenses=MANAGER, offers=frozenset({"passthrough"}))}),
     (
-        "one-driver",
+        "driver-root",
         {
             "looked": (
                 ProbedPlace("driver container", "/run/nvidia/driver", VERSION, "x"),
@@ -191,8 +191,8 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("vgpu-license", licensed(False)),
     ("vgpu-license", licensed(True, SOON)),
     ("vgpu-license", {}),
-    ("license-client", guest(servers=())),
-    ("license-client", {}),
+    ("vgpu-license", guest(servers=())),
+    ("vgpu-license", {}),
     ("memory-limits", {}),
     ("memory-limits", {**LIMITED, "cgroups": 1}),
     ("memory-limits", {**LIMITED, "kernel_driver": VERSION}),
@@ -216,14 +216,14 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("iommu", {"kernel": without_groups()}),
     ("iommu", {"kernel": without_groups(iommus=())}),
     ("iommu", {"kernel": without_groups(offers=frozenset())}),
-    ("iommu-groups", {"kernel": in_one_group()}),
+    ("iommu", {"kernel": in_one_group()}),
     (
         "vfio-modules",
         {"kernel": kernel(loaded=frozenset({"vfio"}), installed=frozenset({"vfio_iommu_type1"}))},
     ),
     ("vfio-modules", {"kernel": kernel(loaded=frozenset(), installed=None)}),
     ("vfio-modules", {"kernel": kernel(offers=frozenset())}),
-    ("iommufd", {"kernel": kernel(pci=dataclasses.replace(well_kernel().pci, has_iommufd=False))}),
+    ("vfio-modules", {"kernel": kernel(pci=dataclasses.replace(well_kernel().pci, has_iommufd=False))}),
     ("vfio-safety", {"kernel": kernel(without_iommu=True)}),
     ("vfio-safety", {"kernel": kernel(unsafe_interrupts=True)}),
     ("vfio-safety", {"kernel": kernel(without_iommu=None)}),
@@ -241,7 +241,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("plugin", {"plugins": {}}),
     ("plugin", {"plugins": {SOCKET: NOT_REGISTERED}}),
     ("plugin", {"plugins": {SOCKET: SERVES, "/old.sock": "nobody answers"}}),
-    ("registration", {"registrations": ()}),
+    ("plugin", {"registrations": ()}),
     ("journal", {"journal": {UID: Unread("the checksum does not match")}}),
     ("journal", {"put_aside": ("old-1234",)}),
     ("journal", {"journal": {UID: entry("preparing")}}),
@@ -268,8 +268,8 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("memory-held", limited(limits=(limit(told_bytes=4 << 30),))),
     ("iommu", {"kernel": without_groups(iommus=(), asked_iommu=False)}),
     ("vfio-modules", {"kernel": kernel(loaded=frozenset())}),
-    ("iommu-groups", {"kernel": in_one_group(offers=frozenset())}),
-    ("iommu-groups", {"kernel": with_audio()}),
+    ("iommu", {"kernel": in_one_group(offers=frozenset())}),
+    ("iommu", {"kernel": with_audio()}),
     *(("driver-edition", parts) for parts in EDITIONS),
     ("vgpu-license", licensed(True, LATE)),
     ("nvml", {"inventory": gpus(problems=(UNLICENSED,))}),

@@ -38,7 +38,7 @@ from tests.gpuctl.doctor.clusters import (
     with_limits,
 )
 from tests.gpuctl.doctor.said import blamed, said
-from tests.gpuctl.explain.pod.test_hidden import mixed_claim, mixed_pod
+from tests.gpuctl.explain.test_hidden import mixed_claim, mixed_pod
 from tests.gpuctl.fleet.published import claim as held_claim
 
 CHECKS = {check.name: check for check in OUTSIDE}
@@ -180,19 +180,30 @@ ASKED = {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}
 VISIBLE = {"name": "main", "image": "x", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
 UNREADABLE = Unread("this user may not look")
 
+NOT_PREPARED = event("PrepareWaits", 60)
+NOT_PREPARED["involvedObject"]["uid"] = "uid-of-claim"
+WANTED = {
+    "metadata": {"name": "c", "uid": "uid-of-claim"},
+    "status": {"reservedFor": [{"uid": "uid"}]},
+}
+WAITING, STARTED = (
+    {"claims": (WANTED,), "pods": ({**pod("p"), "metadata": {"uid": "uid"}, "status": {"phase": phase}},)}
+    for phase in ("Pending", "Running")
+)
+"""A claim whose pod waits for it, or has started."""
+
 NEEDS = {
-    "nodes": {"kubelets", "runtimes", "published", "gone-nodes", "device-plugin"},
-    "slices": {"published", "gone-nodes", "pools", "pool-names", "taints", "class-devices", "class-limits"}
-    | {"device-plugin", "unasked-gpus"},
-    "classes": {"classes", "class-selectors", "class-devices", "class-limits"},
+    "nodes": {"nodes", "published", "device-plugin"},
+    "slices": {"published", "pools", "taints", "class-devices", "device-plugin", "unasked-gpus"},
+    "classes": {"classes", "class-devices"},
     "claims": {"claim-limits", "deleted-claims", "hidden-devices"},
-    "pods": {"images", "restarts", "unasked-gpus", "deleted-claims", "hidden-devices"},
-    "daemon_sets": {"workloads", "releases"},
+    "pods": {"driver-pods", "unasked-gpus", "deleted-claims", "hidden-devices"},
+    "daemon_sets": {"workloads"},
     "deployments": {"workloads"},
-    "webhooks": {"webhook", "webhook-authority", "webhook-endpoints", "webhook-answers"},
-    "services": {"webhook-endpoints"},
-    "endpoint_slices": {"webhook-endpoints"},
-    "policies": {"policies", "policy-accounts", "policy-expressions"},
+    "webhooks": {"webhook"},
+    "webhook_answer": {"webhook"},
+    "dropped_fields": {"feature-gates"},
+    "policies": {"policies"},
     "bindings": {"policies"},
     "events": {"warnings"},
 }
@@ -202,17 +213,16 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in CHECKS),
     ("server-version", {"server_version": {"gitVersion": "v1.35.9"}}),
     ("server-version", {"server_version": {"gitVersion": "unknown"}}),
-    ("kubelets", {"nodes": (node(kubelet="v1.35.2"),)}),
-    ("runtimes", {"nodes": (node(runtime="containerd://1.6.30"),)}),
-    ("runtimes", {"nodes": (node(runtime="docker://27.0.1"),)}),
-    ("runtimes", {"nodes": (node(runtime="cri-o://1.22.0"),)}),
-    ("runtimes", {"nodes": (node(runtime="containerd://1.7.27"),)}),
-    ("runtimes", {"nodes": (node(runtime="own://3.0"),)}),
-    ("api", {"dra_versions": ("v1beta1",)}),
+    ("nodes", {"nodes": (node(kubelet="v1.35.2"),)}),
+    ("nodes", {"nodes": (node(runtime="containerd://1.6.30"),)}),
+    ("nodes", {"nodes": (node(runtime="docker://27.0.1"),)}),
+    ("nodes", {"nodes": (node(runtime="cri-o://1.22.0"),)}),
+    ("nodes", {"nodes": (node(runtime="containerd://1.7.27"),)}),
+    ("nodes", {"nodes": (node(runtime="own://3.0"),)}),
     ("api", {"dra_resources": ("deviceclasses", "resourceclaims")}),
-    ("api", {"dra_versions": Unread("not found")}),
-    ("slice-fields", {"dropped_fields": frozenset({"taints"})}),
-    ("slice-fields", {"dropped_fields": UNREADABLE}),
+    ("api", {"dra_resources": Unread("not found")}),
+    ("feature-gates", {"dropped_fields": frozenset({"taints"})}),
+    ("feature-gates", {"dropped_fields": UNREADABLE}),
     ("feature-gates", {"features": {"DRADeviceTaints": False}}),
     ("feature-gates", {"features": {"ResourceHealthStatus": False}}),
     ("feature-gates", {"features": {}}),
@@ -221,11 +231,13 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("driver-rights", {"account_rights": {"gpu-dra/x": UNREADABLE}}),
     ("workloads", {"daemon_sets": (), "slices": ()}),
     ("workloads", {"daemon_sets": ()}),
+    ("workloads", {"daemon_sets": (), "pods": ()}),
+    ("workloads", {"daemon_sets": (), "pods": (), "slices": ()}),
     ("workloads", {"daemon_sets": (daemon_set("controller"), daemon_set("kubeletplugin", ready=0))}),
-    ("releases", {"daemon_sets": (daemon_set("controller"), daemon_set("controller", namespace="other"))}),
-    ("images", {"pods": (driver_pod("controller"), driver_pod("mps", image="older"))}),
-    ("restarts", {"pods": (cannot_run(),)}),
-    ("restarts", {"pods": (restarted(),)}),
+    ("workloads", {"daemon_sets": (daemon_set("controller"), daemon_set("controller", namespace="other"))}),
+    ("driver-pods", {"pods": (driver_pod("controller"), driver_pod("mps", image="older"))}),
+    ("driver-pods", {"pods": (cannot_run(),)}),
+    ("driver-pods", {"pods": (restarted(),)}),
     ("warnings", {"events": (event("GpuWithheld", 60),)}),
     ("published", {"nodes": (node(), node("node-b"))}),
     ("published", {"nodes": (), "slices": ()}),
@@ -233,7 +245,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("published", {"claims": (HELD_ELSEWHERE,)}),
     ("published", {"pods": (driver_pod("kubeletplugin"), driver_pod("kubeletplugin", node_name="plain"))}),
     ("published", {"pods": (driver_pod("kubeletplugin", node_name="plain"),)}),
-    ("gone-nodes", {"nodes": (node("node-b"),)}),
+    ("published", {"nodes": ()}),
     (
         "pools",
         {
@@ -242,16 +254,16 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
             )
         },
     ),
-    ("pool-names", {"slices": changed_slices(pool={"name": NODE, "resourceSliceCount": 1})}),
-    ("pool-names", {"slices": (*changed_slices(), other_driver(nodeName=NODE))}),
+    ("pools", {"slices": changed_slices(pool={"name": NODE, "resourceSliceCount": 1})}),
+    ("pools", {"slices": (*changed_slices(), other_driver(nodeName=NODE))}),
     ("taints", {"slices": with_device(taints=[{"key": taints.TAINT_LOST, "effect": "NoSchedule"}])}),
     ("classes", {"classes": ()}),
-    ("class-selectors", {"classes": (device_class("device.driver == 'gpu.nvidia.com' &&"),)}),
+    ("classes", {"classes": (device_class("device.driver == 'gpu.nvidia.com' &&"),)}),
     (
-        "class-selectors",
+        "classes",
         {"classes": (device_class("device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"),)},
     ),
-    ("class-selectors", {"slices": with_attribute("driverVersion", {"int": 1}), "classes": (BY_DRIVER,)}),
+    ("classes", {"slices": with_attribute("driverVersion", {"int": 1}), "classes": (BY_DRIVER,)}),
     (
         "class-devices",
         {
@@ -259,16 +271,16 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
             "claims": (waiting_claim("none"),),
         },
     ),
-    ("class-limits", {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}),
+    ("class-devices", {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}),
     (
-        "class-limits",
+        "class-devices",
         {
             "classes": (INSISTING,),
             "claims": (waiting_claim("held"),),
             "slices": with_limits("memoryLimitsWithheld", "cgroup v1"),
         },
     ),
-    ("class-limits", {"classes": (INSISTING,), "slices": ()}),
+    ("class-devices", {"classes": (INSISTING,), "slices": ()}),
     ("claim-limits", {"claims": (told_claim("False"),)}),
     ("policies", {"policies": POLICIES[1:]}),
     ("policies", {"bindings": ()}),
@@ -279,19 +291,19 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
             "policies": [one for one in POLICIES if one["metadata"]["name"] != MONITORING],
         },
     ),
-    ("policy-accounts", {"account_rights": {"other/gpu-dra-controller": {}}}),
-    ("policy-expressions", {"policies": warned_policies()}),
+    ("policies", {"account_rights": {"other/gpu-dra-controller": {}}}),
+    ("policies", {"policies": warned_policies()}),
     ("webhook", {"webhooks": (failing_hard(),)}),
     ("webhook", {"webhooks": ()}),
-    ("webhook-authority", {"now": NOW + (DAYS_LEFT - 10) * DAY_SECONDS}),
-    ("webhook-authority", {"now": NOW + (DAYS_LEFT + 1) * DAY_SECONDS}),
-    ("webhook-authority", {"webhooks": (without_bundle(None),)}),
-    ("webhook-authority", {"webhooks": (without_bundle(b"nothing"),)}),
-    ("webhook-authority", {"webhooks": (webhook(expired()),)}),
-    ("webhook-authority", {"webhooks": (webhook(expired() + AUTHORITY),)}),
-    ("webhook-endpoints", {"endpoint_slices": (endpoints(ready=False),)}),
-    ("webhook-endpoints", {"services": ()}),
-    ("webhook-answers", {"webhook_answer": WebhookAnswer(denied_by_it=False, message="stored")}),
+    ("webhook", {"now": NOW + (DAYS_LEFT - 10) * DAY_SECONDS}),
+    ("webhook", {"now": NOW + (DAYS_LEFT + 1) * DAY_SECONDS}),
+    ("webhook", {"webhooks": (without_bundle(None),)}),
+    ("webhook", {"webhooks": (without_bundle(b"nothing"),)}),
+    ("webhook", {"webhooks": (webhook(expired()),)}),
+    ("webhook", {"webhooks": (webhook(expired() + AUTHORITY),)}),
+    ("webhook", {"endpoint_slices": (endpoints(ready=False),)}),
+    ("webhook", {"services": ()}),
+    ("webhook", {"webhook_answer": WebhookAnswer(denied_by_it=False, message="stored")}),
     ("device-plugin", {"nodes": (capacity("8"),)}),
     ("device-plugin", {"nodes": (capacity("8"),), "slices": all_tainted()}),
     ("unasked-gpus", {"pods": (pod("sees", containers=[VISIBLE]),)}),
@@ -315,15 +327,16 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("hidden-devices", {"pods": (mixed_pod(),), "claims": (mixed_claim(),)}),
     *((name, {"nodes": (), "slices": ()}) for name in sorted(NEEDS["nodes"] | NEEDS["slices"])),
     ("warnings", {"events": (event("GpuWithheld", 4000),)}),
-    ("restarts", {"pods": (restarted(4000),)}),
+    *(("warnings", {"events": (NOT_PREPARED,), **parts}) for parts in ({}, WAITING, STARTED)),
+    ("driver-pods", {"pods": (restarted(4000),)}),
     ("unasked-gpus", {"pods": by_right()}),
     (
         "class-devices",
         {"classes": (*OWN, device_class("device.driver == 'gpu.nvidia.com' && 1 == 2", "none"))},
     ),
-    ("class-limits", {"classes": (INSISTING,)}),
-    ("class-limits", {**ASKED, "slices": with_limits("memoryIsolation", "cgroup")}),
-    ("class-limits", {**ASKED, "slices": with_limits("memoryLimits", "cgroup")}),
+    ("class-devices", {"classes": (INSISTING,)}),
+    ("class-devices", {**ASKED, "slices": with_limits("memoryIsolation", "cgroup")}),
+    ("class-devices", {**ASKED, "slices": with_limits("memoryLimits", "cgroup")}),
     ("claim-limits", {"claims": (told_claim("True"), waiting_claim("held"))}),
 ]
 
