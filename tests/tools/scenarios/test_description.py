@@ -48,16 +48,13 @@ long: true
     ("text", "says"),
     [
         ("version: v1\nversion: v1", "appears more than once"),
-        ("nodes: []", "version has to be v1"),
-        ("version: v1\nnodes: [{machine: h100}]", r"nodes\[0\].machine 'h100' is neither"),
-        (f"{LEAST}    count: 0", r"nodes\[0\].count has to be at least 1"),
+        ("nodes: []", "'version' is a required property"),
+        ("version: v1\nnodes: [{machine: h100}]", "'h100' is neither"),
         (f"{LEAST}    count: 5", "asks for 5 nodes, and a cluster has at most 4"),
-        (f"{LEAST}    label: {{}}", r"nodes\[0\].label is not known"),
-        (f"{LEAST}    flags: {{plugin: []}}", r"nodes\[0\].flags.plugin is not known"),
-        (f"{LEAST}needs: [webhooks]", "needs asks for 'webhooks'"),
+        (f"{LEAST}    flags: {{plugin: []}}", r"nodes\[0\].flags: .*'plugin' was unexpected"),
+        (f"{LEAST}needs: [webhooks]", "'webhooks' is not one of"),
         (f"{LEAST}clusters: [real]", "why has to say why it runs on real only"),
-        (f"{LEAST}config: none.yaml", "config names .*none.yaml, which cannot be read"),
-        (f"{LEAST}node: []", "node is not known"),
+        (f"{LEAST}config: none.yaml", "config names .*none.yaml, which is no file"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:

@@ -49,9 +49,6 @@ def written(folder: Path, text: str) -> Scenario:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ("![what it does](x.svg)", "", "begins without a picture"),
-        ("## Needs", "## Other", "'needs' is missing"),
-        ("## Clean up", "## The end", "the last section has to be 'Clean up'"),
         ("name: gpu", "name: cpu", "README.md:7: this YAML is in none of the files"),
         ("claim.yaml", "the claim", "does not mention the file claim.yaml"),
         ("```sh", "```console", "it has no sh block"),
