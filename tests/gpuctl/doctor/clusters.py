@@ -15,7 +15,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import Object
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK
 from gpuctl.doctor.outside.seen import ClusterSeen, WebhookAnswer
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_SECONDS = 86_400.0

@@ -21,7 +21,7 @@ from gpuctl.doctor.check import run_checks
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.report import picture, problems, read_results
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.clusters import NODE, driver_pod, node, run_pod, well_cluster
 from tests.gpuctl.doctor.nodes import well_node

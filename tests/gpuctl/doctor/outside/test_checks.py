@@ -38,7 +38,7 @@ from tests.gpuctl.doctor.clusters import (
     with_limits,
 )
 from tests.gpuctl.doctor.said import blamed, said
-from tests.gpuctl.explain.pod.test_hidden import mixed_claim, mixed_pod
+from tests.gpuctl.explain.test_hidden import mixed_claim, mixed_pod
 from tests.gpuctl.fleet.published import claim as held_claim
 
 CHECKS = {check.name: check for check in OUTSIDE}
