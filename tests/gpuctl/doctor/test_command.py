@@ -16,8 +16,8 @@ from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
+from gpuctl.doctor.check import Check, run_checks
 from gpuctl.doctor.check import Result as Found
-from gpuctl.doctor.check import run_checks
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.report import picture, problems, read_results
@@ -112,7 +112,7 @@ def test_a_node_is_looked_at_in_the_pod_of_its_plugin(cluster: Cluster, kubectl:
 
     found = results(cluster.doctor(NODE, "-o", "json"))
 
-    expected = {"cluster": OUTSIDE, f"node/{NODE}": INSIDE}
+    expected: dict[str, Sequence[Check[Any]]] = {"cluster": OUTSIDE, f"node/{NODE}": INSIDE}
     assert [(one["place"], one["check"]) for one in found] == [
         (place, check.name) for place, checks in expected.items() for check in checks
     ]
