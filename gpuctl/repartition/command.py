@@ -16,7 +16,7 @@ from gpuctl.plan.machine_options import machine_option
 @click.option("--layout", help="A layout such as all-balanced or all-1g.10gb, or profiles: 1g,1g,2g,3g.")
 @click.option("--mig-config", metavar="FILE:NAME", help="A configuration in a mig-parted file.")
 @click.option("--gpu", "addresses", multiple=True, metavar="ADDRESS", help="Only the GPU at a PCI address.")
-@machine_option(what="A machine, or a machine file, with such GPUs: for a model that is not built in.")
+@machine_option()
 @click.option("--yes", is_flag=True, help="Do it: cordon, evict, wait for your commands, uncordon.")
 @click.option(
     "--timeout",

@@ -16,7 +16,7 @@ from driver.kube.client import KubeClient
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import document, emit, say
-from gpuctl.plan.partitions import Layout, gpu_addresses, profiles_text
+from gpuctl.plan.partitions import Layout, profiles_text
 from gpuctl.repartition import in_the_way, waiting
 from gpuctl.repartition.node_gpus import NodeGpu, complete_slices, node_gpus, read_node
 from gpuctl.repartition.wanted import MigConfig, Wanted, commands_text, still_missing, wanted_of
@@ -138,7 +138,18 @@ def _chosen(published: dict[PciAddress, NodeGpu], addresses: Sequence[str]) -> l
     models = {gpu.product for gpu in published.values()}
     product = models.pop() if len(models) == 1 else None
     # A GPU with MIG on and no partition is not published, and is what an admin may well want to change.
-    return [published.get(pci) or NodeGpu(pci, "unpublished", product) for pci in gpu_addresses(addresses)]
+    return [published.get(pci) or NodeGpu(pci, "unpublished", product) for pci in _gpu_addresses(addresses)]
+
+
+def _gpu_addresses(texts: Iterable[str]) -> dict[PciAddress, str]:
+    """The addresses that ``--gpu`` names, each as it was typed; raises ConfigError for a malformed one."""
+    found: dict[PciAddress, str] = {}
+    try:
+        for text in texts:
+            found.setdefault(PciAddress.parse(text), text)
+    except ValueError as error:
+        raise ConfigError(str(error), "check --gpu") from error
+    return found
 
 
 def carry_out(

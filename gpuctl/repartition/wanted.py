@@ -12,10 +12,11 @@ from typing import Any
 from driver.errors import ConfigError
 from driver.hardware.gpu import GpuMig
 from driver.hardware.pci import PRODUCTS
-from driver.kinds.partition.layouts import Placed
+from driver.kinds.partition.layouts import Placed, layout_profiles, place
 from fakegpu.machine.spec import known_machines, load_machine
+from gpuctl.cli.output import as_data
 from gpuctl.importing.mig_parted import Entry, load_mig_parted, products_of, whole_instance
-from gpuctl.plan.partitions import Layout, fit, placed_data, profiles_text
+from gpuctl.plan.partitions import Layout, fit, partitions_of, profiles_text
 from gpuctl.plan.planned import plan_node
 from gpuctl.repartition.node_gpus import NodeGpu
 
@@ -73,7 +74,7 @@ class Wanted:
             "gpu": str(self.gpu.pci),
             "now": list(self.gpu.partitions) or self.gpu.mode,
             "migEnabled": self.enabled,
-            "partitions": placed_data(self.placed),
+            "partitions": as_data(partitions_of(self.placed)),
             "commands": list(self.commands()),
         }
 
@@ -154,9 +155,16 @@ def wanted_of(gpus: Iterable[NodeGpu], layout: Layout | MigConfig, machine: str 
         fitted = fit(chosen, mig)
         if fitted.problem:
             raise ConfigError(
-                f"the layout does not fit on {gpu.pci}: {fitted.problem}", "see `gpuctl mig plan`"
+                f"the layout does not fit on {gpu.pci}: {fitted.problem}", "see `gpuctl plan --partitions`"
             )
-        found.append(Wanted(gpu, chosen != "all-disabled", fitted.placed, mig.without_reset))
+        found.append(
+            Wanted(
+                gpu,
+                chosen != "all-disabled",
+                place(layout_profiles(chosen, mig), mig) or (),
+                mig.without_reset,
+            )
+        )
     return tuple(found)
 
 

@@ -27,6 +27,7 @@ import jsonschema
 import yaml
 
 from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_wrapped
 
 MOST_PODS = 1_000_000
 """The most pods of one group."""
@@ -79,7 +80,7 @@ class PodGroup:
 def load_workload(path: Path) -> tuple[PodGroup, ...]:
     """Read a workload file; raises ConfigError with every error in it, each with the path of its field."""
     try:
-        document = yaml.safe_load(path.read_bytes())
+        _, document = load_wrapped(path.read_bytes(), str(path), what="workload")
     except OSError as error:
         raise ConfigError(
             f"the workload {path} cannot be read: {error.strerror}", "check --workload"

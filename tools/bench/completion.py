@@ -23,7 +23,7 @@ TABS = (
     ("the name of a command", "gpuctl st", "command", 1.5),
     ("a machine", "gpuctl plan --machine h", "command", 2.5),
     ("a pod", "gpuctl explain pod ", "value", 2.0),
-    ("a node", "gpuctl topology ", "value", 2.0),
+    ("a node", "gpuctl top ", "value", 2.0),
 )
 """What is completed, the line so far, the key in _FLOORS to compare with, and the limit of the ratio."""
 

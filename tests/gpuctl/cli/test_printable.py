@@ -128,7 +128,7 @@ COMMANDS = (
     ["describe", "node", NODE],
     ["describe", "gpu", f"{NODE}/0"],
     ["describe", "claim", "gpu"],
-    ["topology", NODE],
+    ["plan", "--topology", NODE],
     ["top"],
     ["doctor"],
     ["doctor", NODE],
