@@ -79,7 +79,6 @@ bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes
 	$(BIN)/python -m tools.bench.hardware
 	$(BIN)/python -m tools.bench.completion
 	$(BIN)/python -m tools.bench.scrape
-	$(BIN)/python -m tools.bench.page
 	$(BIN)/python -m tools.bench.preemption
 	$(BIN)/python -m tools.bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m tools.bench.shares --kubernetes $(KUBERNETES)

@@ -20,7 +20,6 @@ PAGES = {
     "waiting pod": f"pod/{WAITING}",
     "pod by limit": f"pod/default/{BY_LIMIT}",
     "failing pod": f"pod/default/{FAILING}",
-    "history": "history",
 }
 
 

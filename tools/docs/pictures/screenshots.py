@@ -35,7 +35,7 @@ _SCENE = ROOT / "deploy" / "ask-for-a-gpu" / "scenario.yaml"
 _GREEDY = Wanted("research", "nine-gpus", "large")
 """A pod that stays pending, since it wants more GPUs than a node has."""
 
-_AWAITED = (("sick", "gpu.nvidia.com/gpu-lost"), ("waiting", "no node can ever"), ("history", "GpuSick"))
+_AWAITED = (("problems", "gpu.nvidia.com/gpu-lost"), ("waiting", "no node can ever"))
 """Words that parts of the page have once it shows everything."""
 
 _TERMINAL = (110, 22)
@@ -74,7 +74,6 @@ def take(folder: Path) -> None:
         cluster = place.cluster
         if cluster is None:
             raise SceneImpossible(f"{_SCENE} has no nodes")
-        # The page is served before anything happens, so that its history is not empty.
         with _served(cluster) as address, chromium() as tab:
             _play(cluster, place)
             tab.size(*_WINDOW)
@@ -82,8 +81,7 @@ def take(folder: Path) -> None:
                 tab.media(scheme)
                 tab.open(address)
                 for part, words in _AWAITED:
-                    tab.wait_text(words, f"[data-part={part}]")
-                tab.wait(lambda: "so far" not in tab.text("[data-part=tiers]"), "all classes to be counted")
+                    tab.wait_text(words, f"section[aria-labelledby={part}]")
                 tab.picture(folder / name)
         view = ClusterView.connect(cluster.admin, None)
         (folder / "status-watch.svg").write_text(exported(view.slices(), view.claims()))
