@@ -145,7 +145,11 @@ class Pages:
         )
 
     def overview(
-        self, view: View, stale: str, params: Mapping[str, str], answers: Mapping[str, Explanation]
+        self,
+        view: View,
+        stale: str,
+        params: Mapping[str, str],
+        answers: Mapping[tuple[str, str], Explanation],
     ) -> str:
         """The first page; ``answers`` are explain's, as far as they are known."""
         query = Query.read(params)
@@ -160,7 +164,7 @@ class Pages:
             nodes=query.page("page", query.nodes(view)),
         )
 
-    def asked_about(self, view: View, params: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def listed_pods(self, view: View, params: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The waiting pods that the first page shows: namespace and name."""
         for pod in Query.read(params).page("waiting_page", view.waiting).items:
             yield pod.namespace, pod.name

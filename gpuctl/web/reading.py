@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC
@@ -30,10 +30,16 @@ from kubernetes_rules.errors import RuleError
 from kubernetes_rules.extended_resources import asked_resources
 
 Object = dict[str, Any]
+Pod = tuple[str, str]
+"""The namespace and the name."""
+
 Value = TypeVar("Value")
 
 AGE_FACTOR = 10
 """A value is read again when it is so many times as old as the reading took: at most a tenth of a core."""
+
+MOST_UNASKED = 20
+"""The pods that are explained because the first page lists them: all together cost a tenth of a core."""
 
 LEAST_AGE_SECONDS = 2.0
 MOST_ANSWERS = 256
@@ -48,7 +54,7 @@ class Kept(Generic[Value]):
     """A value that is read when somebody asks for it, in a thread of its own, and kept for a while.
 
     For the event loop's thread alone. ``failure`` says why the last reading failed, and is empty if it did
-    not; then ``value`` is that of the reading before.
+    not; then ``value`` is that of the reading before. ``is_first``: no reading has ended yet.
     """
 
     def __init__(
@@ -58,27 +64,22 @@ class Kept(Generic[Value]):
         self._read = read
         self._turn = turn
         self._clock = clock
-        self._due: float | None = None
+        self._took_seconds = self._ended = 0.0
         self._renewing: asyncio.Task[None] | None = None
+        self.is_first = True
         self.value: Value | None = None
         self.failure = ""
 
-    @property
-    def is_first(self) -> bool:
-        """Whether the first reading has not ended."""
-        return self._due is None
+    async def latest(self, patience_seconds: float | None, factor: int = 1) -> Value | None:
+        """The value, as new as it has to be; the old one if the reading takes longer than the patience.
 
-    def ask(self) -> asyncio.Task[None] | None:
-        """Begin to read if it is time, and wait for nothing; returns the reading that goes on."""
-        if self._renewing is None and (self._due is None or self._clock() >= self._due):
+        It may be ``factor`` times as old as usual.
+        """
+        age_seconds = max(LEAST_AGE_SECONDS, factor * AGE_FACTOR * self._took_seconds)
+        if self._renewing is None and (self.is_first or self._clock() - self._ended >= age_seconds):
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
-        return self._renewing
-
-    async def latest(self, patience_seconds: float) -> Value | None:
-        """The value, as new as it has to be; the old one if the reading takes longer than the patience."""
-        renewing = self.ask()
-        if renewing is not None:
-            await asyncio.wait({renewing}, timeout=patience_seconds)
+        if self._renewing is not None:
+            await asyncio.wait({self._renewing}, timeout=patience_seconds)
         return self.value
 
     async def _renew(self) -> None:
@@ -91,10 +92,9 @@ class Kept(Generic[Value]):
             except Exception as error:  # noqa: BLE001 - nobody else would notice: the page has to say so
                 _log.error("the cluster cannot be shown", exc_info=error)
                 self.failure = f"the server of this page has failed ({type(error).__name__}: {error})"
-            ended = self._clock()
-        took = 0.0 if self.failure else ended - began
-        self._due = ended + max(LEAST_AGE_SECONDS, AGE_FACTOR * took)
-        self._renewing = None
+            self._ended = self._clock()
+        self._took_seconds = 0.0 if self.failure else self._ended - began
+        self.is_first, self._renewing = False, None
 
 
 def _in_thread(read: Callable[[], Value]) -> Future[Value]:
@@ -144,17 +144,30 @@ class Readings:
         self._fleet, self._classes = Fleet(), ClassDevices()
         self._turn = asyncio.Lock()
         self.cluster = Kept(self._read, asyncio.Lock(), clock)
-        self._answers: OrderedDict[tuple[str, str], Kept[Explanation | None]] = OrderedDict()
+        self._answers: OrderedDict[Pod, Kept[Explanation | None]] = OrderedDict()
+        self._listed: asyncio.Task[None] | None = None
 
-    def answer(self, namespace: str, name: str) -> Kept[Explanation | None]:
+    def answer(self, pod: Pod) -> Kept[Explanation | None]:
         """Explain's answer about a pod; its value is None if there is no such pod."""
-        key = (namespace, name)
-        if key not in self._answers:
-            self._answers[key] = Kept(lambda: self._explain(namespace, name), self._turn, self._clock)
+        if pod not in self._answers:
+            self._answers[pod] = Kept(lambda: self._explain(*pod), self._turn, self._clock)
             if len(self._answers) > MOST_ANSWERS:
                 self._answers.popitem(last=False)
-        self._answers.move_to_end(key)
-        return self._answers[key]
+        self._answers.move_to_end(pod)
+        return self._answers[pod]
+
+    def answers(self, pods: Iterable[Pod]) -> dict[Pod, Explanation]:
+        """What is known about these pods; the rest is worked out, and a later look shows it."""
+        listed = list(pods)[:MOST_UNASKED]
+        if self._listed is None or self._listed.done():
+            self._listed = asyncio.get_running_loop().create_task(self._explain_listed(listed))
+        known = ((pod, self.answer(pod).value) for pod in listed)
+        return {pod: told for pod, told in known if told is not None}
+
+    async def _explain_listed(self, pods: Sequence[Pod]) -> None:
+        # One by one, so that a pod whose page is opened meanwhile comes next.
+        for pod in pods:
+            await self.answer(pod).latest(None, MOST_UNASKED)
 
     def _read(self) -> Reading:
         at = self._client.server_time().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

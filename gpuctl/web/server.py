@@ -151,12 +151,7 @@ class PageApp:
         return answer
 
     async def _overview(self, request: Request, view: View, stale: str) -> str:
-        answers = {}
-        for namespace, name in self._pages.asked_about(view, request.query_params):
-            answer = self._readings.answer(namespace, name)
-            answer.ask()  # nobody waits for it here: a later look shows it
-            if answer.value is not None:
-                answers[f"{namespace}/{name}"] = answer.value
+        answers = self._readings.answers(self._pages.listed_pods(view, request.query_params))
         return self._pages.overview(view, stale, request.query_params, answers)
 
     async def _node(self, request: Request, view: View, stale: str) -> str:
@@ -164,7 +159,7 @@ class PageApp:
 
     async def _pod(self, request: Request, view: View, stale: str) -> str:
         namespace, name = (str(request.path_params[part]) for part in ("namespace", "name"))
-        answer = self._readings.answer(namespace, name)
+        answer = self._readings.answer((namespace, name))
         told = await answer.latest(_PATIENCE_SECONDS)
         failure = None if answer.is_first else answer.failure
         return self._pages.pod(view, stale, f"{namespace}/{name}", told, failure)

@@ -85,7 +85,7 @@ def test_nothing_of_it_becomes_html(text: str) -> None:
     report = RequestReport(text, text, text, (NodeReport(text, (outcome,), (text,), text),))
     answer = Explanation("pod", text, text, "waits", text, (Finding(text, text, text),), (report,), (text,))
     for html in (
-        pages.overview(view, text, {"q": text}, {view.waiting[0].key: answer}),
+        pages.overview(view, text, {"q": text}, {(view.waiting[0].namespace, view.waiting[0].name): answer}),
         pages.overview(view, "", {}, {}),
         pages.node(view, text, text),
         pages.pod(view, text, view.waiting[0].key, answer, text),

@@ -113,11 +113,11 @@ def test_readings_with_the_same_turn_come_one_after_the_other(source: Source) ->
         turn = asyncio.Lock()
         first, second = (Kept(one.read, turn, lambda: 0.0) for one in (source, other))
         source.goes_on.clear()
-        begun = [first.ask(), second.ask()]
+        asking = asyncio.gather(first.latest(30), second.latest(30))
         await asyncio.sleep(0.05)
         between = source.readings, other.readings
         source.goes_on.set()
-        await asyncio.wait([one for one in begun if one is not None])
+        await asking
         return between
 
     assert asyncio.run(look()) == (1, 0)
