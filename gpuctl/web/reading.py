@@ -20,14 +20,12 @@ from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.cli.failures import error_text
 from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.findings import Explanation
-from gpuctl.explain.room import Rooms, read_occupants
-from gpuctl.explain.snapshot import events_of, pod_of, take_snapshot, template_of
+from gpuctl.explain.snapshot import object_path, take_snapshot
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.seen import Seen
 from gpuctl.web.classes import ClassDevices
 from gpuctl.web.view import View, view_of
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.extended_resources import asked_resources
 
 Object = dict[str, Any]
 Pod = tuple[str, str]
@@ -188,18 +186,7 @@ class Readings:
 
 def explained(view: ClusterView, namespace: str, name: str) -> Explanation | None:
     """What ``gpuctl explain`` says of a pod; None if there is no such pod. Raises ApiError and RuleError."""
-    pod = pod_of(view, namespace, name)
+    pod = view.found(object_path("Pod", namespace, name))
     if pod is None:
         return None
-    snapshot = take_snapshot(view, namespace, asked_resources(pod))
-    templates = {one: template_of(view, namespace, one) for one in _templates(pod)}
-    events = events_of(view, namespace, pod["metadata"]["uid"])
-    told = explain_pod(pod, snapshot, templates, events)
-    return Rooms(snapshot, lambda: read_occupants(view)).added_to(told, pod, templates, events)
-
-
-def _templates(pod: Object) -> Sequence[str]:
-    entries = pod["spec"].get("resourceClaims") or ()
-    return sorted(
-        {entry["resourceClaimTemplateName"] for entry in entries if entry.get("resourceClaimTemplateName")}
-    )
+    return explain_pod(pod, take_snapshot(view))

@@ -14,7 +14,7 @@ from gpuctl.__main__ import commands
 from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.memory import bytes_text, memory_lines
 from gpuctl.fleet.nodes import NodeState
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.status.picture import sentences
 from tests.gpuctl.documents import read_document
 

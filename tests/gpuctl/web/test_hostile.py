@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from driver.health.remedies import BY_KEY, BY_VALUE, Remedy
-from gpuctl.explain.findings import Explanation, Finding, NodeReport, Outcome, RequestReport, Verdict
+from gpuctl.explain.findings import (
+    ExplainedObject,
+    Explanation,
+    Finding,
+    NodeReport,
+    Outcome,
+    RequestReport,
+    Verdict,
+)
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.seen import Seen
 from gpuctl.web.classes import ClassDevices
@@ -83,7 +91,8 @@ def test_nothing_of_it_becomes_html(text: str) -> None:
     assert len(view.problems) >= 5
     outcome = Outcome(text, text, (text,), (text,))
     report = RequestReport(text, text, text, (NodeReport(text, (outcome,), (text,), text),))
-    answer = Explanation("pod", text, text, "waits", text, (Finding(text, text, text),), (report,), (text,))
+    about, finding = ExplainedObject("Pod", text, text), Finding(text, text, text)
+    answer = Explanation(about, "waits", text, (finding,), (report,), unread=(text,))
     for html in (
         pages.overview(view, text, {"q": text}, {(view.waiting[0].namespace, view.waiting[0].name): answer}),
         pages.overview(view, "", {}, {}),
@@ -160,4 +169,4 @@ def test_a_little_is_not_nothing_and_nearly_all_is_not_all(part: float, said: st
     ],
 )
 def test_the_summary_does_not_repeat_the_verdict(verdict: Verdict, summary: str, said: str) -> None:
-    assert summary_words(Explanation("pod", "team", "train", verdict, summary)) == said
+    assert summary_words(Explanation(ExplainedObject("Pod", "team", "train"), verdict, summary)) == said
