@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from driver.kube.errors import Forbidden
@@ -42,11 +43,17 @@ class StoredLists(ClusterView):
         return next((one for one in listed if one["metadata"]["name"] == name), None)
 
 
+@cache
+def slices() -> tuple[dict[str, Any], ...]:
+    """What the node publishes; nobody may change it."""
+    return plan_node("a30-quad", "node-a", None).slices
+
+
 def snapshot(**changed: Any) -> Snapshot:
     """One node with four A30; other lists that are given are read when they matter."""
     found: dict[str, Any] = {
         "nodes": (NODE,),
-        "slices": plan_node("a30-quad", "node-a", None).slices,
+        "slices": slices(),
         "classes": (CLASS,),
         "claims": (),
     }
