@@ -8,6 +8,7 @@ from typing import Any
 
 from driver.kube.errors import Forbidden
 from gpuctl.cli.cluster import ClusterView
+from gpuctl.explain.findings import Explanation
 from gpuctl.explain.snapshot import SCHEDULING, Snapshot
 from gpuctl.node.planned import plan_node
 
@@ -85,3 +86,12 @@ def pod(phase: str = "Pending", **spec: Any) -> dict[str, Any]:
         "spec": {"containers": [{"name": "main"}], **spec},
         "status": {"phase": phase},
     }
+
+
+def shown(told: Explanation) -> str:
+    """The verdict, and what is said."""
+    lines = [f"{told.verdict}: {told.summary}"]
+    for one in told.findings:
+        lines += [f"- {one.kind}: {one.message}", *([f"  {one.remedy}"] if one.remedy else [])]
+    lines += [f"not read: {', '.join(told.unread)}"] if told.unread else []
+    return "\n".join(lines)

@@ -14,7 +14,7 @@ from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.node.planned import plan_inventory, plan_node
 from tests.gpuctl.approved import approve
-from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, slices, snapshot
+from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot
 from tools.conformance.nodes.mig_nodes import inventory
 
 Object = dict[str, Any]
@@ -437,14 +437,6 @@ EXTENDED: Mapping[str, Callable[[], Explanation]] = {
         limited(gpu="2"), nodes=(NODE, with_plugin("4")), **quota(DEVICES, "0")
     ),
 }
-
-
-def shown(told: Explanation) -> str:
-    """The verdict, and what is said."""
-    lines = [f"{told.verdict}: {told.summary}"]
-    for one in told.findings:
-        lines += [f"- {one.kind}: {one.message}", *([f"  {one.remedy}"] if one.remedy else [])]
-    return "\n".join(lines)
 
 
 GROUPS = {"claims": CLAIMS, "pods": PODS, "pods on nodes": PLACED, "extended resources": EXTENDED}
