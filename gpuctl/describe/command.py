@@ -15,7 +15,7 @@ from gpuctl.cli.output import document, emit, output_option
 if TYPE_CHECKING:
     from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.describe.sections import Section
-    from gpuctl.node.topology_matrix import Matrix
+    from gpuctl.plan.topology import Matrix
 
 KINDS = ("node", "gpu", "claim")
 
@@ -93,7 +93,7 @@ def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:
 
 
 def _matrix(slices: Sequence[Object]) -> Matrix:
-    from gpuctl.node.picture import published_gpus
-    from gpuctl.node.topology_matrix import matrix_of
+    from gpuctl.plan.node_gpus import published_gpus
+    from gpuctl.plan.topology import matrix_of
 
     return matrix_of(published_gpus(slices, ()))

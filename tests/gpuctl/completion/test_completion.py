@@ -117,7 +117,6 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl gather node-", ["node-a", "node-b"]),
         ("gpuctl gather --t", ["--to"]),
         ("gpuctl plan --machine hgx-h", ["hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"]),
-        ("gpuctl simulate --machine gh", ["gh200"]),
         ("gpuctl demo --machine gh", ["gh200"]),
         ("gpuctl mig plan --machine gh", ["gh200"]),
         ("gpuctl machines gh", ["gh200"]),

@@ -10,7 +10,7 @@ from driver.kube.errors import Forbidden
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.snapshot import SCHEDULING, Snapshot
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
 CLASS: dict[str, Any] = {

@@ -14,7 +14,7 @@ from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.room import MOVABLE, Policy
 from gpuctl.explain.snapshot import Snapshot
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.gpuctl.explain.objects import StoredLists
 

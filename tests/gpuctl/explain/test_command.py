@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.documents import read_document
 

@@ -12,7 +12,7 @@ import pytest
 from driver.policy.config import parse_config
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.findings import Explanation
-from gpuctl.node.planned import plan_inventory, plan_node
+from gpuctl.plan.planned import plan_inventory, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot
 from tools.conformance.nodes.mig_nodes import inventory

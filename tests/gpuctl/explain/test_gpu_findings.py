@@ -12,7 +12,7 @@ import pytest
 from driver.policy.config import parse_config
 from gpuctl.explain.answer import explain_claim
 from gpuctl.explain.findings import Explanation
-from gpuctl.node.planned import plan_inventory
+from gpuctl.plan.planned import plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.objects import NODE, claim, shown, snapshot
