@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fakegpu.driver_files.layouts import LAYOUTS, Layout
-from gpuctl.verify.checks.ctk import (
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from tests.cluster.cdi_generator import FakeNode
+from tools.hardware.nvidia_ctk import (
     ACCEPTED,
     EditDifference,
     calls_in_order,
@@ -15,8 +17,6 @@ from gpuctl.verify.checks.ctk import (
     differences,
     taken_apart,
 )
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from tests.cluster.cdi_generator import FakeNode
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/compatibility.md"
 

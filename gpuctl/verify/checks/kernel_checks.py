@@ -15,7 +15,6 @@ from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.seen import Unread
-from gpuctl.verify.checks.smi_xml import plain
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR, DeviceFolder, DeviceNode
 
@@ -125,7 +124,7 @@ def information_differences(gpus: Iterable[Gpu], texts: Mapping[PciAddress, str]
         ):
             value = theirs[pci].get(name, "")
             # Of a GPU that nobody has used since the driver was loaded the UUID is question marks.
-            if plain(value) and "?" not in value and plain(value) != plain(own):
+            if value and "?" not in value and value.casefold() != own.casefold():
                 wrong.append(f"GPU {pci}: {name}: NVML {own}, kernel driver {value[:60]}")
     return wrong + [f"GPU {pci}: only the kernel driver lists it" for pci in theirs if pci not in ours]
 

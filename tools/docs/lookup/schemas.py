@@ -19,7 +19,7 @@ import gpuctl
 from gpuctl.cli.output import API_VERSION, camel_case
 
 SCHEMAS = Path(gpuctl.__file__).with_name("schemas")
-DOCUMENTS: tuple[str, ...] = ()
+DOCUMENTS: tuple[str, ...] = ("gpuctl.verify.report:VerifyReport",)
 """The dataclasses, as ``module:Name``; the name is the kind of the document."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 

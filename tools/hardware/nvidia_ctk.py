@@ -238,7 +238,8 @@ def _lines(place: str, theirs: Any, ours: Any) -> Iterator[str]:
     "that docs/compatibility.md lists",
     "never; warns about other differences",
 )
-def _generator(subject: Subject) -> Finding:
+def ctk_check(subject: Subject) -> Finding:
+    """Compare the specs of all whole GPUs."""
     gpus = [gpu for gpu in subject.gpus if not gpu.mig_enabled]
     require(subject.seen.driver_files)
     if subject.is_fake:
@@ -307,6 +308,3 @@ def _run(program: Path, arguments: tuple[str, ...]) -> Said:
         timeout_seconds=_SECONDS,
         most_output_bytes=_MOST_OUTPUT_BYTES,
     )
-
-
-CTK_CHECKS = (_generator,)

@@ -13,7 +13,7 @@ from driver.nvml.use.calls import MemoryUse, ProcessUse, Utilisation
 from driver.nvml.vgpu import LicensableFeature, VgpuType
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import load_catalogue
-from gpuctl.verify.contract.run import CLAUSES, ClauseResult, keep_clause
+from tools.hardware.contract.run import CLAUSES, ClauseResult, keep_clause
 
 GIB = 1 << 30
 H100 = load_catalogue("h100-80gb").profiles

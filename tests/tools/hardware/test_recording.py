@@ -16,14 +16,14 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import CATALOGUES
 from fakegpu.machine.spec import MACHINES, MachineSpec, known_machines, load_machine, topology_level
 from fakegpu.sysfs.functions import functions_of
-from gpuctl.verify.record.machine_file import NvmlAnswers, machine_file
-from gpuctl.verify.record.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
-from gpuctl.verify.record.stand_ins import StandIns
 from tests import needs
 from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
 from tests.nvml_library.library import compile_nvml
+from tools.hardware.machine_file import NvmlAnswers, machine_file
+from tools.hardware.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
+from tools.hardware.stand_ins import StandIns
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000"
 

@@ -13,19 +13,19 @@ from driver.errors import DriverError, NodeIncomplete
 from driver.hardware.gpu import Gpu
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Finding, run_checks
-from gpuctl.verify.checks.ctk import (
+from kubeletplugin.claims.cdi.hook import Hook
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from tests.gpuctl.verify.subjects import built_machine, subject_of
+from tools.hardware.nvidia_ctk import (
     ALL_CALLS,
-    CTK_CHECKS,
     calls_in_order,
     compare_specs,
+    ctk_check,
     differences,
     own_spec,
     taken_apart,
     unaccepted,
 )
-from kubeletplugin.claims.cdi.hook import Hook
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from tests.gpuctl.verify.subjects import built_machine, subject_of
 
 HOOK = Hook("/usr/bin/nvidia-cdi-hook", ALL_CALLS)
 
@@ -142,6 +142,6 @@ def test_nothing_is_made_on_the_node_and_a_missing_node_is_named(node: Node) -> 
 
 
 def test_a_fake_machine_is_skipped(node: Node) -> None:
-    (found,) = run_checks("node", CTK_CHECKS, subject_of(node.folder, node.machine))
+    (found,) = run_checks("node", (ctk_check,), subject_of(node.folder, node.machine))
     assert found.status == "skipped"
     assert "fake" in found.message

@@ -8,7 +8,7 @@ import pytest
 
 from driver.nvml.api import Code, NotSupported
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.verify.calls import NotedCalls, UnreadableAnswer
+from tools.hardware.calls import NotedCalls, UnreadableAnswer
 
 
 def test_calls_are_noted_in_order_and_change_nothing() -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from driver.nvml.api import Nvml, NvmlCallFailed, NvmlTimeout
 from driver.nvml.deadline import Guard, Watch
-from gpuctl.verify.calls import NotedCalls
-from gpuctl.verify.contract.clause import BrokenPromise, Clause, NothingToCheck
-from gpuctl.verify.contract.events import EVENT_CLAUSES
-from gpuctl.verify.contract.gpus import GPU_CLAUSES
-from gpuctl.verify.contract.mig import MIG_CLAUSES
-from gpuctl.verify.contract.sessions import SESSION_CLAUSES
+from tools.hardware.calls import NotedCalls
+from tools.hardware.contract.clause import BrokenPromise, Clause, NothingToCheck
+from tools.hardware.contract.events import EVENT_CLAUSES
+from tools.hardware.contract.gpus import GPU_CLAUSES
+from tools.hardware.contract.mig import MIG_CLAUSES
+from tools.hardware.contract.sessions import SESSION_CLAUSES
 
 CLAUSES: tuple[Clause, ...] = tuple(
     sorted(
@@ -29,7 +29,7 @@ CALL_SECONDS = 30.0
 
 _WORKER = "the contract"
 
-Outcome = Literal["kept", "kept the second time", "broken", "hung", "nothing to check", "not run"]
+Outcome = Literal["kept", "broken", "hung", "nothing to check", "not run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def check_contract(
     *,
     may_be_alone: bool = True,
 ) -> tuple[ClauseResult, ...]:
-    """Test the clauses one after the other; one that is broken is tested again, since a call may fail once.
+    """Test the clauses one after the other.
 
     Once a call hangs, the remaining clauses are not run. ``may_be_alone`` is false if another session of this
     process is or may be open; then the clauses that need to be alone are not run.
@@ -82,22 +82,13 @@ def check_contract(
             if not clause.alone and kept_open is None:
                 kept_open = open_nvml()
                 hung = _keep_gpus_ready(guard, clause, kept_open)
-            results.append(hung or _tested(guard, clause, open_nvml))
+            results.append(hung or _in_thread(guard, clause, open_nvml(), partial(keep_clause, clause)))
             hung = results[-1] if results[-1].outcome == "hung" else None
         if kept_open is not None and hung is None:
             _end(guard, kept_open)
     finally:
         guard.close()
     return tuple(results)
-
-
-def _tested(guard: Guard, clause: Clause, open_nvml: Callable[[], Nvml]) -> ClauseResult:
-    """Test a clause, and once more if it is broken."""
-    first = _in_thread(guard, clause, open_nvml(), partial(keep_clause, clause))
-    if first.outcome != "broken":
-        return first
-    second = _in_thread(guard, clause, open_nvml(), partial(keep_clause, clause))
-    return replace(first, outcome="kept the second time") if second.outcome == "kept" else second
 
 
 def _in_thread(guard: Guard, clause: Clause, nvml: Nvml, job: Callable[[Nvml], ClauseResult]) -> ClauseResult:
