@@ -3,6 +3,7 @@ PYTHON ?= python3
 KUBERNETES ?= 1.37
 VENV := .venv
 BIN := $(VENV)/bin
+PRODUCT := $(VENV)/.product
 STAMP := $(VENV)/.complete
 
 .PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
@@ -11,11 +12,16 @@ STAMP := $(VENV)/.complete
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml requirements.lock
+# In two stages: the demo needs half of the libraries.
+$(PRODUCT): pyproject.toml requirements.lock deploy/image/requirements.lock
 	@$(PYTHON) tools/make_environment.py $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
+$(STAMP): $(PRODUCT)
+	@$(PYTHON) tools/make_environment.py $(VENV) --development
+	@touch $@
+
+demo: $(PRODUCT) ## See a node publish its GPUs and pods get them, without a GPU
 	@$(BIN)/gpuctl demo
 
 # Two workers for each core, since tests wait for processes. Those of a file stay together: they build
@@ -43,7 +49,6 @@ check: $(STAMP) ## Formatting, lint, types, layers, what is generated
 	$(BIN)/python -m proto.generate --check
 	$(BIN)/python -m tools.chart.generate --check
 	$(BIN)/python -m tools.docs.lookup --check
-	$(BIN)/python -m tools.docs.pictures --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
 # Warnings are errors; the variable keeps an advertisement for a successor out of the output.
@@ -94,8 +99,7 @@ bench-fleet: $(STAMP) ## What 1,000 nodes cost the API server, and how soon all 
 	$(BIN)/python -m tools.bench.fleet --kubernetes $(KUBERNETES)
 
 soak: $(STAMP) ## A day of claims in MINUTES=20 with faults, restarts and full disks, on real Kubernetes (root); SEED=n repeats
-	@mkdir -p dist
-	$(BIN)/python -m tools.soak --svg dist/soak.svg --kubernetes $(KUBERNETES) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.soak --kubernetes $(KUBERNETES) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
 fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [CASES=n] [SEED=n]
 	$(BIN)/pytest tests/abuse tests/gpuctl/gather/test_generated_secrets.py -q --hypothesis-profile fuzz --timeout 3600
@@ -104,7 +108,7 @@ fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernet
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate
 
-pictures: $(STAMP) ## Draw the pictures of the documentation anew
+pictures: $(STAMP) ## Take the screenshots of the documentation again (chromium)
 	$(BIN)/python -m tools.docs.pictures
 
 manifests: $(STAMP) ## Write what follows from the code anew: pages to look things up in, values of the chart, deploy/*.yaml, kustomize

@@ -15,7 +15,7 @@ from gpuctl.cli.output import document, emit, output_option
 if TYPE_CHECKING:
     from gpuctl.cli.cluster import ClusterView, Object
     from gpuctl.describe.sections import Section
-    from gpuctl.node.topology_matrix import Matrix
+    from gpuctl.plan.topology import Matrix
 
 KINDS = ("node", "gpu", "claim")
 
@@ -64,12 +64,11 @@ def describe(
 def _node(view: ClusterView, name: str) -> tuple[str, Sequence[Section]]:
     from gpuctl.describe.node import node_sections
     from gpuctl.describe.reading import node_events, read_node
-    from gpuctl.explain.snapshot import listed_if_readable
 
     found, slices = read_node(view, name)
-    matching_nodes = listed_if_readable(view, "/api/v1/nodes", fieldSelector=f"metadata.name={name}")
+    matching_nodes = view.listed_if_readable("/api/v1/nodes", fieldSelector=f"metadata.name={name}")
     node = matching_nodes[0] if matching_nodes else None
-    pods = listed_if_readable(view, "/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+    pods = view.listed_if_readable("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
     return name, node_sections(found, node, _matrix(slices), pods, node_events(view, name))
 
 
@@ -85,16 +84,16 @@ def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:
     from driver.errors import ConfigError
     from gpuctl.describe.claim import claim_sections
     from gpuctl.describe.reading import claim_events, nodes_of
-    from gpuctl.explain.snapshot import claim_of
+    from gpuctl.explain.snapshot import object_path
 
-    claim = claim_of(view, namespace, name)
+    claim = view.found(object_path("ResourceClaim", namespace, name))
     if claim is None:
         raise ConfigError(f"there is no claim {namespace}/{name}", "name its namespace with -n")
     return claim_sections(claim, nodes_of(view, claim), claim_events(view, claim))
 
 
 def _matrix(slices: Sequence[Object]) -> Matrix:
-    from gpuctl.node.picture import published_gpus
-    from gpuctl.node.topology_matrix import matrix_of
+    from gpuctl.plan.node_gpus import published_gpus
+    from gpuctl.plan.topology import matrix_of
 
     return matrix_of(published_gpus(slices, ()))

@@ -8,7 +8,7 @@ from gpuctl.describe.sections import Section, events_section, fields
 from gpuctl.fleet.devices import meaning
 from gpuctl.fleet.gpus import GpuState, Holding, Object
 from gpuctl.fleet.memory import bytes_text, held_text
-from gpuctl.node.topology_matrix import Matrix, label
+from gpuctl.plan.topology import Matrix, label
 from gpuctl.status.live_picture import bar
 
 _BAR = 64

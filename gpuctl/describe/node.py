@@ -11,7 +11,7 @@ from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.fleet.gpus import GpuState, Object
 from gpuctl.fleet.memory import bytes_text, not_held
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.node.topology_matrix import Matrix, matrix_table
+from gpuctl.plan.topology import Matrix, matrix_table
 from gpuctl.status.picture import HEADS, rows
 
 

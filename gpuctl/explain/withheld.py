@@ -12,7 +12,7 @@ from gpuctl.explain.findings import Finding
 from gpuctl.fleet.devices import Object, address_of, attribute
 from gpuctl.fleet.holders import allocated
 from gpuctl.fleet.seen import said_lines
-from gpuctl.node.share_words import why_not_limited
+from gpuctl.plan.share_words import why_not_limited
 from kubernetes_rules.allocator.requests import RequestedClaim
 
 _ASKED = ("memoryIsolation", MEMORY_LIMITS)

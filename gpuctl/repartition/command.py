@@ -8,7 +8,7 @@ import click
 
 from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import output_option
-from gpuctl.node.options import machine_option
+from gpuctl.plan.machine_options import machine_option
 
 
 @click.command()
@@ -53,7 +53,7 @@ def repartition(
     reached; 2 for a wrong command line.
     """
     from gpuctl.cli.cluster import connect_client
-    from gpuctl.mig.plan import read_layout
+    from gpuctl.plan.partitions import read_layout
     from gpuctl.repartition import run
     from gpuctl.repartition.wanted import MigConfig
 

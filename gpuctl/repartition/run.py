@@ -16,7 +16,7 @@ from driver.kube.client import KubeClient
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.output import document, emit, say
-from gpuctl.mig.plan import Layout, gpu_addresses, profiles_text
+from gpuctl.plan.partitions import Layout, gpu_addresses, profiles_text
 from gpuctl.repartition import in_the_way, waiting
 from gpuctl.repartition.node_gpus import NodeGpu, complete_slices, node_gpus, read_node
 from gpuctl.repartition.wanted import MigConfig, Wanted, commands_text, still_missing, wanted_of

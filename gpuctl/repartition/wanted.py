@@ -15,8 +15,8 @@ from driver.hardware.pci import PRODUCTS
 from driver.kinds.partition.layouts import Placed
 from fakegpu.machine.spec import known_machines, load_machine
 from gpuctl.importing.mig_parted import Entry, load_mig_parted, products_of, whole_instance
-from gpuctl.mig.plan import Layout, fit, placed_data, profiles_text
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.partitions import Layout, fit, placed_data, profiles_text
+from gpuctl.plan.planned import plan_node
 from gpuctl.repartition.node_gpus import NodeGpu
 
 _KNOWN_PRODUCTS = frozenset(name for names in PRODUCTS.values() for name in names)

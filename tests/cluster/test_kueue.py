@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from envtest.real.build import go_programs
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from kubernetes_rules.defaults import defaulted_claim_spec
 
 PROJECT = Path(__file__).resolve().parents[2]

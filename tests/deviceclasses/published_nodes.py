@@ -13,7 +13,7 @@ from driver.nvml.mig import Placement
 from driver.policy.config import parse_config
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
-from gpuctl.node.planned import PlannedNode, plan_inventory
+from gpuctl.plan.planned import PlannedNode, plan_inventory
 from kubernetes_rules.cel.selector import SelectorDevice
 from tools.conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from gpuctl.node.planned import PlannedNode
+from gpuctl.plan.planned import PlannedNode
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests

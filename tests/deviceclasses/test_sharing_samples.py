@@ -9,7 +9,7 @@ import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
-from gpuctl.node.planned import PlannedNode
+from gpuctl.plan.planned import PlannedNode
 from kubernetes_rules.allocator.requests import MOST_DEVICES
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from driver.process.metrics.table import TABLE
-from gpuctl.node.planned import PlannedNode
+from gpuctl.plan.planned import PlannedNode
 from tests import needs
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,

@@ -23,7 +23,7 @@ from urllib.request import urlopen
 
 from envtest.client.api import ApiClient
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tools.bench.process_use import cpu_seconds, resident_mib
 from tools.bench.table import Row, Spread, finish
 from tools.testbed.chromium import chromium

@@ -28,7 +28,7 @@ from envtest.real import commands, control_plane, description, nodes
 from envtest.real.build import VERSIONS
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes
 from tools.bench.process_use import cpu_seconds
 

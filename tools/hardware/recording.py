@@ -28,7 +28,7 @@ from driver.nvml.deadline import DEADLINE_SECONDS, Guard, Watch
 from driver.nvml.pci_address import PciAddress
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import Run, Transcript, write_transcript
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.cli.unread import Unread
 from gpuctl.gather.archive import write_new
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver

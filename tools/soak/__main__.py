@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from queue import Queue
 
 import click
@@ -36,7 +35,6 @@ from tools.soak.plan import (
     Pod,
     plan,
 )
-from tools.soak.plot import plot
 from tools.soak.pods import ADMINS, PATIENCE_SECONDS, PodWatch, prepare_namespaces
 
 MOST_PODS_OF_A_KIND = 10
@@ -220,10 +218,7 @@ def report(soak: Soak, failures: list[str]) -> None:
 @click.option("--minutes", default=20.0, show_default=True, help="How long claims come.")
 @click.option("--seed", type=int, help="Repeats what happened in a run that printed it.")
 @click.option("--kubernetes", default=DEFAULT_KUBERNETES, show_default=True, help="The minor version.")
-@click.option(
-    "--svg", type=click.Path(path_type=Path), default="soak.svg", show_default=True, help="The plot."
-)
-def main(minutes: float, seed: int | None, kubernetes: str, svg: Path) -> None:
+def main(minutes: float, seed: int | None, kubernetes: str) -> None:
     """Soak the driver on a real cluster; exits 1 if something grew, was left over, or failed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the disk and the cluster go
     seed = secrets.randbelow(10**6) if seed is None else seed
@@ -248,7 +243,6 @@ def main(minutes: float, seed: int | None, kubernetes: str, svg: Path) -> None:
             node.driver.end_mps()
     failures = [*soak.failures, *left, *grown(soak.samples, MEASURED)]
     report(soak, failures)
-    svg.write_text(plot(soak.samples, soak.marks, f"{soak.claims} claims in {minutes:g} minutes"))
     sys.exit(1 if failures else 0)
 
 

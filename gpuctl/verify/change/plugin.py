@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import grpc
 
-import gpuctl
 from driver.devices.names import DRIVER_NAME
 from driver.errors import DriverError
 from driver.process.sockets import service_socket_name
@@ -27,7 +26,7 @@ from proto import dra_v1_pb2 as pb
 
 NODE = "verify"
 _SERVICE = pb.DESCRIPTOR.services_by_name["DRAPlugin"].full_name
-_PACKAGES = Path(gpuctl.__file__).parents[1]
+_PACKAGES = Path(__file__).resolve().parents[3]
 _CALL_SECONDS = 45.0
 """How long the kubelet waits for a call (pkg/kubelet/cm/dra/plugin)."""
 _AGAIN_SECONDS, _START_SECONDS, _END_SECONDS = 0.2, 30.0, 10.0

@@ -29,11 +29,11 @@ from driver.slices.specs import lay_out
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
 from fakegpu.nvml.flag import fabric_from_flag
+from gpuctl.cli.unread import Unread
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.demo.watchdog import watched_folder
 from gpuctl.doctor.check import Finding, Result, fail, skipped
 from gpuctl.doctor.inside.places import Places
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import guard
 from gpuctl.verify.change.claim_server import claim_server
 from gpuctl.verify.change.claims import Bench, Limits, try_all

@@ -20,7 +20,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say, show
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tools.docs.site.places import ROOT
 
@@ -160,7 +160,6 @@ ITS_OWN_WORDS = {
     "gpuctl/gather/command.py",  # an archive
     "gpuctl/heal/run.py",  # JSON
     "gpuctl/importing/command.py",  # YAML
-    "gpuctl/simulate/command.py",  # a bar of progress
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from driver.policy.config import parse_config
 from gpuctl.explain.answer import explain_claim
 from gpuctl.explain.findings import Finding
-from gpuctl.node.planned import plan_inventory
+from gpuctl.plan.planned import plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
 from tests.gpuctl.explain.objects import claim, snapshot
 from tools.conformance.nodes.mig_nodes import inventory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 Object = dict[str, Any]
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.fleet.pods import orphans
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.fleet.published import claim
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from gpuctl.fleet.cluster import Fleet, views_of
 from gpuctl.fleet.gpus import GpuState
 from gpuctl.fleet.holders import request_classes
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
 
 

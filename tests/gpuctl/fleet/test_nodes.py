@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 Object = dict[str, Any]
 

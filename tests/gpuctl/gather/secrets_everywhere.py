@@ -15,7 +15,7 @@ from typing import Any
 
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
 
 Object = dict[str, Any]

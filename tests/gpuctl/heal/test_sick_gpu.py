@@ -13,7 +13,7 @@ from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.heal.plan import find_gpu, is_kept_free, sick_gpu
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 GPU = PciAddress.parse("0000:1b:00.0")
 OTHER = PciAddress.parse("0000:43:00.0")

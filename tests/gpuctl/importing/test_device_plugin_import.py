@@ -16,7 +16,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_import import Imported, device_classes, imported, profile_of
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.defaults import defaulted_claim_spec

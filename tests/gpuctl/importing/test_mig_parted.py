@@ -14,7 +14,7 @@ from driver.errors import ConfigError
 from driver.policy.config import load_config, parse_config
 from gpuctl.__main__ import commands
 from gpuctl.importing.mig_parted import Entry, imported, load_mig_parted
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 
 FILE = """\
 version: v1

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.repartition.node_gpus import NodeGpu, node_gpus
 from tests.gpuctl.repartition.node_admin import run_commands
 

@@ -135,4 +135,4 @@ def test_checks_of_doctor_are_used_as_they_are() -> None:
     reused: list[Callable[..., Any]] = [check.find for check in NODE_CHECKS if check.name in known]
     assert len(names) == len(set(names))
     assert len(reused) == 16
-    assert {"plugin", "runtime-cdi", "registration"}.isdisjoint(names)
+    assert {"plugin", "runtime-cdi"}.isdisjoint(names)

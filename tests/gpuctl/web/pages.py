@@ -18,7 +18,7 @@ from driver.kube.client import KubeClient
 from envtest.client.api import ApiClient
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import connect_client
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from gpuctl.web.serve.server import WebServer, address_of, bound
 from tests.eventually import eventually
 

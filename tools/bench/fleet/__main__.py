@@ -30,7 +30,7 @@ from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.cluster import RealCluster
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo.driver_node import apply_manifests
-from gpuctl.node.planned import plan_node
+from gpuctl.plan.planned import plan_node
 from tools.bench.fleet.control_plane import Figures, read_figures
 from tools.bench.fleet.nodes import Member
 from tools.bench.fleet.observed import LIMIT_SECONDS, Object, ObservedSlices

@@ -1,1 +1,0 @@
-"""gpuctl machines: the machines that can be pretended."""

@@ -1,1 +1,0 @@
-"""gpuctl mig: which MIG layouts fit a GPU."""

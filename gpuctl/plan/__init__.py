@@ -1,0 +1,1 @@
+"""gpuctl plan: what a node with some machine publishes, and what would fit on it."""

@@ -1,0 +1,103 @@
+"""What a node would publish under the samples is valid on every machine, and says what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.kinds.registry import KINDS
+from driver.policy.config import load_config
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import known_machines
+from gpuctl.plan.planned import PlannedNode, plan_inventory, plan_node
+from kubernetes_rules.validation import errors_of
+from tests.driver.mig_machines import AMPERE
+from tests.fakegpu.guests import VGPU_GUESTS
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
+
+SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
+
+
+NOTHING_OFFERED = {
+    *((machine, "mig-layouts") for machine in AMPERE),
+    *((machine, "passthrough") for machine in VGPU_GUESTS),
+    *((machine, path.stem) for machine in VGPU_HOSTS for path in SAMPLES if path.stem != "vgpu-host"),
+} - {("vgpu-and-passthrough", "all-kinds"), ("vgpu-and-passthrough", "passthrough")}
+"""MIG mode is off there, changes only with a reset, and the sample offers nothing whole; a vGPU cannot be
+handed on; a host of vGPUs has nothing for containers."""
+
+
+def test_there_is_a_sample_for_every_way_to_use_gpus() -> None:
+    mig = {"dynamic-mig", "mig-layouts", "static-mig"}
+    shares = {"all-tiers", "memory-shares", "mps", "time-slicing"}
+    assert {path.stem for path in SAMPLES} >= mig | shares | {"passthrough", "all-kinds"}
+
+
+@pytest.mark.parametrize("machine", known_machines())
+def test_every_sample_gives_valid_slices_on_every_machine(machine: str, tmp_path: Path) -> None:
+    gpus = set(map(str, FakeMachine.open(f"{machine}@{tmp_path / 'state.json'}").state.listed()))
+    inventory = plan_node(machine, "node-a", None).inventory
+    for sample in SAMPLES:
+        planned = plan_inventory(inventory, "node-a", load_config(sample))
+        _check(planned, gpus, offers_nothing=(machine, sample.stem) in NOTHING_OFFERED)
+
+
+def _check(planned: PlannedNode, gpus: set[str], *, offers_nothing: bool) -> None:
+    assert [error for one in planned.slices for error in errors_of(one)] == []
+    pools = [one["spec"]["pool"] for one in planned.slices]
+    assert {pool["resourceSliceCount"] for pool in pools} == {len(planned.slices)}
+    assert all(len(one["spec"].get("devices", ())) <= 64 for one in planned.slices)
+    assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
+    names = [device["name"] for one in planned.slices for device in one["spec"].get("devices", ())]
+    assert (not names) == offers_nothing
+    offered = {gpu for name in map(KINDS.parse, names) if name for gpu in name.gpus}
+    held_back = {what.split()[0] for what in planned.withheld}
+    assert offered | held_back == gpus, "no GPU is forgotten"
+
+
+def test_the_counters_of_dynamic_mode_are_part_of_the_plan() -> None:
+    [sample] = [path for path in SAMPLES if path.stem == "dynamic-mig"]
+
+    counters, *devices = plan_node("hgx-h100", "node-a", sample).slices
+
+    sets = {one["name"] for one in counters["spec"]["sharedCounters"]}
+    assert len(sets) == 8
+    used = {
+        entry["counterSet"]
+        for one in devices
+        for device in one["spec"]["devices"]
+        for entry in device["consumesCounters"]
+    }
+    assert used == sets
+
+
+def test_a_form_that_is_kept_back_is_named_beside_the_gpu(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{mig: dynamic}]\n")
+    machine = FakeMachine.open(f"dgx-a100@{tmp_path / 'state.json'}")
+    nvml = machine.nvml()
+    nvml.init()
+    assert nvml.device_by_index(0).set_mig_mode(True) == "reset-required"
+    machine.reset(0)
+
+    withheld = plan_node(f"dgx-a100@{tmp_path / 'state.json'}", "node-a", config).withheld
+
+    assert withheld["0000:07:00.0 whole"] == "MIG mode is on and changes only with a GPU reset"
+    assert withheld["0000:0f:00.0 partitions"] == "MIG mode is off and changes only with a GPU reset"
+    assert len(withheld) == 8
+
+
+def test_a_gpu_that_is_kept_back_altogether_is_named_by_its_address(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{mig: {layout: [7g, 1g]}}]\n")
+
+    withheld = plan_node("gh200", "node-a", config).withheld
+
+    assert withheld == {"0009:01:00.0": "the layout 7g, 1g does not fit on it"}
+
+
+def test_a_node_that_can_have_no_such_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is not the name of a node"):
+        plan_node("t4", "Node A", None)

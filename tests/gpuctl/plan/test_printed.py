@@ -1,0 +1,97 @@
+"""What ``gpuctl plan`` says about machines and node configurations stays as it was approved."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gpuctl.plan.node_gpus import gpu_table, published_gpus
+from gpuctl.plan.planned import plan_node
+from tests.gpuctl.approved import approve
+from tests.gpuctl.plan.printed import printed
+
+EXAMPLES = "deploy/examples/node-config"
+SHARES = "[{strategy: TimeSlicing, shares: 4}, {strategy: MPS, shares: 2}]"
+CONFIGS = {
+    "mixed.yaml": """\
+version: v1
+rules:
+- {when: gpu.index < 2, mig: {dynamic: {profiles: [1g, 3g]}}}
+- {when: gpu.index == 2, mig: {layout: [3g, 3g]}}
+- {when: gpu.index == 3, mig: {layout: [4g, 4g]}}
+- {when: gpu.index == 4, offer: hidden}
+""",
+    "health.yaml": """\
+version: v1
+rules: [{when: gpu.index == 1, offer: hidden}]
+health: {evict: [lost, needs-reset], xids: {"94": needs-reset, 13: ignore}}
+""",
+    "shared.yaml": f"{{version: v1, rules: [{{offer: whole, mig: 'off', shared: {SHARES}}}]}}",
+    "shared-partitions.yaml": f"{{version: v1, rules: [{{mig: {{layout: [3g, 3g]}}, shared: {SHARES}}}]}}",
+    "coarse.yaml": "{version: v1, rules: [{offer: whole, shared: {strategy: MPS, memory: {step: 20Gi}}}]}",
+    "pools.yaml": """\
+version: v1
+pools:
+- {name: cut, nodeSelector: {matchLabels: {pool: cut}}, rules: [{mig: {layout: all-1g}}]}
+rules: [{offer: hidden}]
+""",
+}
+SITUATIONS = {
+    "plan/whole": "plan --machine a30-quad",
+    "plan/all-tiers": f"plan --machine a30-quad --config {EXAMPLES}/all-tiers.yaml",
+    "plan/names": f"plan --machine hgx-h100 --config {EXAMPLES}/all-tiers.yaml --node-name worker-7 -o name",
+    "plan/mixed": "plan --machine hgx-h100 --config mixed.yaml",
+    "plan/hidden-and-health": "plan --machine a30-quad --config health.yaml",
+    "plan/passthrough": f"plan --machine passthrough-quad --config {EXAMPLES}/passthrough.yaml",
+    "plan/vgpu": f"plan --machine vgpu-host-l40s --config {EXAMPLES}/vgpu-host.yaml",
+    "plan/limits-held": f"plan --machine l4-quad --config {EXAMPLES}/memory-limits.yaml",
+    "plan/too-few-steps": "plan --machine a30-quad --config coarse.yaml",
+    "plan/shared": "plan --machine t4 --config shared.yaml",
+    "plan/pool-of-labels": "plan --machine t4 --config pools.yaml --node-labels zone=a,pool=cut",
+    "plan/labels-not-known": "plan --machine t4 --config pools.yaml",
+    "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
+    "plan/machine-unknown": "plan --machine hgx-h10",
+    "plan/no-machine": "plan",
+    "topology/dgx1-v100": "topology --machine dgx1-v100",
+    "topology/l40s-octo": "topology --machine l40s-octo",
+    "topology/json": "topology --machine a30-passthrough-guest -o json",
+    "partitions/a30-quad": "mig plan --machine a30-quad",
+    "partitions/several-kinds": "mig plan --machine vgpu-host-a100-mdev --layout 3g,3g",
+    "partitions/without-mig": "mig plan --machine t4 --layout 1g",
+    "partitions/fits": "mig plan --machine hgx-h100 --layout 1g,1g,2g,3g",
+    "partitions/nearest": "mig plan --machine hgx-h100 --layout 1g,1g,3g,4g",
+    "partitions/no-profile": "mig plan --machine hgx-h100 --layout 5g,1g --gpu 0000:43:00.0",
+    "partitions/no-layout": "mig plan --machine hgx-h100 --layout 1g,",
+    "partitions/offered": "mig plan --machine hgx-h100 --config mixed.yaml",
+    "partitions/shared": "mig plan --machine hgx-h100 --config shared-partitions.yaml",
+    "partitions/gpu-unknown": "mig plan --machine a30-quad --gpu 0000:44:00.0",
+    "partitions/yaml": "mig plan --machine a30-quad --layout 4g,4g --config shared.yaml -o yaml",
+    "machines/all": "machines",
+    "machines/wide": "machines -o wide t4 passthrough-quad",
+    "machines/json": "machines -o json vgpu-host-a100-mdev t4",
+}
+
+
+@pytest.mark.parametrize(("situation", "command"), SITUATIONS.items())
+def test_the_answer_is_the_approved_one(tmp_path: Path, situation: str, command: str) -> None:
+    words = command.split()
+    for name in CONFIGS.keys() & {*words}:
+        (tmp_path / name).write_text(CONFIGS[name])
+        words[words.index(name)] = str(tmp_path / name)
+
+    approve(situation, printed(*words, name=command).replace(f"{tmp_path}/", ""))
+
+
+def test_a_terminal_gets_a_table_of_80_columns(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.yaml"
+    file.write_text(CONFIGS["mixed.yaml"])
+    drawn = StringIO()
+
+    Console(file=drawn, width=80).print(
+        gpu_table("node", published_gpus(plan_node("hgx-h100", "node", file).slices, ()))
+    )
+
+    approve("plan/terminal", drawn.getvalue())

@@ -1,1 +1,0 @@
-"""The pictures of the documentation: drawings of a node by gpuctl, and screenshots."""

@@ -1,1 +1,0 @@
-"""Pictures as SVG: text that browsers, editors and pages show, in light and in dark."""
