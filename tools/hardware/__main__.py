@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def judged(open_nvml: Callable[[], Nvml]) -> Finding:
 @click.option("--record", type=_PATH, metavar="FOLDER", help="Record the machine into a new folder.")
 @click.option("--may-change", is_flag=True, help="Also record an MPS daemon, on a GPU that nobody uses.")
 @click.option("--to", type=_PATH, metavar="FILE", help="Write the results as JSON into a new file.")
-@partial(place_options, when="")
+@place_options
 def main(record: Path | None, to: Path | None, *, may_change: bool, **places: Any) -> None:
     """Check NVML's contract, compare it with NVIDIA's programs, and record the machine for the fakes."""
     configure("error")
