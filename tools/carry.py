@@ -33,6 +33,12 @@ CARRIED = (
 )
 """The distributions that the driver's processes and the programs of the folder import."""
 
+CARRIED_TOOLS = (
+    *("tools/__init__.py", "tools/hardware/**/*.py"),
+    *("tools/conformance/__init__.py", "tools/conformance/cdi_edits.py"),
+)
+"""The files of tools/hardware, with what it imports of tools."""
+
 LEFT_OUT = {
     "kubernetes": "driver/kube/ reads an ordinary kubeconfig without it",
     "jinja2": "for gpuctl web alone",
@@ -81,11 +87,11 @@ def build_folder(target: Path) -> int:
         _copy(_installed(name), packages)
     _unpack_own_wheel(packages)
     # No wheel has it: users do not need it.
-    tools = packages / "tools"
-    shutil.copytree(
-        SOURCE / "tools/hardware", tools / "hardware", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    shutil.copyfile(SOURCE / "tools/__init__.py", tools / "__init__.py")
+    for file in CARRIED_TOOLS:
+        for source in sorted(SOURCE.glob(file)):
+            place = packages / source.relative_to(SOURCE)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place)
     # Names the interpreter, its version, the processor and the C library: .cpython-311-x86_64-linux-gnu.so
     modules = sysconfig.get_config_var("EXT_SUFFIX")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -17,7 +17,7 @@ from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.cdi.hook import Hook
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from tools.hardware.nvidia_ctk import ALL_CALLS, generator_arguments, own_spec
+from tools.conformance.cdi_edits import ALL_CALLS, generator_arguments, own_spec
 
 HOOK = "/opt/nvidia-cdi-hook"
 _NVML = Path(__file__).with_name("generator_nvml.c")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from driver.errors import ConfigError, DriverError, StorageError
 from driver.nvml.pci_address import PciAddress
@@ -33,6 +33,7 @@ from gpuctl.verify.change.gpu_state import (
     read_state,
 )
 from gpuctl.verify.change.held_probe import remove_control_groups
+from gpuctl.verify.change.plugin import Process
 
 RESTORED = "restored"
 """The place of what restoring found."""
@@ -48,14 +49,7 @@ _START_FIELD = 22 - 3
 """Where /proc/PID/stat has the start time, counted from the field after the name (proc(5))."""
 
 T = TypeVar("T")
-
-
-class _WithId(Protocol):
-    @property
-    def pid(self) -> int: ...
-
-
-P = TypeVar("P", bound=_WithId)
+P = TypeVar("P", bound=Process)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from gpuctl.verify.subject import Subject
 
 @check(
     "offered",
-    "which GPUs the driver would offer to pods without a node configuration, and which it would keep from "
+    "Which GPUs the driver would offer to pods without a node configuration, and which it would keep from "
     "them",
     "NVML does not identify a GPU, or answers so that it would be tainted",
 )

@@ -1,4 +1,4 @@
-"""PCI bus, kernel driver and device nodes agree with NVML, or each difference is named."""
+"""PCI bus and device nodes agree with NVML, or each difference is named."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from driver.hardware.functions import PciView
 from fakegpu.machine.spec import known_machines
 from gpuctl.doctor.check import Result, run_checks
 from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.verify.checks.kernel_checks import bus_differences, information_differences, number_differences
-from gpuctl.verify.checks.node_checks import NODE_CHECKS
+from gpuctl.verify.checks.kernel_checks import bus_differences, number_differences
+from gpuctl.verify.checks.node_checks import NODE_CHECKS, WITHOUT_CLUSTER
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from tests.gpuctl.verify.subjects import built_machine, subject_of
@@ -48,7 +48,7 @@ def test_nothing_differs_on(name: str, tmp_path: Path) -> None:
     }
     failed = [check for check, status in found.items() if status == "fail"]
     assert failed == (["vgpu-license"] if name == UNLICENSED else [])
-    assert (found["pci-bus"], found["kernel-driver"]) == ("ok", "ok")
+    assert found["pci-bus"] == "ok"
 
 
 def test_a_gpu_that_nvml_alone_cannot_read_is_a_difference(tmp_path: Path) -> None:
@@ -70,10 +70,9 @@ def test_gpus_that_a_container_was_not_given_are_no_difference(tmp_path: Path) -
     (tmp_path / "driver/dev/nvidia3").unlink()
     subject = subject_of(tmp_path, machine)
     lacking = max(machine.state.gpus)
-    bus, kernel = result(subject, "pci-bus"), result(subject, "kernel-driver")
-    assert (bus.status, kernel.status) == ("ok", "ok")
+    bus = result(subject, "pci-bus")
+    assert bus.status == "ok"
     assert bus.details == (f"GPU {lacking}: NVML lacks it; its kernel driver is nvidia",)
-    assert kernel.details == (f"GPU {lacking}: it has no device node here",)
 
 
 def test_what_the_bus_shows_differently_is_named(subject: Subject) -> None:
@@ -90,22 +89,6 @@ def test_what_the_bus_shows_differently_is_named(subject: Subject) -> None:
     assert of(numa_node=7) == [f"GPU {gpu.pci}: NUMA node: inventory 0, sysfs 7"]
     assert "class 0c03" in of(class_code=0x0C0330)[0]
     assert "nothing is at its address" in next(bus_differences(gpu, PciView(), None))
-
-
-def test_what_the_kernel_driver_says_differently_is_named(subject: Subject) -> None:
-    gpu = subject.gpus[0]
-
-    def of(text: str) -> list[str]:
-        return information_differences([gpu], {gpu.pci: text})
-
-    same = f"Model: \t\t NVIDIA\nGPU UUID: \t {gpu.uuid}\nBus Location: \t {gpu.pci}\nDevice Minor: \t 0\n"
-    assert of(same) == []
-    assert of("GPU UUID: \t GPU-????????-????\n") == []
-    assert of(same.replace("Minor: \t 0", "Minor: \t 3")) == [
-        f"GPU {gpu.pci}: Device Minor: NVML 0, kernel driver 3"
-    ]
-    assert information_differences([], {gpu.pci: same}) == [f"GPU {gpu.pci}: only the kernel driver lists it"]
-    assert information_differences([gpu], {}) == [f"GPU {gpu.pci}: only NVML lists it"]
 
 
 def test_device_nodes_with_other_numbers_are_named() -> None:
@@ -134,5 +117,5 @@ def test_checks_of_doctor_are_used_as_they_are() -> None:
     known = {check.name: check for check in INSIDE}
     reused: list[Callable[..., Any]] = [check.find for check in NODE_CHECKS if check.name in known]
     assert len(names) == len(set(names))
-    assert len(reused) == 16
+    assert len(reused) == len(WITHOUT_CLUSTER)
     assert {"plugin", "runtime-cdi"}.isdisjoint(names)

@@ -16,16 +16,15 @@ from gpuctl.doctor.check import Finding, run_checks
 from kubeletplugin.claims.cdi.hook import Hook
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.gpuctl.verify.subjects import built_machine, subject_of
-from tools.hardware.nvidia_ctk import (
+from tools.conformance.cdi_edits import (
     ALL_CALLS,
     calls_in_order,
-    compare_specs,
-    ctk_check,
     differences,
     own_spec,
     taken_apart,
     unaccepted,
 )
+from tools.hardware.nvidia_ctk import compare_specs, ctk_check
 
 HOOK = Hook("/usr/bin/nvidia-cdi-hook", ALL_CALLS)
 

@@ -36,19 +36,17 @@ class NothingToCheck(Exception):
 class Clause:
     """One promise of NVML. ``test`` is called with an NVML that has no session, and only reads.
 
-    It raises BrokenPromise, or NothingToCheck, or the NvmlError that a call ended with. ``alone``: it holds
-    only while no other session of this process is open, since NVML counts the sessions of a process.
+    It raises BrokenPromise, or NothingToCheck, or the NvmlError that a call ended with.
     """
 
     name: str
     promise: str
     test: Callable[[Nvml], None]
-    alone: bool = False
 
 
-def clause(name: str, promise: str, *, alone: bool = False) -> Callable[[Callable[[Nvml], None]], Clause]:
+def clause(name: str, promise: str) -> Callable[[Callable[[Nvml], None]], Clause]:
     """Make a clause of the test below; the arguments are the fields of ``Clause``."""
-    return lambda test: Clause(name, promise, test, alone)
+    return lambda test: Clause(name, promise, test)
 
 
 def gpu_clause(name: str, promise: str) -> Callable[[Callable[[NvmlDevice], object]], Clause]:

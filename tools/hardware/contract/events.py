@@ -52,7 +52,6 @@ def _waits_for_nothing_without_gpus(nvml: Nvml) -> None:
 @clause(
     "event sets of an ended session",
     "A set of events ends with its session: waiting for its events fails at once.",
-    alone=True,
 )
 def _ends_sets_with_the_session(nvml: Nvml) -> None:
     events = _watch(nvml, first_gpu(nvml))
@@ -63,7 +62,6 @@ def _ends_sets_with_the_session(nvml: Nvml) -> None:
 @clause(
     "event sets in the next session",
     "The next session watches the same GPUs, also if a set was left open.",
-    alone=True,
 )
 def _watches_again_in_the_next_session(nvml: Nvml) -> None:
     watched = []

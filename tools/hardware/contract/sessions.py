@@ -41,7 +41,6 @@ def first_gpu(nvml: Nvml) -> NvmlDevice:
 @clause(
     "calls before init",
     "Before init, calls about the driver and GPUs fail with UNINITIALIZED.",
-    alone=True,
 )
 def _refuses_calls_before_init(nvml: Nvml) -> None:
     # The version of CUDA is left out: NVML asks libcuda for it, which needs no session (nvml.h).
@@ -57,7 +56,6 @@ def _refuses_calls_before_init(nvml: Nvml) -> None:
 @clause(
     "handles of an ended session",
     "A handle is invalid once its session has ended, and the next session has the same GPU.",
-    alone=True,
 )
 def _ends_handles_with_the_session(nvml: Nvml) -> None:
     device = first_gpu(nvml)
