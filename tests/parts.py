@@ -65,7 +65,6 @@ TAKE_LONG = (
     "tests/kubeletplugin/sharing/mps/test_recovery.py",
     "tests/kubeletplugin/sharing/test_crashes.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
-    "tests/tools/hardware/test_recording.py::test_every_machine_can_be_recorded",
     "tests/tools/hardware/test_recording.py::test_what_the_real_binding_answers_is_recorded",
 )
 """Files and tests in the folders above that belong to the rest: they start processes or take many steps."""

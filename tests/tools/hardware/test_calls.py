@@ -6,39 +6,9 @@ from threading import Thread
 
 import pytest
 
-from driver.nvml.api import Code, NotSupported
+from driver.nvml.api import Code
 from fakegpu.machine.fake_machine import FakeMachine
 from tools.hardware.calls import NotedCalls, UnreadableAnswer
-
-
-def test_calls_are_noted_in_order_and_change_nothing() -> None:
-    machine = FakeMachine.open("t4")
-    noted = NotedCalls(machine.nvml())
-    noted.nvml.init()
-    device = noted.nvml.device_by_index(0)
-    pci = device.pci()
-    assert device.name() == "Tesla T4"
-    with pytest.raises(NotSupported):
-        device.gpu_instance_placements(19)
-    events = noted.nvml.watch_events([device])
-    assert events.watched() == {machine.uuid(pci)}
-    assert events.wait(0) is None
-    noted.nvml.shutdown()
-
-    at = str(pci)
-    assert [(one.function, one.subject, one.arguments, one.code) for one in noted.calls] == [
-        ("nvmlInitWithFlags", "", (), None),
-        ("nvmlDeviceGetHandleByIndex_v2", "GPU 0", (0,), None),
-        ("nvmlDeviceGetPciInfo_v3", "GPU 0", (), None),
-        ("nvmlDeviceGetName", at, (), None),
-        ("nvmlDeviceGetGpuInstancePossiblePlacements_v2", at, (19,), Code.NOT_SUPPORTED),
-        ("nvmlEventSetCreate", at, noted.calls[5].arguments, None),
-        ("nvmlEventSetWait_v2", at, (0,), None),
-        ("nvmlShutdown", "", (), None),
-    ]
-    assert noted.calls[3].answer == "Tesla T4"
-    assert all(0 <= one.milliseconds < 60_000 for one in noted.calls)
-    assert noted.running == ()
 
 
 def test_a_call_that_has_not_returned_is_known() -> None:
