@@ -3,6 +3,7 @@ PYTHON ?= python3
 KUBERNETES ?= 1.37
 VENV := .venv
 BIN := $(VENV)/bin
+PRODUCT := $(VENV)/.product
 STAMP := $(VENV)/.complete
 
 .PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
@@ -11,11 +12,16 @@ STAMP := $(VENV)/.complete
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml requirements.lock
+# In two stages: the demo needs half of the libraries.
+$(PRODUCT): pyproject.toml requirements.lock deploy/image/requirements.lock
 	@$(PYTHON) tools/make_environment.py $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
+$(STAMP): $(PRODUCT)
+	@$(PYTHON) tools/make_environment.py $(VENV) --development
+	@touch $@
+
+demo: $(PRODUCT) ## See a node publish its GPUs and pods get them, without a GPU
 	@$(BIN)/gpuctl demo
 
 # Two workers for each core, since tests wait for processes. Those of a file stay together: they build

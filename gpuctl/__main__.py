@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ class LazyCommand:
 
     place: str
     summary: str
+    is_listed: bool = True
+    """Whether the help lists it: not the commands that only programs and shells call."""
 
     def load(self) -> click.Command:
         """Import the command."""
@@ -44,12 +47,24 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 # click's signature
         """The names in their alphabetical order."""
-        return sorted(self._lazy)
+        return sorted(name for name, command in self._lazy.items() if command.is_listed)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 # likewise
         """Import the command; None where there is none of this name."""
         found = self._lazy.get(cmd_name)
         return found.load() if found else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first word; for a word that is none, an error that names the right one."""
+        name = args[0]
+        # While a shell completes there is nobody to read an error.
+        if name not in self._lazy and not name.startswith("-") and not ctx.resilient_parsing:
+            close = get_close_matches(name, self.list_commands(ctx), n=1)
+            meant = f"did you mean {close[0]}?" if close else f"`{ctx.command_path} --help` lists them."
+            ctx.fail(f"There is no command {name}: {FORMER.get(name, meant)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands with their summaries, which are whole sentences and never cut."""
@@ -69,7 +84,7 @@ class LazyGroup(click.Group):
 # A shell calls the program at each TAB, so completion and help must not import what the commands need.
 COMMANDS = {
     "completion": LazyCommand(
-        "gpuctl.completion.command:completion", "Print the completion script for a shell."
+        "gpuctl.completion.command:completion", "Print the completion script for a shell.", is_listed=False
     ),
     "demo": LazyCommand(
         "gpuctl.demo.command:demo", "Show how pods get GPUs, without a GPU and without a cluster."
@@ -84,7 +99,7 @@ COMMANDS = {
     "gather": LazyCommand("gpuctl.gather.command:gather", "Write a bug report without secrets."),
     "heal": LazyCommand(
         "gpuctl.heal.command:heal",
-        "Say what is wrong with a GPU and what is in the way of a reset, and reset it.",
+        "Say what is wrong with a GPU, and empty and reset it.",
     ),
     "import": LazyCommand(
         "gpuctl.importing.command:import_", "Turn the configuration of other tools into one of this driver."
@@ -93,14 +108,12 @@ COMMANDS = {
         "gpuctl.plan.command:plan", "Show what a node would publish, and what would fit on its GPUs."
     ),
     "probe": LazyCommand(
-        "gpuctl.probe.command:probe", "Say whether a container has the GPUs that its claim promises."
+        "gpuctl.probe.command:probe",
+        "Say whether a container has the GPUs that its claim promises.",
+        is_listed=False,
     ),
     "repartition": LazyCommand(
         "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
-    ),
-    "room": LazyCommand(
-        "gpuctl.room.command:room",
-        "Say which pods would have to end for a pod, and which moves would free whole GPUs.",
     ),
     "simulate": LazyCommand(
         "gpuctl.simulate.command:simulate", "Try whether a workload fits on a number of nodes."
@@ -116,6 +129,15 @@ COMMANDS = {
         "gpuctl.web.command:web", "Serve a page that shows the cluster's GPUs, on this machine."
     ),
 }
+
+FORMER = {
+    "machines": "`gpuctl plan --machines` lists the machines.",
+    "mig": "`gpuctl plan --partitions` shows which MIG partitions fit.",
+    "repartition": "docs/mig.md has the steps by which a node gets other static partitions.",
+    "room": "`gpuctl explain` says whose end would make room, with --for FILE before the pod exists.",
+    "topology": "`gpuctl plan --topology` draws how the GPUs of a node are connected.",
+}
+"""What does the work of a command that was there once."""
 
 
 def _say_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -45,8 +45,7 @@ TAKE_LONG = (
     "tests/fakegpu/test_smi_query.py",
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_lent_gpus.py::test_the_story_is_told_with_idle_gpus_alone",
-    "tests/gpuctl/demo/test_partitions.py",
-    "tests/gpuctl/demo/test_shares.py",
+    "tests/gpuctl/demo/test_story.py",
     "tests/gpuctl/doctor/test_tier_probes.py",
     "tests/gpuctl/heal/test_walk.py",
     "tests/gpuctl/heal/test_with_driver.py",
@@ -85,7 +84,7 @@ QUICK_FLOWS = (
     "tests/flow/test_sharing_lab.py::test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu",
     "tests/flow/test_vgpu_guests.py::test_two_machines_that_share_a_gpu_serve_a_pod_each_at_once",
     "tests/flow/test_vgpu_host.py::test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back",
-    "tests/gpuctl/demo/test_shares.py::test_pods_with_their_parts_of_one_gpu_pass",
+    "tests/gpuctl/demo/test_story.py::test_pods_with_their_parts_of_one_gpu_pass",
     "tests/gpuctl/heal/test_with_driver.py::test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next",
 )
 """Tests of files that otherwise belong to the rest: flows, acts of the demo, a GPU that is healed."""

@@ -22,6 +22,7 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+QUICKSTART = ROOT / "deploy" / "quickstart"
 PAGES = ("README.md", "SECURITY.md", "docs/ROADMAP.md")
 _LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
 _MIB = 1024**2
@@ -50,14 +51,19 @@ def test_every_command_is_one_that_there_is() -> None:
     assert set(re.findall(r"gpuctl ([a-z]+)[ `]", README)) - {"alone"} <= known
 
 
-def test_the_claim_and_the_pod_that_are_shown_are_taken_by_the_api_server() -> None:
+def test_the_example_that_is_shown_is_a_file_and_the_api_server_takes_all_that_it_applies() -> None:
+    applied = re.findall(r"kubectl apply -f (deploy/quickstart/\S+)", README)
     places = {
         "Pod": "/api/v1/namespaces/default/pods",
         "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
     }
+
+    assert sorted(applied) == [f"deploy/quickstart/{file.name}" for file in sorted(QUICKSTART.iterdir())]
+    assert block("yaml") == (QUICKSTART / "share.yaml").read_text()
     with EmbeddedApiServer() as server:
-        for one in yaml.safe_load_all(block("yaml")):
-            server.create(places[one["kind"]], one)
+        for file in applied:
+            for one in yaml.safe_load_all((ROOT / file).read_text()):
+                server.create(places[one["kind"]], one)
 
 
 def test_what_the_pod_is_shown_to_see_is_its_share_of_that_gpu() -> None:

@@ -106,7 +106,7 @@ def test_simulate_knows_the_machines_and_the_shipped_classes(installed: Path, tm
     told = run(
         installed,
         tmp_path,
-        *("gpuctl", "simulate", "--nodes", "1", "--machine", "a30-quad"),
+        *("gpuctl", "simulate", "--nodes", "a30-quad=1"),
         *("--workload", "workload.yaml", "-o", "json"),
     )
     [group] = json.loads(told)["groups"]

@@ -1,7 +1,8 @@
-"""Makes the virtual environment of a checkout, and shows its progress, since that takes minutes.
+"""Makes the virtual environment of a checkout, and shows its progress, since that takes a minute.
 
-Runs on the Python of the system, with the standard library alone, and says so if that Python is too old. It
-uses uv if that is installed.
+First come the libraries that the product needs, with ``--development`` those that its tests and checks need.
+It runs on the Python of the system, with the standard library alone, and says so if that Python is too old.
+It uses uv if that is installed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import sys
 from pathlib import Path
 
 OLDEST = (3, 11)
-LOCK = "requirements.lock"
+PRODUCT_LOCK, DEVELOPMENT_LOCK = "deploy/image/requirements.lock", "requirements.lock"
 _WIDTH = 79
+_STOPPED = 130
 # The beginnings of pip's lines that are shown.
 _SHOWN = ("Collecting ", "Downloading ", "Building wheel", "Installing collected packages")
 
@@ -52,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make the virtual environment of this checkout.")
     parser.add_argument("folder", type=Path, help="where it shall be")
     parser.add_argument("--python", default=sys.executable, help="the Python for it")
+    parser.add_argument("--development", action="store_true", help="add what tests need to the environment")
     given = parser.parse_args(arguments)
     uv = shutil.which("uv")
     if sys.version_info < OLDEST and uv is None:
@@ -70,36 +73,38 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 1
     progress = Progress()
-    progress.step(f"making the environment in {given.folder}; once, and it takes a minute or two")
-    steps = with_uv(uv, given.folder, given.python) if uv else with_pip(given.folder, given.python)
-    for number, (what, command) in enumerate(steps, 1):
-        progress.step(f"  {number} of {len(steps)}: {what}")
-        if not run(command, progress):
-            return 1
+    what = "adding what tests need to" if given.development else "making"
+    progress.step(f"{what} the environment in {given.folder}; once, and it takes a minute")
+    steps = steps_of(given.folder, given.python, uv, development=given.development)
+    try:
+        for number, (what, command) in enumerate(steps, 1):
+            progress.step(f"  {number} of {len(steps)}: {what}")
+            if not run(command, progress):
+                return 1
+    except KeyboardInterrupt:
+        progress.step("stopped; run it again")
+        return _STOPPED
     progress.step("the environment is ready")
     return 0
 
 
-def with_pip(folder: Path, python: str) -> list[tuple[str, list[str]]]:
-    """The steps with pip: words and command of each."""
-    install = [str(folder / "bin" / "python"), "-m", "pip", "install"]
-    install += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    return [
-        ("an empty environment", [python, "-m", "venv", "--clear", str(folder)]),
-        (f"the libraries of {LOCK}, with pip", [*install, "--require-hashes", "-r", LOCK]),
-        ("this project", [*install, "--no-deps", "--editable", "."]),
-    ]
-
-
-def with_uv(uv: str, folder: Path, python: str) -> list[tuple[str, list[str]]]:
-    """The steps with uv, which finds a Python that is new enough, or downloads one."""
-    chosen = python if sys.version_info >= OLDEST else ".".join(map(str, OLDEST))
-    install = [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python")]
-    return [
-        ("an empty environment", [uv, "venv", "--quiet", "--clear", "--python", chosen, str(folder)]),
-        (f"the libraries of {LOCK}, with uv", [*install, "--require-hashes", "-r", LOCK]),
-        ("this project", [*install, "--no-deps", "--editable", "."]),
-    ]
+def steps_of(folder: Path, python: str, uv: str | None, *, development: bool) -> list[tuple[str, list[str]]]:
+    """Words and command of each step. uv finds a Python that is new enough, or downloads one."""
+    inside = str(folder / "bin" / "python")
+    if uv:
+        chosen = python if sys.version_info >= OLDEST else ".".join(map(str, OLDEST))
+        empty = [uv, "venv", "--quiet", "--clear", "--python", chosen, str(folder)]
+        install = [uv, "pip", "install", "--quiet", "--python", inside]
+    else:
+        empty = [python, "-m", "venv", "--clear", str(folder)]
+        install = [inside, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+        install += ["--progress-bar", "off"]
+    lock = DEVELOPMENT_LOCK if development else PRODUCT_LOCK
+    libraries = (f"the libraries of {lock}", [*install, "--require-hashes", "-r", lock])
+    if development:
+        return [libraries]
+    project = ("this project", [*install, "--no-deps", "--editable", "."])
+    return [("an empty environment", empty), libraries, project]
 
 
 def run(command: list[str], progress: Progress) -> bool:

@@ -6,6 +6,7 @@ differs: if an exec plugin fails, that is an error, while the package would go o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,18 @@ from driver.kube.endpoint import Authority
 
 def full_access_of_pod() -> Access:
     """The access of the pod's service account; raises ConfigError outside of a pod."""
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:  # the kubelet sets it in every container
+        raise ConfigError(
+            "there is no kubeconfig, and this is not a pod",
+            "name one with --kubeconfig; gpuctl also takes $KUBECONFIG and ~/.kube/config",
+        )
     configuration = _configuration()
     try:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call] # has no hints
     except (ConfigException, OSError) as error:
         raise ConfigError(
-            f"there is no kubeconfig, and the pod's service account cannot be used: {error}",
-            "outside a cluster pass --kubeconfig FILE",
+            f"there is no kubeconfig, and the pod's service account cannot be used: {str(error).rstrip('.')}",
+            "name a kubeconfig with --kubeconfig",
         ) from error
     return _access(configuration, None, "the pod's service account")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
 from driver.kube.endpoint import SERVICE_ACCOUNT
-from driver.kube.errors import NotFound
+from driver.kube.errors import Forbidden, NotFound
 from driver.kube.kubeconfig import Kubeconfig
 
 if TYPE_CHECKING:
@@ -103,6 +103,13 @@ class ClusterView:
             if not following:
                 return items
             params["continue"] = following
+
+    def listed_if_readable(self, path: str, **params: str) -> list[Object] | None:
+        """A list; None if this user may not read it, or the server does not have it."""
+        try:
+            return self.listed(path, **params)
+        except (Forbidden, NotFound):
+            return None
 
     def found(self, path: str) -> Object | None:
         """One object, None when there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,13 +12,11 @@ import yaml
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ConfigError, DriverError
 from driver.nvml.mig import Placement
-from driver.nvml.modes import ComputeMode
 from envtest import cluster as envtest_cluster
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_for, wait_gone, wait_until
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.driver_node import MPS, DriverNode, DriverProcesses
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.metrics_pod import create_metrics_pod, metrics_flags
@@ -50,27 +48,15 @@ class DemoCluster:
     """A cluster with one node and the driver on it. Every wait ends with an error after some time.
 
     Everything is in a temporary folder, which ``close`` removes. If this process is killed, the watchdog
-    removes it. ``machine`` is a fake machine, unless GPUs are lent. An embedded cluster lets a client do what
-    roles allow with ``rbac``, and kubectl may use it with ``https``; a real one always does both. With
-    ``metrics`` the plugin serves them to every user of this machine. Methods raise what the cluster raises.
+    removes it. ``machine`` is a fake machine, unless GPUs are lent. With ``keep`` kubectl can use it, and the
+    plugin serves its metrics to every user of this machine. Methods raise what the cluster raises.
     """
 
-    def __init__(
-        self,
-        kind: Kind,
-        machine: str,
-        lent: LentGpus | None = None,
-        *,
-        rbac: bool = False,
-        metrics: bool = False,
-        https: bool = False,
-    ) -> None:
+    def __init__(self, kind: Kind, machine: str, lent: LentGpus | None = None, *, keep: bool = False) -> None:
         self.kind = kind
-        self._metrics = metrics
-        self._rbac = rbac
-        self._https = https
         self.machine = machine
         self.node_name = ""
+        self._keep = keep
         self._lent = lent
         self._cleanup = ExitStack()
         self._driver: DriverProcesses | None = None
@@ -81,7 +67,7 @@ class DemoCluster:
         self._driver, config = self._installed(say)
         driver = self._driver
         self.node_name = driver.node.name
-        driver.start_plugin(*(metrics_flags(driver.cluster, driver.node) if self._metrics else ()))
+        driver.start_plugin(*(metrics_flags(driver.cluster, driver.node) if self._keep else ()))
         driver.start_controller("--config", str(config))
         driver.start_mps()
         say(
@@ -100,13 +86,11 @@ class DemoCluster:
         """The kubeconfig of the running cluster's administrator."""
         return self._running.cluster.admin
 
-    def offer_in_limits(self) -> None:
-        """Let pods ask for whole GPUs by nvidia.com/gpu in their limits, too."""
-        self._running.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/opt-in/gpu.yaml")
-
-    def show_metrics(self) -> None:
-        """Let ``gpuctl top`` find the plugin's metrics; only with ``metrics``."""
-        create_metrics_pod(self._running.cluster, self._running.node)
+    def open_to_users(self) -> None:
+        """Let pods ask by nvidia.com/gpu in limits, and ``gpuctl top`` find metrics; only with ``keep``."""
+        running = self._running
+        running.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/opt-in/gpu.yaml")
+        create_metrics_pod(running.cluster, running.node)
 
     def logs(self) -> dict[str, str]:
         """The end of the log of each process of the driver, by its name."""
@@ -176,35 +160,6 @@ class DemoCluster:
             if gpu.mig.enabled or gpu.mig.instances
         }
 
-    def compute_modes(self) -> dict[str, ComputeMode]:
-        """The GPUs whose compute mode is not the default now."""
-        if self._lent is not None:
-            return self._lent.compute_modes()
-        return {
-            gpu_device_name(pci): gpu.compute_mode
-            for pci, gpu in sorted(self._machine.state.gpus.items())
-            if gpu.compute_mode != "default"
-        }
-
-    def mps_limits(self, pod: DemoPod) -> ClientLimits:
-        """The limits of MPS for a process in the container of a running pod.
-
-        Raises KeyError if the container has no pipe directory, and what MPS raises.
-        """
-        facts = self._running.cluster.container(pod.name, NAMESPACE)
-        if self._lent is not None:
-            return _limits_of(facts.env)
-        mounted = Path(facts.mounts[facts.env["CUDA_MPS_PIPE_DIRECTORY"]].source)
-        pipes = self._running.mps_dir.joinpath(*mounted.parts[-2:])
-        with CudaProcess(pipes, facts.env) as process:
-            return process.limits
-
-    def is_driver_mount(self, mounted: envtest_cluster.Mounted) -> bool:
-        """Whether a mount of a container is a file of the NVIDIA driver."""
-        if self._lent is not None:
-            return not Path(mounted.source).is_relative_to(self._running.node.folder)
-        return f"/{'/'.join(Path(self._running.driver_root).parts[-2:])}/" in mounted.source
-
     @property
     def _machine(self) -> FakeMachine:
         if self._fake is None:
@@ -221,7 +176,7 @@ class DemoCluster:
         """The driver on the node of a new cluster, not started yet, and its node configuration."""
         config = PACKAGE_ROOT / NODE_CONFIG
         if self._lent is not None:
-            embedded = self._cleanup.enter_context(self._lent.cluster(self._folder(), https=self._https))
+            embedded = self._cleanup.enter_context(self._lent.cluster(self._folder(), https=self._keep))
             say("API server, scheduler, controllers and kubelet run in this process")
             driver = self._lent.driver(embedded)
             hiding = driver.node.folder / "node-config.yaml"
@@ -243,9 +198,7 @@ class DemoCluster:
         if self.kind == "embedded":
             from envtest.embedded.cluster import EmbeddedCluster
 
-            embedded = self._cleanup.enter_context(
-                EmbeddedCluster(folder=self._folder(), rbac=self._rbac, https=self._https)
-            )
+            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=self._folder(), https=self._keep))
             say("API server, scheduler, controllers and kubelet run in this process")
             return embedded
         from envtest.real.startup import start_cluster
@@ -266,15 +219,6 @@ class DemoCluster:
             return True if condition() else None
 
         wait_until([], self._running.cluster.processes, look)
-
-
-def _limits_of(env: Mapping[str, str]) -> ClientLimits:
-    """The limits of MPS for a process, as the variables of its container say."""
-    pinned = dict(
-        one.split("=", 1) for one in env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "").split(",") if one
-    )
-    mib = {ordinal: int(amount.removesuffix("M")) for ordinal, amount in pinned.items()}
-    return ClientLimits(0, float(env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")), mib)
 
 
 def _runs(pod: Object) -> bool:

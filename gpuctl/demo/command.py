@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,7 +23,9 @@ from gpuctl.plan.machine_options import machine_option
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
     from gpuctl.demo.lent_gpus import LentGpus
-    from gpuctl.demo.story import Narrator
+
+_STOPPED = 130
+"""The exit code after Ctrl-C."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -35,12 +39,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--nvml",
-    metavar="NVML",
-    default="",
-    show_default=False,
-    help="real, for the idle GPUs of this machine, which are as before afterwards; or fake:MACHINE.",
+    type=click.Choice(("real",)),
+    help="The idle GPUs of this machine, which are as before afterwards, in place of a fake machine.",
 )
-@click.option("--rbac", is_flag=True, help="Let users and the driver do only what roles allow them.")
 @click.option(
     "--keep",
     is_flag=True,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 )
 @output_option()
 def demo(
-    machine: str, kind: Literal["embedded", "real"], nvml: str, output: str, *, rbac: bool, keep: bool
+    machine: str, kind: Literal["embedded", "real"], nvml: str | None, output: str, *, keep: bool
 ) -> None:
     """Show how pods get GPUs, on a temporary cluster with a simulated machine.
 
@@ -56,39 +57,24 @@ def demo(
     driver's metrics: the cluster answers only who shows the token of its kubeconfig, which only you can read.
     With --nvml real it shows the same on the idle GPUs of this machine; it refuses where `gpuctl verify
     --may-change` does. Exit codes: 0 when every step went as expected, 1 when one did not, 2 for a wrong
-    command line.
+    command line, 130 when Ctrl-C stopped it.
     """
-    is_real = nvml == "real"
-    if nvml.startswith("fake:"):
-        machine = nvml.removeprefix("fake:").partition("@")[0]
-    elif nvml and not is_real:
-        raise click.UsageError(f"--nvml {nvml!r} is neither real nor fake:MACHINE")
-    if is_real and kind == "real":
+    if nvml and kind == "real":
         raise click.UsageError("the GPUs of this machine are for the embedded cluster: leave out --cluster")
-    if is_real and rbac:
-        raise click.UsageError("--rbac is for fake GPUs: leave out --nvml real")
     _check_machine(machine)
-    if output == "table":  # at once: the imports below take a second
-        node = "the idle GPUs of this machine" if is_real else f"the machine {machine}; no GPU is needed"
-        click.echo(f"starting a cluster with one node, {node}")
-        if not is_real and has_gpu():
-            click.echo(
-                "this machine has an NVIDIA GPU: `gpuctl demo --nvml real` shows the same on it, and "
-                "`gpuctl verify` checks it"
-            )
-    from rich.console import Console
-
-    from driver.process.log import configure
-    from gpuctl.demo.cluster import DemoCluster
-    from gpuctl.demo.story import Narrator
-
-    configure("warning", sys.stderr)
-    narrator = Narrator(Console(quiet=output != "table"))
-    with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
-        nvml_of = "real" if is_real else machine
-        cluster = DemoCluster(kind, nvml_of, lent, rbac=rbac, https=keep, metrics=keep)
-        with _closed(cluster, ending), _logs_of_failure(cluster):
-            _told(cluster, narrator, output, keep=keep)
+    try:
+        if output == "table":  # at once: the imports of the cluster take a second
+            node = "the idle GPUs of this machine" if nvml else f"the machine {machine}; no GPU is needed"
+            click.echo(f"starting a cluster with one node, {node}")
+            if not nvml and has_gpu():
+                click.echo(
+                    "this machine has an NVIDIA GPU: `gpuctl demo --nvml real` shows the same on it, and "
+                    "`gpuctl verify` checks it"
+                )
+        _play(machine, kind, output, is_real=nvml is not None, keep=keep)
+    except KeyboardInterrupt:
+        click.echo("stopped, and nothing of it is left", err=True)
+        sys.exit(_STOPPED)
 
 
 def has_gpu(dev: Path = Path("/dev"), sysfs: Path = Path("/sys")) -> bool:
@@ -105,6 +91,80 @@ def _check_machine(machine: str) -> None:
         load_machine(machine)
     except DriverError as error:
         raise click.UsageError(error_text(error)) from error
+
+
+def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_real: bool, keep: bool) -> None:
+    """Tell the story, print its facts, and keep the cluster if that is wanted."""
+    from rich.console import Console
+
+    from driver.process.log import configure
+    from gpuctl.demo.cluster import DemoCluster
+    from gpuctl.demo.story import Narrator, tell
+
+    configure("warning", sys.stderr)
+    narrator = Narrator(Console(quiet=output != "table"))
+    with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
+        cluster = DemoCluster(kind, "real" if is_real else machine, lent, keep=keep)
+        with _closed(cluster, ending), _logs_of_failure(cluster):
+            story = tell(cluster, narrator)
+            if output != "table":
+                emit(output, document("DemoStory", story), lambda: "")
+            if keep:
+                _wait_for_the_end(cluster)
+            elif output == "table":
+                # Where the environment that gpuctl lies in is not active, its path is typed.
+                gpuctl = (
+                    "gpuctl"
+                    if shutil.which("gpuctl")
+                    else _from_here(Path(sys.executable).with_name("gpuctl"))
+                )
+                click.echo(
+                    _now_try(
+                        {
+                            f"{gpuctl} demo --keep": "the same cluster, left running for kubectl",
+                            f"{gpuctl} demo --machine a30-quad": "the story on other GPUs",
+                            f"{gpuctl} plan --machine l40s-octo": "what a node with these GPUs would offer",
+                        }
+                    )
+                )
+
+
+def _wait_for_the_end(cluster: DemoCluster) -> None:
+    """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
+    from envtest.client.shipped import PACKAGE_ROOT
+
+    cluster.open_to_users()
+    # The environment that gpuctl lies in need not be active in the other terminal.
+    config, programs = shlex.quote(str(cluster.kubeconfig)), shlex.quote(str(Path(sys.executable).parent))
+    shares = _from_here(PACKAGE_ROOT / "deploy/tutorial/shares.yaml")
+    try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
+        click.echo(
+            "the cluster keeps running until Ctrl-C; use it in another terminal after:\n"
+            f"export KUBECONFIG={config} PATH={programs}:$PATH\n"
+            + _now_try(
+                {
+                    f"kubectl apply -f {shares}": "three pods that share a GPU",
+                    "gpuctl explain pod lab-0": "where it runs, or why it waits",
+                    "gpuctl top": "how much the pods use; gpuctl web shows everything on a page",
+                }
+            ),
+            err=True,
+        )
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("stopping the cluster", err=True)
+
+
+def _now_try(meanings: Mapping[str, str]) -> str:
+    """Commands with what they do."""
+    width = max(map(len, meanings))
+    lines = [f"  {command:<{width}}   {meaning}" for command, meaning in meanings.items()]
+    return "\n".join(["now try:", *lines])
+
+
+def _from_here(path: Path) -> str:
+    """The path to type in this folder."""
+    return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))
 
 
 @contextmanager
@@ -124,34 +184,6 @@ def _lent(
         finally:
             # A second Ctrl-C must not leave the GPUs as they are now.
             ending()
-
-
-def _told(cluster: DemoCluster, narrator: Narrator, output: str, *, keep: bool) -> None:
-    """Tell the story, print its facts, and keep the cluster if that is wanted."""
-    from gpuctl.demo.story import tell
-
-    facts = tell(cluster, narrator)
-    if output != "table":
-        emit(output, document("DemoStory", facts), lambda: "")
-    if keep:
-        _wait_for_the_end(cluster)
-
-
-def _wait_for_the_end(cluster: DemoCluster) -> None:
-    """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
-    cluster.offer_in_limits()
-    cluster.show_metrics()
-    # The environment that gpuctl lies in need not be active in the other terminal.
-    config, programs = shlex.quote(str(cluster.kubeconfig)), shlex.quote(str(Path(sys.executable).parent))
-    export = f"export KUBECONFIG={config} PATH={programs}:$PATH"
-    try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
-        click.echo(
-            f"the cluster keeps running until Ctrl-C; use it in another terminal after:\n{export}",
-            err=True,
-        )
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        click.echo("stopping the cluster", err=True)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import yaml
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
 from driver.nvml.mig import Placement
-from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.child_processes import start_process
@@ -69,11 +68,6 @@ class LentGpus:
             for name, state in self._states().items()
             if state.mig_enabled
         }
-
-    def compute_modes(self) -> dict[str, ComputeMode]:
-        """The GPUs whose compute mode is not the default now."""
-        states = self._states().items()
-        return {name: mode for name, state in states if (mode := state.compute_mode) not in (None, "default")}
 
     def _states(self) -> dict[str, GpuState]:
         with gpu_tools(self.places) as tools:

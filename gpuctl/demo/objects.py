@@ -78,11 +78,6 @@ def story_pods(gpu_count: int) -> tuple[list[DemoPod], DemoPod]:
     return pods, DemoPod(f"batch-{left}")
 
 
-def small_pods(count: int) -> list[DemoPod]:
-    """Pods that each ask for a small partition."""
-    return [DemoPod(f"small-{index}", device_class=SMALL_CLASS) for index in range(count)]
-
-
-def share_pods(count: int) -> list[DemoPod]:
-    """Pods that each ask for a share of a GPU."""
-    return [DemoPod(f"share-{index}", device_class=SHARE_CLASS) for index in range(count)]
+def pods_of_class(device_class: str, name: str, count: int) -> list[DemoPod]:
+    """Pods that each ask for a device of the class."""
+    return [DemoPod(f"{name}-{index}", device_class=device_class) for index in range(count)]

@@ -83,12 +83,11 @@ def describe(
 def _node(view: ClusterView, name: str) -> tuple[str, Sequence[Section]]:
     from gpuctl.describe.node import node_sections
     from gpuctl.describe.reading import node_events, read_node
-    from gpuctl.explain.snapshot import listed_if_readable
 
     found = read_node(view, name)
-    matching_nodes = listed_if_readable(view, "/api/v1/nodes", fieldSelector=f"metadata.name={name}")
+    matching_nodes = view.listed_if_readable("/api/v1/nodes", fieldSelector=f"metadata.name={name}")
     node = matching_nodes[0] if matching_nodes else None
-    pods = listed_if_readable(view, "/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+    pods = view.listed_if_readable("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
     return name, node_sections(found, node, pods, node_events(view, name))
 
 
@@ -104,9 +103,9 @@ def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:
     from driver.errors import ConfigError
     from gpuctl.describe.claim import claim_sections
     from gpuctl.describe.reading import claim_events, nodes_of
-    from gpuctl.explain.snapshot import claim_of
+    from gpuctl.explain.snapshot import object_path
 
-    claim = claim_of(view, namespace, name)
+    claim = view.found(object_path("ResourceClaim", namespace, name))
     if claim is None:
         raise ConfigError(f"there is no claim {namespace}/{name}", "name its namespace with -n")
     return claim_sections(claim, nodes_of(view, claim), claim_events(view, claim))

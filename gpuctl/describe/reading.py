@@ -8,7 +8,6 @@ from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
 from driver.kube.paths import events_path
 from gpuctl.cli.cluster import DRA, ClusterView, Object
-from gpuctl.explain.snapshot import listed_if_readable
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.gpus import GpuState
 from gpuctl.fleet.holders import allocated
@@ -63,7 +62,7 @@ def node_events(view: ClusterView, node: str) -> list[Object] | None:
     """The events about a node; None if they may not be read."""
     # A node has no namespace, but an event about it lies in one, which its reporter chose.
     selector = f"involvedObject.kind=Node,involvedObject.name={node}"
-    return listed_if_readable(view, "/api/v1/events", fieldSelector=selector)
+    return view.listed_if_readable("/api/v1/events", fieldSelector=selector)
 
 
 def claim_events(view: ClusterView, claim: Object) -> list[Object] | None:
@@ -73,7 +72,7 @@ def claim_events(view: ClusterView, claim: Object) -> list[Object] | None:
     uids = [str(claim["metadata"].get("uid"))]
     uids += [str(one.get("uid")) for one in (claim.get("status") or {}).get("reservedFor") or ()]
     for uid in uids:
-        events = listed_if_readable(view, path, fieldSelector=f"involvedObject.uid={uid}")
+        events = view.listed_if_readable(path, fieldSelector=f"involvedObject.uid={uid}")
         if events is None:
             return None
         found += events

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.cli.unread import Unread
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 """``skipped``: it could not be checked, or there is nothing to check; the message says which."""
@@ -25,8 +25,8 @@ class Finding:
     details: tuple[str, ...] = ()
 
 
-class _NotReadError(Exception):
-    """A check asked for something that could not be read. The only argument says why."""
+class _SkippedError(Exception):
+    """A check asked for something that is not there or could not be read. The only argument says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +42,65 @@ class Check(Generic[Seen]):
     find: Callable[[Seen], Finding]
 
     def look(self, seen: Seen) -> Finding:
-        """What the check finds; skipped if something that it needs could not be read."""
+        """What the check finds; skipped if something that it needs could not be read, or is not there."""
         try:
             return self.find(seen)
-        except _NotReadError as error:
+        except _SkippedError as error:
             return skipped(str(error))
 
 
-def check(name: str, looks_at: str, fails_when: str) -> Callable[[Callable[[Seen], Finding]], Check[Seen]]:
-    """Make a check of the function below; the arguments are the fields of ``Check``."""
-    return lambda find: Check(name, looks_at, fails_when, find)
+@overload
+def check(find: Callable[[Seen], Finding], /) -> Check[Seen]: ...
+@overload
+def check(
+    name: str, looks_at: str, fails_when: str, /
+) -> Callable[[Callable[[Seen], Finding]], Check[Seen]]: ...
+def check(given: Any, looks_at: str = "", fails_when: str = "") -> Any:
+    """Make a check of a function: by its name and docstring, or by the texts.
+
+    The docstring says what it looks at, and after an empty line when it fails.
+    """
+    if looks_at:
+        return lambda find: Check(given, looks_at, fails_when, find)
+    looks_at, _, fails = str(given.__doc__).partition("\n\n")
+    fails_when = " ".join(fails.split()).removeprefix("Fails if ").replace("Never fails", "never").rstrip(".")
+    name = given.__name__.strip("_").replace("_", "-")
+    return Check(name, " ".join(looks_at.split()).rstrip("."), fails_when, given)
 
 
-def require(value: Value | Unread) -> Value:
-    """The value; if it could not be read, the running check ends here, and is skipped for that reason."""
+def require(value: Value | Unread, missing: str = "") -> Value:
+    """The value; the running check ends here, and is skipped, if it could not be read.
+
+    It also ends if there is no value, and ``missing`` says what that means.
+    """
     if isinstance(value, Unread):
-        raise _NotReadError(value.why)
+        raise _SkippedError(value.why)
+    if missing and not value:
+        raise _SkippedError(missing)
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one check found at one place: ``cluster``, ``node/<name>``, or ``class/<name>``."""
+    """What one check found at one place."""
 
     place: str
+    """The place that was checked: cluster, node/NAME, node for the one that it ran on, or class/NAME."""
+
     check: str
+    """The name of the check; the page about the doctor lists them."""
+
     status: Status
+    """skipped: it could not be checked, or there is nothing to check."""
+
     message: str
+    """What was found, for people."""
+
     way_out: str | None = None
+    """What to do about it."""
+
     details: tuple[str, ...] = ()
+    """The affected objects, each in a line."""
 
 
 def run_checks(place: str, checks: Iterable[Check[Seen]], seen: Seen) -> tuple[Result, ...]:

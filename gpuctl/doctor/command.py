@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from gpuctl.doctor.inside.places import place_options
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
-@click.option("--local", is_flag=True, help="Check the node that this runs on, without a cluster.")
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Check this node, without a cluster; takes the paths that `gpuctl verify` takes.",
+)
 @click.option(
     "--probe",
     is_flag=True,
@@ -35,7 +40,7 @@ def doctor(
     output: str,
     **places: Any,
 ) -> None:
-    """Say what is wrong with the cluster, or with NODE, and what to do; a line for each check.
+    """Say what is wrong with the cluster, or with NODE, and what to do; -o wide lists all checks.
 
     It reads objects, asks for rights, and tries in dry runs what the API server would store; nothing is
     changed, except with --probe. With NODE it also checks the node, by kubectl exec in the pod of the plugin
@@ -47,7 +52,14 @@ def doctor(
     Exit codes: 0 when no check failed, 1 when one did or the cluster cannot be reached, 2 for a wrong command
     line.
     """
-    from gpuctl.doctor.report import KIND, has_failed, look_from_outside, look_locally, picture
+    from gpuctl.doctor.report import (
+        DoctorReport,
+        has_failed,
+        look_from_outside,
+        look_locally,
+        picture,
+        problems,
+    )
 
     if local:
         from driver.process.log import configure
@@ -62,6 +74,7 @@ def doctor(
 
         client = connect_client(kubeconfig, context)
         results = look_from_outside(client, node, kubeconfig, context, probe=probe)
-    emit(output, document(KIND, {"results": results}), lambda: picture(results, wide=output == "wide"))
+    shown = partial(picture, results, wide=True) if output == "wide" else partial(problems, results)
+    emit(output, document("DoctorReport", DoctorReport(results)), shown)
     if has_failed(results):
         click.get_current_context().exit(1)

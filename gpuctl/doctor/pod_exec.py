@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import IO
 
 from driver.errors import ConfigError
+from gpuctl.cli.unread import Listed, Unread
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.doctor.outside.seen import Listed, Unread, name_of, namespace_of
+from gpuctl.doctor.outside.seen import name_of, namespace_of
 
 TIMEOUT_SECONDS = 120.0
 MOST_BYTES = 128 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -15,14 +16,18 @@ from gpuctl.doctor.check import Result, Status, counted, run_checks
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import ClusterSeen
 
-CLUSTER = "cluster"
-KIND = "DoctorReport"
-
 _WORDS: dict[Status, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skipped": "skipped"}
 _SHOWN = 6
 """How many details of a result are shown without ``-o wide``."""
 
 _INDENT = " " * 8
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """What `gpuctl doctor` prints: what each check found."""
+
+    results: tuple[Result, ...]
 
 
 def has_failed(results: Sequence[Result]) -> bool:
@@ -45,44 +50,40 @@ def look_from_outside(
 
     Raises Unreachable, Unauthorized, and ConfigError for a node that does not exist.
     """
-    from gpuctl.doctor.outside.checks import OUTSIDE
+    from gpuctl.doctor.outside.checks import check_cluster
     from gpuctl.doctor.outside.reading import look_at_cluster, offered_to_machines, read_configurations
 
     seen = look_at_cluster(client, node)
-    results = run_checks(CLUSTER, OUTSIDE, seen)
-    if node is None:
-        way_out = "`gpuctl doctor NODE` checks a node from inside its plugin's pod"
-        message = "no node was named to be checked from inside"
-        inside: tuple[Result, ...] = (Result(CLUSTER, "inside", "skipped", message, way_out),)
-    else:
+    results = check_cluster(seen)
+    if node is not None:
         offers = offered_to_machines(seen, node, read_configurations(client, seen.namespaces))
-        inside = _inside_pod(seen, node, offers, kubeconfig, context)
-    if not probe:
-        return (*results, *inside)
-    from gpuctl.cli.output import say
-    from gpuctl.doctor.tier_probes import probe_tiers
+        results += _inside_pod(seen, node, offers, kubeconfig, context)
+    if probe:
+        from gpuctl.cli.output import say
+        from gpuctl.doctor.tier_probes import probe_tiers
 
-    # On stderr: they take long, and stdout may be JSON.
-    return (*results, *inside, *probe_tiers(client, seen, node, partial(say, err=True)))
+        # On stderr: they take long, and stdout may be JSON.
+        results += (*probe_tiers(client, seen, node, partial(say, err=True)),)
+    return results
 
 
 def _inside_pod(
     seen: ClusterSeen, node: str, offers: tuple[str, ...], kubeconfig: Path | None, context: str | None
 ) -> tuple[Result, ...]:
-    from gpuctl.doctor.outside.seen import Unread
+    from gpuctl.cli.unread import Unread
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
 
     place = f"node/{node}"
     target = plugin_pod(seen.pods, node)
     if isinstance(target, Unread):
         way_out = "check that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
-        return (Result(place, "inside", "skipped", target.why, way_out),)
+        return (Result(place, "inside", "warn", target.why, way_out),)
     try:
         # The pod's account may not read ConfigMaps, so --offers hands over what the node configuration says.
         words = ("doctor", "--local", "-o", "json", *(("--offers", ",".join(offers)) if offers else ()))
         return read_results(run_in_pod(target, words, kubeconfig, context), place)
     except ConfigError as error:
-        return (Result(place, "inside", "skipped", error.what, error.way_out),)
+        return (Result(place, "inside", "warn", error.what, error.way_out),)
 
 
 def read_results(text: bytes, place: str) -> tuple[Result, ...]:
@@ -112,8 +113,22 @@ def _result(place: str, one: Any) -> Result:
     )
 
 
+def problems(results: Sequence[Result]) -> str:
+    """What is wrong, what was tried, and in a line how many other checks there were."""
+    shown = [one for one in results if one.status in ("warn", "fail") or one.check == "probe"]
+    counts = Counter(one.status for one in results if one not in shown)
+    rest = f"{counted(counts['ok'], 'check')} passed, {counts['skipped']} skipped: -o wide lists them"
+    return "\n".join((*_by_place(shown, wide=False), *([""] if shown else []), rest))
+
+
 def picture(results: Sequence[Result], *, wide: bool) -> str:
     """All results by their place, then how many there are of each status; ``wide`` shows all details."""
+    counts = Counter(one.status for one in results)
+    numbers = ", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items() if counts[status])
+    return "\n".join((*_by_place(results, wide=wide), "", f"{counted(len(results), 'check')}: {numbers}"))
+
+
+def _by_place(results: Sequence[Result], *, wide: bool) -> list[str]:
     lines: list[str] = []
     place = None
     for one in results:
@@ -121,7 +136,7 @@ def picture(results: Sequence[Result], *, wide: bool) -> str:
             place = one.place
             lines += [place] if not lines else ["", place]
         lines += _lines(one, wide=wide)
-    return "\n".join((*lines, "", _summary(results)))
+    return lines
 
 
 def _lines(one: Result, *, wide: bool) -> Iterator[str]:
@@ -133,9 +148,3 @@ def _lines(one: Result, *, wide: bool) -> Iterator[str]:
             yield f"{_INDENT}- and {len(one.details) - len(shown)} more; -o wide shows all"
     if one.way_out:
         yield f"{_INDENT}what to do: {one.way_out}"
-
-
-def _summary(results: Sequence[Result]) -> str:
-    counts = Counter(one.status for one in results)
-    numbers = ", ".join(f"{counts[status]} {word}" for status, word in _WORDS.items() if counts[status])
-    return f"{counted(len(results), 'check')}: {numbers}"

@@ -17,10 +17,12 @@ from typing import Any
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Unread, items_of
 from gpuctl.doctor.check import Result
 from gpuctl.doctor.outside.classes import distinct_devices, selects
 from gpuctl.doctor.outside.programs import workload_programs
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 
 TIERS = (
     *("gpu.nvidia.com", "large", "medium"),

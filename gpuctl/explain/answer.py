@@ -2,109 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
-from gpuctl.explain.findings import Explanation, Finding
+from gpuctl.cli.cluster import Object
+from gpuctl.explain.devices import MISSES
+from gpuctl.explain.findings import COSTLY, Explanation, Finding, explanation
+from gpuctl.explain.gang import explain_gang
 from gpuctl.explain.judge import GIVES_UP, Judged, judge
-from gpuctl.explain.pod.claims import claims_of_pod, made_claims, unused_claims
-from gpuctl.explain.pod.hidden import WAY_OUT, hidden_by_mps
-from gpuctl.explain.pod.placed import placed
+from gpuctl.explain.pod.claims import CLAIM_NOT_MADE, claims_of_pod, unused_claims
+from gpuctl.explain.pod.placed import explain_placed, sick_devices
 from gpuctl.explain.requests import owners
-from gpuctl.explain.room import Rooms
-from gpuctl.explain.sick import sick_devices
-from gpuctl.explain.snapshot import Object, Snapshot
+from gpuctl.explain.room import HELD, Policy, find_room
+from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.units import least_of
+from kubernetes_rules.preemption.units import group_key, least_of
 
 SELECTOR_SECONDS = 10.0
 """The processor time that the selectors of one answer may take; anybody who may create claims writes them."""
 
-COSTLY = "costly"
-"""The kind of the finding that the selectors took more time than that."""
+_UNKNOWN = "the reason for its waiting takes too long to work out"
+_FIELD = re.compile(r"""device\.(?:attributes|capacity)\[['"][^'"]+['"]\]\.""")
+_MOST_CHARACTERS = 200
 
 
 def explain_pod(
-    pod: Object, snapshot: Snapshot, templates: Mapping[str, Object | None], events: Sequence[Object]
+    pod: Object, snapshot: Snapshot, policies: Sequence[Policy] = (Policy.LOWER_PRIORITY,)
 ) -> Explanation:
-    """Why a pod waits; ``events`` are about the pod, ``templates`` are the claim templates that it names."""
-    answer = _answering("pod", pod, snapshot)
-    # A pod that has a node keeps it: nothing on other nodes matters to it any more.
-    found = placed(pod, events)
-    hidden = [Finding("hidden", one, WAY_OUT) for one in hidden_by_mps(pod, snapshot.claim)]
-    if found is not None and hidden and found.verdict == "runs":
-        found = replace(found, verdict="fails", summary=f"{found.summary}, and MPS hides a device")
-    unused = (*hidden, *unused_claims(pod))
-    if found is not None:
-        ended = found.verdict in ("succeeded", "failed")
-        sick = () if ended else sick_devices(made_claims(pod, snapshot), snapshot.slices)
-        summary = f"{found.summary}, but not all of its devices are well" if sick else found.summary
-        return answer(found.verdict, summary, (*found.findings, *sick, *unused))
-    claims = claims_of_pod(pod, snapshot, templates, events)
-    judged = _judged(snapshot, Asked(pod, claims.claims, claims.extended))
-    if isinstance(judged, Finding):
-        return answer("waits", _UNKNOWN, (*claims.findings, *_gates_of(pod), judged, *unused))
-    findings = (*claims.findings, *_gates_of(pod), *judged.findings)
-    if findings or not judged.fits:
-        return answer("waits", _waiting("it waits", judged), (*findings, *unused), judged.reports)
-    if not claims.claims and not (claims.extended and claims.extended.asks_devices):
-        return answer("fits", "it asks for no devices; something else keeps it waiting")
+    """Why a pod waits, and whose end would let it have its devices under these policies. Raises ApiError."""
+    told = explain_placed(pod, snapshot)
+    if told is None:
+        asked, wrong = claims_of_pod(pod, snapshot)
+        told = _explain_waiting(pod, snapshot, asked, wrong)
+        try:
+            with selectors_within(SELECTOR_SECONDS):
+                told = _with_others(told, pod, snapshot, asked, wrong, policies)
+        except (RuleError, TooCostly):
+            pass  # the explanation names what is malformed, or too costly, already
+    return replace(told, unread=tuple(snapshot.unread))
+
+
+def _explain_waiting(pod: Object, snapshot: Snapshot, asked: Asked, wrong: Sequence[Finding]) -> Explanation:
+    """What its claims and the devices say of a pod, without other pods."""
+    judged = _judged(snapshot, asked)
+    gates = [str(gate["name"]) for gate in pod["spec"].get("schedulingGates") or ()]
+    if gates:
+        message = f"the pod has scheduling gates: {', '.join(gates)}"
+        gate = Finding("gate", message, "the controllers that set them have to remove them")
+        wrong = (*wrong, gate)
+    unused, exists = unused_claims(pod), bool(pod["metadata"].get("uid"))
+    if wrong or judged.findings or not judged.fits:
+        findings = (*wrong, *judged.findings, *unused)
+        waits = _waiting("it waits" if exists else "it would wait", judged)
+        return explanation("Pod", pod, "waits", waits, findings, judged.reports)
+    if not asked.claims and not (asked.extended and asked.extended.asks_devices):
+        return explanation("Pod", pod, "fits", "it asks for no devices; something else keeps it waiting")
     where = ", ".join(judged.fits[:3]) + (" and others" if len(judged.fits) > 3 else "")
-    summary = f"its devices are free on {where}; if it still waits, it waits for CPU, memory or the scheduler"
-    return answer("fits", summary, unused, judged.reports)
+    summary = f"its devices are free on {where}"
+    summary += "; if it still waits, it waits for CPU, memory or the scheduler" if exists else ""
+    return explanation("Pod", pod, "fits", summary, unused, judged.reports)
+
+
+def _with_others(
+    told: Explanation,
+    pod: Object,
+    snapshot: Snapshot,
+    asked: Asked,
+    wrong: Sequence[Finding],
+    policies: Sequence[Policy],
+) -> Explanation:
+    """The explanation with what other pods mean to it: its gang, or those who would have to end."""
+    key = group_key(pod)
+    gang = explain_gang(snapshot, key) if key is not None else None
+    if gang is not None and gang.verdict != "runs":
+        leads = told if told.verdict == "waits" and gang.verdict == "fits" else gang
+        findings = (*gang.findings, *told.findings)
+        return replace(told, verdict=leads.verdict, summary=leads.summary, findings=findings)
+    if not any(one.kind in HELD for one in told.findings):
+        return told
+    if any(one.kind != CLAIM_NOT_MADE for one in wrong):
+        return told
+    first, found = find_room(asked, pod, snapshot, policies)
+    return replace(told, findings=(*first, *told.findings), policies=found)
 
 
 def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     """Why a claim has no devices; or which it has, and who uses it."""
-    status = claim.get("status") or {}
-    answer = _answering("claim", claim, snapshot)
+    told = _explain_claim(claim, snapshot)
+    return replace(told, unread=tuple(snapshot.unread))
+
+
+def _explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
+    status, told = claim.get("status") or {}, partial(explanation, "ResourceClaim", claim)
     if status.get("allocation"):
         results = status["allocation"].get("devices", {}).get("results") or ()
         devices = ", ".join(f"{result['pool']}/{result['device']}" for result in results)
         users = ", ".join(str(user.get("name")) for user in status.get("reservedFor") or ()) or "nobody"
         summary = f"it has {devices or 'no device'} and is used by {users}"
-        return answer("allocated", summary, sick_devices((claim,), snapshot.slices))
+        return told("allocated", summary, sick_devices((claim,), snapshot))
     judged = _judged(snapshot, Asked(None, (claim,)))
-    if isinstance(judged, Finding):
-        return answer("waits", _UNKNOWN, (judged,))
     if judged.findings or not judged.fits:
         given_up = any(one.kind == GIVES_UP for one in judged.findings)
         waits = "the scheduler gives it up" if given_up else "no node has the devices that it asks for"
-        summary = _waiting(waits, judged)
-        return answer("waits", summary, judged.findings, judged.reports)
+        return told("waits", _waiting(waits, judged), judged.findings, judged.reports)
     # The scheduler allocates a claim only together with a node for a pod that uses it.
-    idle = Finding(
-        "unused", "a claim gets its devices when a pod that uses it is scheduled", "create such a pod"
-    )
-    return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", (idle,), judged.reports)
+    message = "a claim gets its devices when a pod that uses it is scheduled"
+    idle = Finding("unused", message, "create such a pod")
+    summary = f"it would fit on {', '.join(judged.fits[:3])}"
+    return told("fits", summary, (idle,), judged.reports)
 
 
-def explain_group(group: Object, snapshot: Snapshot, rooms: Rooms) -> Explanation:
+def explain_group(group: Object, snapshot: Snapshot) -> Explanation:
     """How far the pods of a PodGroup get together. Raises ApiError."""
-    answer = _answering("podgroup", group, snapshot)
+    waits = partial(explanation, "PodGroup", group, "waits")
     if least_of(group) is None:
-        return answer("fits", "its pods are scheduled one by one; explain them one by one, too")
+        summary = "its pods are scheduled one by one; explain them one by one, too"
+        return explanation("PodGroup", group, "fits", summary)
+    key = str(group["metadata"]["namespace"]), str(group["metadata"]["name"])
     try:
-        found, unread = rooms.gang((group["metadata"]["namespace"], group["metadata"]["name"]))
+        with selectors_within(SELECTOR_SECONDS):
+            told = explain_gang(snapshot, key)
+        told = told or waits("it cannot be judged without all pods and PodGroups")
     except RuleError as error:
-        return answer("waits", "it cannot be judged", (Finding("error", error.what, error.way_out),))
+        told = waits("it cannot be judged", (Finding("error", error.what, error.way_out),))
     except TooCostly as error:
-        return answer("waits", _UNKNOWN, (Finding(COSTLY, str(error), "explain one of its pods"),))
-    unread = tuple(dict.fromkeys((*snapshot.unread, *unread)))
-    if found is None:
-        return replace(answer("waits", "it cannot be judged without all pods and PodGroups"), unread=unread)
-    return replace(answer(found.verdict, f"it {found.summary}", found.findings), unread=unread)
+        told = waits(_UNKNOWN, (Finding(COSTLY, str(error), "explain one of its pods"),))
+    return replace(told, unread=tuple(snapshot.unread))
 
 
-_UNKNOWN = "the reason for its waiting takes too long to work out"
-
-
-def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
-    """Where the claims fit and why not, or the finding that this is too costly to work out."""
+def _judged(snapshot: Snapshot, asked: Asked) -> Judged:
+    """Where the claims fit and why not, or that this is too costly to work out."""
     try:
         with selectors_within(SELECTOR_SECONDS):
             return judge(snapshot, asked)
@@ -112,29 +144,25 @@ def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
         claims = [claim for node in snapshot.known_nodes() or ({},) for claim in asked.on(node)]
         whose = " and ".join(owners(error.expression, claims, snapshot))
         message = f"{error}, most of it the selector of {whose}: {error.expression[:200]!r}"
-        return Finding(COSTLY, message, "write the selector with fewer nested all(), exists() or map()")
+        remedy = "write the selector with fewer nested all(), exists() or map()"
+        return Judged((), (Finding(COSTLY, message, remedy),))
 
 
 def _waiting(waits: str, judged: Judged) -> str:
-    return f"{waits}, and no node can ever serve it as it is" if judged.never else waits
+    """The headline: that it waits, whether it would wait for ever, and which selector nearly selects."""
+    if any(one.kind == COSTLY for one in judged.findings):
+        return _UNKNOWN
+    if judged.never:
+        return f"{waits}, and no node can ever serve it as it is"
+    missed = _nearest_miss(judged) if any(one.kind == "no-match" for one in judged.findings) else ""
+    return f"{waits}; nearest miss: {missed}" if missed else waits
 
 
-def _answering(
-    kind: Literal["pod", "claim", "podgroup"], item: Object, snapshot: Snapshot
-) -> partial[Explanation]:
-    """Makes explanations of one object, from a verdict, a summary, findings and reports about requests."""
-    metadata = item["metadata"]
-    return partial(Explanation, kind, metadata["namespace"], metadata["name"], unread=snapshot.unread)
-
-
-def _gates_of(pod: Object) -> list[Finding]:
-    names = [str(gate["name"]) for gate in pod["spec"].get("schedulingGates") or ()]
-    if not names:
-        return []
-    return [
-        Finding(
-            "gate",
-            f"the pod has scheduling gates: {', '.join(names)}",
-            "the controllers that set them have to remove them",
-        )
-    ]
+def _nearest_miss(judged: Judged) -> str:
+    """What is not true of most of the devices that are nearest to what is asked; empty without devices."""
+    missed: Counter[str] = Counter()
+    for one in (one for report in judged.reports for node in report.nodes for one in node.outcomes):
+        if one.reason.startswith(MISSES) and not one.other_form:
+            missed[one.reason.removeprefix(MISSES)] += len(one.devices)
+    text = missed.most_common(1)[0][0] if missed else ""
+    return _FIELD.sub("", text).replace("; ", ", but ", 1)[:_MOST_CHARACTERS]

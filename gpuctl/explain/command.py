@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option, pod_groups, pods
-from gpuctl.cli.output import as_data, columns, document, emit, output_option
+from gpuctl.cli.output import columns, document, emit, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from gpuctl.cli.cluster import ClusterView, Object
-    from gpuctl.explain.findings import Explanation
-
-
-Kind = Literal["pod", "claim", "podgroup"]
+    from gpuctl.explain.findings import Explanation, Kind
+    from gpuctl.explain.snapshot import Snapshot
 
 _WORDS: Mapping[str, Kind] = {
-    **dict.fromkeys(("pod", "pods", "po"), "pod"),
-    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
-    **dict.fromkeys(("resourceclaim.resource.k8s.io", "resourceclaims.resource.k8s.io"), "claim"),
-    **dict.fromkeys(("podgroup", "podgroups"), "podgroup"),
-    **dict.fromkeys(("podgroup.scheduling.k8s.io", "podgroups.scheduling.k8s.io"), "podgroup"),
+    **dict.fromkeys(("pod", "pods", "po"), "Pod"),
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "ResourceClaim"),
+    **dict.fromkeys(("resourceclaim.resource.k8s.io", "resourceclaims.resource.k8s.io"), "ResourceClaim"),
+    **dict.fromkeys(("podgroup", "podgroups"), "PodGroup"),
+    **dict.fromkeys(("podgroup.scheduling.k8s.io", "podgroups.scheduling.k8s.io"), "PodGroup"),
 }
 _OFFERED = ("pod", "claim", "podgroup")
 _VALUES: Mapping[Kind, Callable[[click.Context, str], list[str]]] = {
-    "pod": pods,
-    "claim": claims,
-    "podgroup": pod_groups,
+    "Pod": pods,
+    "ResourceClaim": claims,
+    "PodGroup": pod_groups,
 }
 
-KUBECTL_NAMES = {
-    "pod": "pod",
-    "claim": "resourceclaim.resource.k8s.io",
-    "podgroup": "podgroup.scheduling.k8s.io",
+KUBECTL_NAMES: Mapping[Kind, str] = {
+    "Pod": "pod",
+    "ResourceClaim": "resourceclaim.resource.k8s.io",
+    "PodGroup": "podgroup.scheduling.k8s.io",
 }
 
 
@@ -95,13 +93,15 @@ def complete_targets(ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="KIND NAME", shell_complete=complete_targets)
+@click.argument("targets", nargs=-1, metavar="KIND NAME", shell_complete=complete_targets)
+@click.option("--for", "file", type=click.Path(path_type=Path), help="A manifest, not an object.")
 @namespace_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="All of the kind, in all namespaces.")
 @cluster_options
 @output_option("wide", "name")
 def explain(
     targets: tuple[str, ...],
+    file: Path | None,
     namespace: str | None,
     all_namespaces: bool,
     kubeconfig: Path | None,
@@ -111,29 +111,37 @@ def explain(
     """Say why pods or claims wait: what rules out each device, and what would let them run.
 
     KIND NAME is `pod train`, `pod/train`, `claim mine`, or `podgroup gang`; several names can follow. Without
-    a name all pods that ask for devices, or all objects of the kind, are listed in a line each.
+    a name all pods that ask for devices, or all objects of the kind, are listed in a line each. --for FILE
+    explains the pod that a manifest would make: a Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or
+    CronJob, with the claims and templates of the file.
+
+    For a pod that waits it names the smallest sets of pods whose end would make room, for each of three
+    policies: only pods of lower priority may go; only pods with the annotation gpu.nvidia.com/movable:
+    "true"; any pod.
 
     Reads only; needs to read slices, classes and claims. Exit codes: 0 when all run, have ended well, have
     their devices or would fit, 3 when one waits, cannot start, has failed or has a sick device, 1 when one is
     not there or the cluster cannot be read, 2 for a wrong command line.
     """
     from gpuctl.cli.cluster import ClusterView, find_namespace
-    from gpuctl.explain.findings import BAD
-    from gpuctl.explain.sick import SICK
+    from gpuctl.explain.findings import ExplanationList
 
-    asked = read_targets(targets)
-    listing = asked[0].name is None
+    if bool(targets) == (file is not None):
+        raise click.UsageError("name a KIND and a NAME, such as `pod train`, or a manifest with --for")
+    asked = read_targets(targets) if targets else ()
+    listing = bool(asked) and asked[0].name is None
     if all_namespaces and not listing:
         raise click.UsageError("an object has one namespace: name it with -n, or list a kind with -A")
     view = ClusterView.connect(kubeconfig, context)
     where = None if all_namespaces else find_namespace(namespace, kubeconfig, context)
-    if listing:
-        found = tuple(_all(view, asked[0].kind, where))
+    if file is not None:
+        each = _of_file(view, file, str(where))
     else:
-        found = tuple(_one(view, one, str(where)) for one in asked)
-    documents = [document("Explanation", _data(one)) for one in found]
+        each = _all(view, asked[0].kind, where) if listing else _each(view, asked, str(where))
+    found = tuple(each)
+    single = len(found) == 1 and not listing
     data = (
-        documents[0] if len(found) == 1 and not listing else document("ExplanationList", {"items": documents})
+        document("Explanation", found[0]) if single else document("ExplanationList", ExplanationList(found))
     )
     wide = output == "wide"
     emit(
@@ -142,93 +150,62 @@ def explain(
         lambda: (
             _table(found, wide=wide, all_namespaces=where is None) if listing else _pictures(found, wide=wide)
         ),
-        lambda: (f"{KUBECTL_NAMES[one.kind]}/{one.name}" for one in found),
+        lambda: (f"{KUBECTL_NAMES[one.object.kind]}/{one.object.name}" for one in found),
     )
-    sick = any(finding.kind == SICK for one in found for finding in one.findings)
-    if sick or any(one.verdict in BAD for one in found):
+    if any(one.is_bad for one in found):
         click.get_current_context().exit(3)
 
 
-def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
-    """The explanation of one object; raises ConfigError if it does not exist."""
+def _of_file(view: ClusterView, file: Path, namespace: str) -> Iterator[Explanation]:
+    """The explanation of the pod that a manifest would make."""
+    from gpuctl.explain.answer import explain_pod
+    from gpuctl.explain.pod.manifest import pod_of_file
+    from gpuctl.explain.room import Policy
+    from gpuctl.explain.snapshot import take_snapshot
+
+    pod, snapshot = pod_of_file(file, namespace, take_snapshot(view))
+    yield explain_pod(pod, snapshot, tuple(Policy))
+
+
+def _each(view: ClusterView, targets: Sequence[Target], namespace: str) -> Iterator[Explanation]:
+    """The explanation of each object; raises ConfigError if one does not exist."""
     from driver.errors import ConfigError
     from gpuctl.explain.answer import explain_claim, explain_group, explain_pod
-    from gpuctl.explain.room import Rooms, read_occupants
-    from gpuctl.explain.snapshot import claim_of, events_of, group_of, pod_of, take_snapshot
-    from kubernetes_rules.extended_resources import asked_resources
+    from gpuctl.explain.room import Policy
+    from gpuctl.explain.snapshot import object_path, take_snapshot
 
-    name = str(target.name)
-    found = {"pod": pod_of, "claim": claim_of, "podgroup": group_of}[target.kind](view, namespace, name)
-    if found is None:
-        raise ConfigError(f"there is no {target.kind} {namespace}/{name}", "name its namespace with -n")
-    if target.kind == "claim":
-        return explain_claim(found, take_snapshot(view, namespace))
-    if target.kind == "podgroup":
-        snapshot = take_snapshot(view, namespace)
-        return explain_group(found, snapshot, Rooms(snapshot, lambda: read_occupants(view)))
-    events = events_of(view, namespace, found["metadata"]["uid"])
-    snapshot = take_snapshot(view, namespace, asked_resources(found))
-    templates = _templates(view, found, {})
-    told = explain_pod(found, snapshot, templates, events)
-    return Rooms(snapshot, lambda: read_occupants(view)).added_to(told, found, templates, events)
+    items = []
+    for target in targets:
+        item = view.found(object_path(target.kind, namespace, str(target.name)))
+        if item is None:
+            kind = {"Pod": "pod", "ResourceClaim": "claim", "PodGroup": "podgroup"}[target.kind]
+            what = f"there is no {kind} {namespace}/{target.name}"
+            raise ConfigError(what, "name its namespace with -n")
+        items.append((target.kind, item))
+    snapshot = take_snapshot(view)
+    for kind, item in items:
+        if kind == "Pod":
+            yield explain_pod(item, snapshot, tuple(Policy))
+        else:
+            yield explain_claim(item, snapshot) if kind == "ResourceClaim" else explain_group(item, snapshot)
 
 
 def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Explanation]:
     """The explanations of all objects of a kind, pods only if they ask for devices, by namespace and name."""
     from gpuctl.explain.answer import explain_claim, explain_group, explain_pod
-    from gpuctl.explain.room import Rooms, read_occupants
-    from gpuctl.explain.snapshot import events_by_object, list_of, quotas_of, take_snapshot
-    from kubernetes_rules.extended_resources import asked_resources
+    from gpuctl.explain.snapshot import list_of, take_snapshot
+    from gpuctl.fleet.pods import asks_devices
 
-    listed = list_of(view, kind, namespace)
-    resources: set[str] = set()
-    if kind == "pod":
-        listed = [pod for pod in listed if pod["spec"].get("resourceClaims") or asked_resources(pod)]
-        resources.update(name for pod in listed for name in asked_resources(pod))
-    if not listed:
-        return
-    by_namespace: dict[str, list[Object]] = {}
-    for one in listed:
-        by_namespace.setdefault(one["metadata"]["namespace"], []).append(one)
-    # Everything but quotas is the same for all namespaces, and is read only once.
-    first, *_ = by_namespace
-    snapshot = take_snapshot(view, first, resources)
-    events = events_by_object(view, namespace) if kind == "pod" else {}
-    templates: dict[tuple[str, str], Object | None] = {}
-    rooms = Rooms(snapshot, lambda: read_occupants(view))
-    for place, members in sorted(by_namespace.items()):
-        here = snapshot if place == first else replace(snapshot, quotas=quotas_of(view, place))
-        for one in sorted(members, key=lambda item: str(item["metadata"]["name"])):
-            if kind == "claim":
-                yield explain_claim(one, here)
-            elif kind == "podgroup":
-                yield explain_group(one, here, rooms)
-            else:
-                about = events.get(one["metadata"]["uid"], [])
-                own = _templates(view, one, templates)
-                yield rooms.added_to(explain_pod(one, here, own, about), one, own, about)
-
-
-def _templates(
-    view: ClusterView, pod: Object, known: dict[tuple[str, str], Object | None]
-) -> dict[str, Object | None]:
-    """The claim templates that a pod names; each is read once."""
-    from gpuctl.explain.snapshot import template_of
-
-    namespace = pod["metadata"]["namespace"]
-    entries = pod["spec"].get("resourceClaims") or ()
-    names = sorted({entry.get("resourceClaimTemplateName") for entry in entries} - {None})
-    for name in names:
-        if (namespace, name) not in known:
-            known[namespace, name] = template_of(view, namespace, name)
-    return {name: known[namespace, name] for name in names}
-
-
-def _data(found: Explanation) -> dict[str, Any]:
-    """The explanation for scripts; the object has a field of its own, since the document has a kind, too."""
-    data: dict[str, Any] = as_data(found)
-    kind = {"pod": "Pod", "claim": "ResourceClaim", "podgroup": "PodGroup"}[data.pop("kind")]
-    return {"object": {"kind": kind, "namespace": data.pop("namespace"), "name": data.pop("name")}, **data}
+    explained: Mapping[Kind, Callable[[Object, Snapshot], Explanation]] = {
+        "Pod": explain_pod,
+        "ResourceClaim": explain_claim,
+        "PodGroup": explain_group,
+    }
+    listed = [one for one in list_of(view, kind, namespace) if kind != "Pod" or asks_devices(one)]
+    if listed:
+        snapshot = take_snapshot(view)
+        for one in sorted(listed, key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"])):
+            yield explained[kind](one, snapshot)
 
 
 def _pictures(found: Sequence[Explanation], *, wide: bool) -> RenderableType:
@@ -252,8 +229,9 @@ def _table(found: Sequence[Explanation], *, wide: bool, all_namespaces: bool) ->
     )
     rows = []
     for one in found:
-        why = "; ".join(finding.message for finding in one.findings) or one.summary
+        said = one.summary.removeprefix("it waits").removeprefix("; ").removeprefix(", and ")
+        why = "; ".join(filter(None, (said, *(finding.message for finding in one.findings))))
         helps = "; ".join(finding.remedy for finding in one.findings if finding.remedy) or "-"
-        place = [one.namespace] if all_namespaces else []
-        rows.append((*place, one.name, one.verdict, why, *([helps] if wide else [])))
+        place = [one.object.namespace] if all_namespaces else []
+        rows.append((*place, one.object.name, one.verdict, why, *([helps] if wide else [])))
     return columns(heads, rows)

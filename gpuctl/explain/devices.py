@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from driver.kinds.registry import KINDS
+from driver.devices.sharing import split_shared_suffix
 from gpuctl.cli.output import some_of
 from gpuctl.explain.findings import FITS, Outcome
-from gpuctl.plan.node_gpus import ranges
-from gpuctl.plan.share_words import STRATEGIES
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.pools import NodeView
 from kubernetes_rules.allocator.published import Device
@@ -28,6 +27,9 @@ _ORDER = (*(gate.value for gate in Gate), FITS)
 
 _ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.(\w+)""")
 _SHOWN = 3
+
+MISSES = "not true for these: "
+"""How the reason begins for devices of which a selector is false."""
 
 _MEMORY_SLICE = "memory-slice-"
 
@@ -43,7 +45,7 @@ def outcomes(
     constraints: Sequence[Constraint],
     unselected: Unselected,
 ) -> tuple[Outcome, ...]:
-    """All devices that pods on the node can use, grouped by gate and reason; devices that fit come last.
+    """All devices that pods on the node can use, grouped by gate and reason; those of other forms come last.
 
     What is found out for nodes that publish the same objects is kept in ``unselected``.
     """
@@ -52,21 +54,40 @@ def outcomes(
         unselected[key] = _ruled_out(allocator, view, request)
     positions, found = unselected[key]
     others = [device for position, device in enumerate(view.devices) if position not in positions]
-    found = [*found, *_grouped(allocator, view, request, others, constraints)]
-    return tuple(sorted(found, key=lambda one: (_ORDER.index(one.gate), -len(one.devices), one.reason)))
+    matching = _grouped(allocator, view, request, others, constraints)
+    if matching:
+        found = [replace(one, other_form=True) for one in found]
+
+    def order(one: Outcome) -> tuple[bool, int, int, str]:
+        return one.other_form, _ORDER.index(one.gate), -len(one.devices), one.reason
+
+    return tuple(sorted((*matching, *found), key=order))
 
 
 def _ruled_out(
     allocator: Allocator, view: NodeView, request: Request
 ) -> tuple[frozenset[int], list[Outcome]]:
-    """The devices of which a selector is false."""
+    """The devices of which a selector is false; the nearest fail latest, and with the fewest parts."""
     positions = []
+    grouped: dict[tuple[tuple[int, int], str], list[Device]] = {}
     for position, device in enumerate(view.devices):
         with suppress(AllocationFailed):
-            if allocator.selectors.first_false(device, request.selectors) is not None:
+            wrong = allocator.selectors.first_false(device, request.selectors)
+            if wrong is not None:
                 positions.append(position)
-    devices = [view.devices[position] for position in positions]
-    return frozenset(positions), _grouped(allocator, view, request, devices, ())
+                parts = allocator.selectors.false_parts(device, wrong)
+                rank = request.selectors.index(wrong), -len(parts)
+                grouped.setdefault((rank, " and ".join(parts)), []).append(device)
+    nearest = max((rank for rank, _ in grouped), default=None)
+    return frozenset(positions), [
+        Outcome(
+            Gate.SELECTOR.value,
+            "; ".join(filter(None, (f"{MISSES}{parts}", _has_instead(parts, found)))),
+            tuple(one.id.device for one in found),
+            other_form=rank != nearest,
+        )
+        for (rank, parts), found in grouped.items()
+    ]
 
 
 def _grouped(
@@ -86,17 +107,12 @@ def _grouped(
             continue
         else:
             taken = taken_counters(allocator, view, device) if refused.gate is Gate.COUNTERS else None
-            where = (refused.gate.value, taken or _reason(allocator, refused, device))
+            where = (refused.gate.value, taken or _reason(refused))
             claims[where] = refused.claims
         grouped.setdefault(where, []).append(device)
     return [
-        Outcome(
-            gate,
-            _with_values(gate, reason, found),
-            tuple(one.id.device for one in found),
-            claims.get((gate, reason), ()),
-        )
-        for (gate, reason), found in grouped.items()
+        Outcome(*where, tuple(one.id.device for one in found), claims.get(where, ()))
+        for where, found in grouped.items()
     ]
 
 
@@ -105,19 +121,10 @@ def fitting(allocator: Allocator, view: NodeView, request: Request, constraints:
     return sum(refusal(allocator, view, request, device, constraints) is None for device in view.devices)
 
 
-def _with_values(gate: str, reason: str, devices: Sequence[Device]) -> str:
-    """The reason; for a false selector also the values that the devices have."""
-    instead = _has_instead(reason, devices) if gate == Gate.SELECTOR else ""
-    return f"{reason}; {instead}" if instead else reason
-
-
-def _reason(allocator: Allocator, refused: Refusal, device: Device) -> str:
+def _reason(refused: Refusal) -> str:
     """The refusal in a sentence, with the claims in the way."""
     claims = ", ".join(dict.fromkeys(refused.claims))
     match refused.gate:
-        case Gate.SELECTOR:
-            parts = allocator.selectors.false_parts(device, refused.detail)
-            return f"not true for these: {' and '.join(parts)}"
         case Gate.TAINT:
             return f"tainted {refused.detail}, which the request does not tolerate"
         case Gate.IN_USE:
@@ -177,22 +184,20 @@ def _part(
     takes: Iterable[tuple[str, str]],
     holders: Sequence[str],
 ) -> str:
-    name = KINDS.parse(holder.id.device)
+    device = holder.id.device
     claims = f"claim{'s' * (len(holders) > 1)} {', '.join(holders)}"
-    if name is not None and name.takes_all:
-        if name.shared is not None:
-            how = STRATEGIES[name.shared.strategy]
-            return f"its GPU is shared by {how}, and shares are held by {claims} ({holder.id.device})"
-        return f"its GPU is held as a whole by {claims} ({holder.id.device})"
+    if holder.attribute(f"{DRIVER_NAME}/profile") is None:  # neither a partition nor a vGPU
+        _, form = split_shared_suffix(device)
+        if form is None:
+            return f"its GPU is held as a whole by {claims} ({device})"
+        how = "MPS" if form.strategy == "MPS" else "time-slicing"
+        return f"its GPU is shared by {how}, and shares are held by {claims} ({device})"
     # A partition takes memory slices and shares of engines; the places of slices say most to people.
-    engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
-    places = (
-        counter.removeprefix(_MEMORY_SLICE) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
+    slices = sorted(
+        int(place) for _, name in takes if (place := name.removeprefix(_MEMORY_SLICE)).isdecimal()
     )
-    slices = sorted(int(place) for place in places if place.isdecimal())
-    what = f"memory slice{'s' * (len(slices) > 1)} {ranges(slices)}"
-    overlaps = any(counter.startswith(_MEMORY_SLICE) for _, counter in missing)
-    if not overlaps:
-        what = " and ".join(engine.replace("-", " ") for engine in engines)
-    verb = "is" if overlaps and len(slices) == 1 else "are"
-    return f"its GPU is cut: {what} {verb} held by {claims} ({holder.id.device})"
+    if any(name.startswith(_MEMORY_SLICE) for _, name in missing) and slices:
+        what = f"slice {slices[0]} is" if len(slices) == 1 else f"slices {slices[0]}-{slices[-1]} are"
+        return f"its GPU is cut: memory {what} held by {claims} ({device})"
+    engines = sorted({name.replace("-", " ") for _, name in missing})
+    return f"its GPU is cut: {' and '.join(engines)} are held by {claims} ({device})"

@@ -3,76 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
+from gpuctl.cli.cluster import Object
 from gpuctl.cli.output import some_of
-from gpuctl.explain.findings import Finding
+from gpuctl.explain.findings import Explanation, Finding, Verdict, explanation
 from gpuctl.explain.judge import judge
-from gpuctl.explain.snapshot import Object, Snapshot
+from gpuctl.explain.room import MayGo, Policy
+from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.choose import MayGo
 from kubernetes_rules.preemption.cluster import Cluster
 from kubernetes_rules.preemption.gang_places import Places, progress_of
 from kubernetes_rules.preemption.gangs import best_gang_room, cannot_judge_gang, missing_members
-from kubernetes_rules.preemption.units import GroupKey, is_ending, least_of
+from kubernetes_rules.preemption.units import (
+    GroupKey,
+    effective_priority,
+    group_key,
+    is_ending,
+    least_of,
+)
 
 _MOST_BLOCKED, _MOST_REASONS, _MOST_NAMES = 3, 2, 8
 
 
-@dataclass(frozen=True, slots=True)
-class GangAnswer:
-    """What is said of a gang; ``runs``: no pod of it waits. The summary begins with its verb."""
+def explain_gang(snapshot: Snapshot, key: GroupKey) -> Explanation | None:
+    """How far the gang of a PodGroup gets, who is blocked, and what would help; worked out once.
 
-    verdict: Literal["runs", "fits", "waits"]
-    summary: str
-    findings: tuple[Finding, ...] = ()
-
-
-def judge_gang(
-    snapshot: Snapshot, cluster: Cluster, pods: Sequence[Object], key: GroupKey, may_go: MayGo
-) -> GangAnswer | None:
-    """How far the gang of a PodGroup gets, who is blocked, and what would help.
-
-    None if the pods of the group are scheduled one by one. ``pods`` are its pods that have not ended. Units
-    that ``may_go`` allows may make room. Raises RuleError for malformed objects, and TooCostly.
+    None if its pods are scheduled one by one, or it cannot be judged without all pods and PodGroups.
+    ``runs``: no pod of it waits. Raises ApiError, RuleError for malformed objects, and TooCostly.
     """
-    name, group = key[1], cluster.groups.get(key)
+    cluster, known = snapshot.cluster, snapshot.cluster.decisions
+    if snapshot.groups is None or "pods" in snapshot.unread:
+        return None
+    if ("gang", key) not in known:
+        known["gang", key] = _explained(snapshot, cluster, key)
+    found: Explanation | None = known["gang", key]
+    return found
+
+
+def _explained(snapshot: Snapshot, cluster: Cluster, key: GroupKey) -> Explanation | None:
+    group = cluster.groups.get(key)
     if group is None:
-        missing = Finding(
-            "group", f"the PodGroup {name} does not exist", "create it, or wait for its controller"
-        )
-        return GangAnswer("waits", f"waits for its group {name}", (missing,))
+        message = f"the PodGroup {key[1]} does not exist"
+        missing = Finding("group", message, "create it, or wait for its controller")
+        return _told(key, "waits", f"waits for its group {key[1]}", [missing])
     least = least_of(group)
     if least is None:
         return None
+    pods = [pod for pod in snapshot.pods if group_key(pod) == key]
     waiting = sorted(filter(_waits, pods), key=_in_turn)
     lacks = missing_members(cluster, key)
     if not waiting and not lacks:
-        return GangAnswer("runs", f"has its {least} pods or more on nodes")
+        return _told(key, "runs", f"has its {least} pods or more on nodes")
     if len(waiting) < lacks:
-        there = f"{least - lacks + len(waiting)} of the {least} pods that it needs"
-        more = Finding("gang", f"the group {name} has {there}", "create the others; none gets a node before")
-        return GangAnswer("waits", f"waits for more pods of its group {name}", (more,))
-    return _judged(snapshot, cluster, waiting, key, max(1, lacks), may_go)
+        message = f"the group {key[1]} has {least - lacks + len(waiting)} of the {least} pods that it needs"
+        more = Finding("gang", message, "create the others; none gets a node before")
+        return _told(key, "waits", f"waits for more pods of its group {key[1]}", [more])
+    priority = min(effective_priority(pod, cluster.groups) for pod in pods)
+    may_go = MayGo(Policy.LOWER_PRIORITY, priority)
+    return _judged(snapshot, waiting, key, max(1, lacks), may_go)
 
 
 def _judged(
-    snapshot: Snapshot,
-    cluster: Cluster,
-    waiting: Sequence[Object],
-    key: GroupKey,
-    needed: int,
-    may_go: MayGo,
-) -> GangAnswer:
+    snapshot: Snapshot, waiting: Sequence[Object], key: GroupKey, needed: int, may_go: MayGo
+) -> Explanation:
     """What is said of a gang with enough pods; ``needed`` of those that wait have to be placed at once."""
+    cluster = snapshot.cluster
     asked = [(pod, cluster.asked(pod)) for pod in waiting]
     members = [one for _, one in asked if isinstance(one, Asked)]
     progress = progress_of(cluster, members, needed, lambda one: _why(snapshot, cluster, one))
     count = min(len(progress.placed), needed)
     what = f"{count} of the {needed} pods that have to be placed at once find a place"
     if count == needed:
-        return GangAnswer("fits", f"can be placed with its group {key[1]}: {what}")
+        return _told(key, "fits", f"can be placed with its group {key[1]}: {what}")
     unmade = [(pod, text) for pod, text in asked if isinstance(text, str)]
     blocked = [*unmade, *((one.pod or {}, text) for one, text in progress.blocked)]
     findings = [Finding("gang", f"{_name(pod)} is blocked: {text}") for pod, text in blocked[:_MOST_BLOCKED]]
@@ -85,7 +87,12 @@ def _judged(
         findings.append(Finding("gang", unjudged))
     elif len(members) >= needed and not progress.otherwise:
         findings[:0] = _room(cluster, members, needed, may_go)
-    return GangAnswer("waits", f"waits with its group {key[1]}: {what}", tuple(findings))
+    return _told(key, "waits", f"waits with its group {key[1]}: {what}", findings)
+
+
+def _told(key: GroupKey, verdict: Verdict, summary: str, findings: Sequence[Finding] = ()) -> Explanation:
+    about = {"metadata": {"namespace": key[0], "name": key[1]}}
+    return explanation("PodGroup", about, verdict, f"it {summary}", findings)
 
 
 def _otherwise(places: Places) -> Finding:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from gpuctl.cli.cluster import Object
 from gpuctl.explain.devices import Unselected, outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
-from gpuctl.explain.remedies import Prospects, TriedNode, TriedNodes, findings_of
+from gpuctl.explain.remedies import Prospects, Trial, TriedNode, findings_of
 from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
-from gpuctl.explain.snapshot import Object, Snapshot
+from gpuctl.explain.snapshot import Snapshot
 from gpuctl.explain.withheld import changing, not_offered, unheld, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
 from kubernetes_rules.allocator.selector_results import Unanswered
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.preemption.asked import Asked
+from kubernetes_rules.preemption.asked import Asked, is_allocated
 from kubernetes_rules.preemption.pod_fit import closed
-from kubernetes_rules.taints import tainted_slices
 
 GIVES_UP = "gives-up"
 """The kind of the finding that the scheduler gives up at a device, although other nodes have room."""
@@ -55,36 +54,34 @@ def judge(snapshot: Snapshot, asked: Asked, allocator: Allocator | None = None) 
     if missing:
         return Judged((), missing)
     try:
-        trials = _Trials(snapshot, asked, allocator or _allocator_of(snapshot))
+        trials = _Trials(snapshot, asked, allocator or snapshot.allocator)
         groups = [trials.on(wanted, members) for wanted, members in by_claims.values()]
     except AllocationFailed as error:
         return Judged((), (Finding("error", error.what, error.way_out),))
-    judged = _judged(groups, nodes, trials.prospects)
-    if judged.findings:
-        asked_for = [claim for group in groups for claim in group.claims]
-        rules = dict.fromkeys(looking_on(asked_for, judged.findings))
-        judged = replace(judged, findings=(*judged.findings, *rules, *unheld(snapshot.slices, asked_for)))
-    kinds = {finding.kind for finding in judged.findings}
-    more = not_offered(snapshot.slices, snapshot.said) if kinds & {"no-match", "never"} else ()
+    judged = _judged(groups)
+    if not judged.findings:
+        return judged
+    claims = [claim for group in groups for claim in group.claims]
+    slices, kinds = snapshot.slices, {finding.kind for finding in judged.findings}
+    more = [*dict.fromkeys(looking_on(claims, judged.findings)), *unheld(slices, claims)]
     if "no-match" in kinds:
-        more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices), *more)
+        more += (*changing(slices, snapshot.claims), *withheld(slices))
+    if kinds & {"no-match", "never"}:
+        more += not_offered(slices, snapshot.said)
     return replace(judged, findings=(*judged.findings, *more))
 
 
-def _judged(groups: Sequence[TriedNodes], nodes: Sequence[Object], prospects: Prospects) -> Judged:
+def _judged(groups: Sequence[Trial]) -> Judged:
     """What follows from the nodes that were tried, in their groups."""
     reports = tuple(report for group in groups for report in group.reports)
     tried = [one for group in groups for one in group.nodes]
-    fitting = {one.name for one in tried if one.fits}
-    given_up = [_given_up(one.name, one.error) for one in tried if one.gives_up and one.error is not None]
-    if fitting and given_up:
-        return Judged((), tuple(given_up), reports)
+    fitting = tuple(one.name for one in tried if one.prospect == "now")
+    given_up = tuple(_given_up(one.name, one.error) for one in tried if one.gives_up and one.error)
     if fitting:
-        names = (node["metadata"]["name"] for node in nodes)
-        return Judged(tuple(name for name in names if name in fitting), (), reports)
-    findings = [finding for group in groups for finding in findings_of(group, prospects)]
+        return Judged((), given_up, reports) if given_up else Judged(fitting, (), reports)
+    findings = [finding for group in groups for finding in findings_of(group)]
     open_nodes = [one for one in tried if one.closed is None]
-    if nodes and not open_nodes:
+    if tried and not open_nodes:
         findings.append(
             Finding("node", "this pod may not go to any node", "see the reasons next to the nodes")
         )
@@ -110,12 +107,11 @@ class _Trials:
         self._allocator = allocator
         self._unselected: Unselected = {}
         self._classes = {one["metadata"]["name"]: one for one in snapshot.classes}
-        own = [claim for claim in asked.claims if _allocation(claim)]
-        self.prospects = Prospects(allocator, own)
+        self._prospects = Prospects(allocator, list(filter(is_allocated, asked.claims)))
 
-    def on(self, wanted: Sequence[Object], nodes: Sequence[Object]) -> TriedNodes:
+    def on(self, wanted: tuple[Object, ...], nodes: Sequence[Object]) -> Trial:
         """Try the same claims on some nodes. Raises AllocationFailed for a malformed claim."""
-        claims = [read_claim(claim, self._classes) for claim in wanted]
+        claims = tuple(read_claim(claim, self._classes) for claim in wanted)
         limits = too_many(claims)
         tried = tuple(self._try(node, wanted, possible=not limits) for node in nodes)
         reports = tuple(
@@ -129,30 +125,27 @@ class _Trials:
             for alternatives in claim.requests
             for request in alternatives
         )
-        return TriedNodes(tuple(wanted), tuple(claims), tried, reports, limits)
+        return Trial(wanted, claims, tried, reports, limits, self._prospects)
 
     def _try(self, node: Object, wanted: Sequence[Object], *, possible: bool) -> TriedNode:
-        name = node["metadata"]["name"]
-        tried = TriedNode(node, name, prospect="never")
         try:
             why = closed(self._asked.pod, node, self._asked.claims) or self._asked.missing_on(node)
         except RuleError as error:
             why = error.what
         if why is not None or not possible:
-            return replace(tried, closed=why)
+            return TriedNode(node, "never", closed=why)
         short = self._asked.shortage_on(node)
         if short is not None:
-            return replace(tried, short=short, prospect="unknown")
+            return TriedNode(node, "unknown", short=short)
         try:
             if self._allocator.allocate(node, wanted) is not None:
-                return replace(tried, fits=True, prospect="when free")
-            return replace(tried, prospect=self.prospects.of(node, wanted), allocator=self._allocator)
+                return TriedNode(node, "now")
+            return TriedNode(node, self._prospects.of(node, wanted), is_full=True)
         except PoolInvalid:
-            return replace(tried, prospect="unknown")  # the node's report has the problem of the pool
+            return TriedNode(node, "unknown")  # the node's report has the problem of the pool
         except AllocationFailed as error:
-            finding = Finding("error", f"{name}: {error.what}", error.way_out)
-            gives_up = isinstance(error, Unanswered)
-            return replace(tried, prospect="unknown", error=finding, gives_up=gives_up)
+            finding = Finding("error", f"{node['metadata']['name']}: {error.what}", error.way_out)
+            return TriedNode(node, "unknown", error=finding, gives_up=isinstance(error, Unanswered))
 
     def _report(self, request: Request, claim: RequestedClaim, tried: TriedNode) -> NodeReport:
         try:
@@ -169,13 +162,3 @@ class _Trials:
             return NodeReport(tried.name, found, pools, tried.closed, never)
         except RuleError as error:
             return NodeReport(tried.name, (), (), error.what)
-
-
-def _allocator_of(snapshot: Snapshot) -> Allocator:
-    """Raises AllocationFailed if an object is malformed."""
-    allocated = [claim for claim in snapshot.claims if _allocation(claim)]
-    return Allocator(tainted_slices(snapshot.slices, snapshot.taint_rules), snapshot.classes, allocated)
-
-
-def _allocation(claim: Object) -> Any:
-    return (claim.get("status") or {}).get("allocation")

@@ -1,6 +1,8 @@
-"""Draws an explanation for people: the verdict, what is in the way, and what rules out each device."""
+"""Shows an explanation to people: the answer, whose end would help, and what rules out each device."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -8,60 +10,108 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuctl.cli.output import some_of
-from gpuctl.explain.findings import FITS, Explanation, NodeReport, RequestReport
+from gpuctl.explain.findings import FITS, Explanation, Leaving, NodeReport, PolicyRooms, RequestReport
 
 _MAX_NODES = 12
 _MAX_FINDINGS = 24
+_MAX_ROOMS = 1
 _NAMES = 4
+_WORDS = {"lower-priority": "lower priority", "movable": "movable", "any": "any"}
+_KINDS = {"Pod": "pod", "ResourceClaim": "claim", "PodGroup": "podgroup"}
 
 
-def picture(explanation: Explanation, *, wide: bool = False) -> RenderableType:
+def picture(told: Explanation, *, wide: bool = False) -> RenderableType:
     """The whole answer; ``wide`` shows all findings, nodes and devices, else only the first are shown."""
-    title = f"{explanation.kind} {explanation.namespace}/{explanation.name}: {explanation.summary}"
-    parts: list[RenderableType] = [Text(title, style="bold")]
-    for finding in explanation.findings if wide else explanation.findings[:_MAX_FINDINGS]:
+    about = told.object
+    parts: list[RenderableType] = [
+        Text(f"{_KINDS[about.kind]} {about.namespace}/{about.name}: {told.summary}", style="bold")
+    ]
+    for finding in told.findings if wide else told.findings[:_MAX_FINDINGS]:
         parts.append(Text(f"- {finding.message}"))
         if finding.remedy:
             parts.append(Text(f"  what helps: {finding.remedy}"))
-    left = 0 if wide else len(explanation.findings) - _MAX_FINDINGS
+    left = 0 if wide else len(told.findings) - _MAX_FINDINGS
     parts += [Text(f"and {left} more findings; -o wide shows all")] if left > 0 else []
-    parts += [_request(report, wide=wide) for report in explanation.requests]
-    if explanation.unread:
-        parts.append(
-            Text(f"not checked, because this user may not read them: {', '.join(explanation.unread)}")
-        )
-    return Group(*parts)
+    if told.unread:
+        parts.append(Text(f"not checked, because this user may not read them: {', '.join(told.unread)}"))
+    if told.policies:
+        parts += _rooms(told.policies, told.unread, wide=wide)
+    return Group(*parts, *(_request(report, wide=wide) for report in told.requests))
+
+
+def _rooms(policies: Sequence[PolicyRooms], unread: Sequence[str], *, wide: bool) -> Iterator[RenderableType]:
+    """Whose end would make room: the best node under each policy, all nodes if ``wide``."""
+    heads = ("who may go", "node", "pod", "priority", "since", "owner", "budget", "it would get")
+    table = _table("whose end would make room", *heads)
+    notes = []
+    for policy in policies:
+        word = _WORDS[policy.policy]
+        shown = policy.rooms if wide else policy.rooms[:_MAX_ROOMS]
+        for number, room in enumerate(shown):
+            gains = some_of([one.rpartition("/")[2] for one in room.gains], None if wide else _NAMES)
+            gains += f"; a budget forbids {room.refused} now" if room.refused else ""
+            for index, pod in enumerate(room.pods):
+                table.add_row(
+                    "" if number or index else word,
+                    "" if index else room.node,
+                    f"{pod.namespace}/{pod.name}",
+                    str(pod.priority),
+                    pod.since or "-",
+                    pod.owner or "-",
+                    _budget(pod, unread),
+                    "" if index else gains,
+                )
+        if policy.why:
+            notes.append(f"{word}: {policy.why}")
+        if left := len(policy.rooms) - len(shown):
+            notes.append(f"{word}: and {left} more node{'s' * (left > 1)}; -o wide shows all")
+        if any(not room.exact for room in policy.rooms):
+            notes.append(f"{word}: none can be left out, but a smaller set may exist")
+    if table.row_count:
+        yield table
+    yield from map(Text, notes)
+
+
+def _budget(pod: Leaving, unread: Sequence[str]) -> str:
+    if "poddisruptionbudgets" in unread:
+        return "?"
+    return ", ".join(f"{one.name} allows {one.allows}" for one in pod.budgets) or "-"
 
 
 def _request(report: RequestReport, *, wide: bool) -> RenderableType:
-    table = Table(
-        title=f"claim {report.claim}, request {report.request}: wants {report.wants}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    table.add_column("node", no_wrap=True)
-    table.add_column("devices", justify="right")
-    table.add_column("ruled out by", no_wrap=True)
-    table.add_column("because", overflow="fold")
+    title = f"claim {report.claim}, request {report.request}: wants {report.wants}"
+    table = _table(title, "node", "devices", "ruled out by", "because")
     shown = report.nodes if wide else report.nodes[:_MAX_NODES]
     for node in shown:
-        rows = _rows(node, None if wide else _NAMES)
+        rows = list(_rows(node, wide=wide))
         for number, row in enumerate(rows):
-            last = number == len(rows) - 1
-            table.add_row("" if number else node.node, *row, end_section=last)
+            table.add_row("" if number else node.node, *row, end_section=number == len(rows) - 1)
     left = len(report.nodes) - len(shown)
     return Group(table, Text(f"and {left} more nodes; -o wide shows all")) if left > 0 else table
 
 
-def _rows(node: NodeReport, most: int | None) -> list[tuple[str, str, str]]:
-    rows = [("", "node", node.closed)] if node.closed else []
-    rows += [("", "pool", problem) for problem in node.pools]
-    rows += [
-        (
-            str(len(one.devices)),
-            "-" if one.gate == FITS else one.gate,
-            f"{one.reason} ({some_of(one.devices, most)})",
-        )
-        for one in node.outcomes
-    ]
-    return rows or [("0", "-", "no driver publishes devices for this node")]
+def _table(title: str, *heads: str) -> Table:
+    """A table whose last column is folded."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for head in heads[:-1]:
+        table.add_column(head, no_wrap=True, justify="right" if head == "devices" else "left")
+    table.add_column(heads[-1], overflow="fold")
+    return table
+
+
+def _rows(node: NodeReport, *, wide: bool) -> Iterator[tuple[str, str, str]]:
+    """What rules out the devices of a node; devices of other forms are a number, unless ``wide``."""
+    if node.closed:
+        yield "", "node", node.closed
+    yield from (("", "pool", problem) for problem in node.pools)
+    for one in node.outcomes if wide else [one for one in node.outcomes if not one.other_form]:
+        gate = "-" if one.gate == FITS else one.gate
+        names = "" if wide else f" ({some_of(one.devices, _NAMES)})"
+        yield str(len(one.devices)), gate, f"{one.reason}{names}"
+        for start in range(0, len(one.devices) if wide else 0, _NAMES):
+            yield "", "", f"  {', '.join(one.devices[start : start + _NAMES])}"
+    others = sum(len(one.devices) for one in node.outcomes if one.other_form)
+    if others and not wide:
+        yield str(others), "selector", "of other forms; -o wide says which"
+    if not (node.closed or node.pools or node.outcomes):
+        yield "0", "-", "no driver publishes devices for this node"

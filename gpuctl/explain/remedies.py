@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
 from driver.devices.sharing import SHARES
+from gpuctl.cli.cluster import Object
 from gpuctl.explain.devices import fitting
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
 from gpuctl.explain.requests import needed, wants
-from gpuctl.explain.snapshot import Object
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.allocator.refusals import Gate, refusal
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.quantity import Quantity
 
-Fitting = Mapping[tuple[str, str, str], int]
-"""How many devices nothing rules out, by claim, request and node."""
-
-
-Prospect = Literal["when free", "when well", "never", "unknown"]
-"""``when free``: as soon as enough claims there have ended. ``when well``: as soon as taints are gone, too.
-``never``: the node does not have enough devices. ``unknown``: a pool is incomplete, or something is wrong."""
+Prospect = Literal["now", "when free", "when well", "never", "unknown"]
+"""``now``: it fits. ``when free``: once enough claims there have ended. ``when well``: once taints are gone,
+too. ``never``: the node does not have enough devices. ``unknown``: a pool is incomplete, or something is
+wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriedNode:
-    """A node on which claims were tried: whether they fit, and if not, why not and when they could.
+    """A node on which claims were tried, and when they could fit there.
 
     ``closed`` says why the pod cannot go there at all, ``short`` what the node's device plugin has too little
-    of. ``allocator`` is set if devices alone decided. ``gives_up``: at the ``error`` the scheduler gives up,
-    whatever other nodes have.
+    of. ``is_full``: it is open, and devices alone decided. ``gives_up``: at the ``error`` the scheduler gives
+    up, whatever other nodes have.
     """
 
     node: Object
-    name: str
     prospect: Prospect
-    fits: bool = False
     closed: str | None = None
     short: str | None = None
     error: Finding | None = None
     gives_up: bool = False
-    allocator: Allocator | None = None
+    is_full: bool = False
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return str(self.node["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)
-class TriedNodes:
-    """Nodes on which the same claims were tried.
+class Trial:
+    """Claims that were tried on some nodes; ``claims`` are the ``objects`` as they were read.
 
-    ``claims`` are the ``objects`` as they were read. ``limits`` says which of them ask for more than a claim
-    can have.
+    Each report has the nodes in their order.
+    ``limits`` says which of them ask for more than a claim can have.
     """
 
     objects: tuple[Object, ...]
@@ -60,9 +60,15 @@ class TriedNodes:
     nodes: tuple[TriedNode, ...]
     reports: tuple[RequestReport, ...]
     limits: tuple[Finding, ...]
+    prospects: Prospects
+
+    @property
+    def requests(self) -> Iterator[tuple[RequestedClaim, tuple[Request, ...]]]:
+        """Each request with its claim; those with alternatives have several."""
+        return ((claim, alternatives) for claim in self.claims for alternatives in claim.requests)
 
 
-def findings_of(tried: TriedNodes, prospects: Prospects) -> list[Finding]:
+def findings_of(tried: Trial) -> list[Finding]:
     """Why the claims fit on none of these nodes."""
     if tried.limits:
         return list(tried.limits)
@@ -72,19 +78,14 @@ def findings_of(tried: TriedNodes, prospects: Prospects) -> list[Finding]:
     found += [one.error for one in tried.nodes if one.error is not None]
     open_nodes = [one for one in tried.nodes if one.closed is None and one.short is None]
     if open_nodes and all(one.prospect == "never" for one in open_nodes):
-        never = list(_never(tried, open_nodes, prospects, unselected))
+        never = list(_never(tried, open_nodes, unselected))
         if not never and not unselected:
-            never = _never_together(tried, open_nodes, prospects)
+            never = _never_together(tried, open_nodes)
         return found + never
-    fitting = {
-        (report.claim, report.request, node.node): node.fitting
-        for report in tried.reports
-        for node in report.nodes
-    }
-    for one in open_nodes:
-        if one.allocator is not None and one.prospect != "never":
-            found += _together(tried, one, one.allocator, fitting)
     hopeful = {one.name for one in open_nodes if one.prospect != "never"}
+    for position, one in enumerate(tried.nodes):
+        if one.is_full and one.prospect != "never":
+            found += _together(tried, position)
     return found + [
         finding
         for report in tried.reports
@@ -94,7 +95,7 @@ def findings_of(tried: TriedNodes, prospects: Prospects) -> list[Finding]:
     ]
 
 
-def _unselected(tried: TriedNodes) -> set[tuple[str, str]]:
+def _unselected(tried: Trial) -> set[tuple[str, str]]:
     """The claim and name of each request that selects no device of any node, whatever the alternative."""
     none = {
         (report.claim, report.request)
@@ -104,8 +105,7 @@ def _unselected(tried: TriedNodes) -> set[tuple[str, str]]:
     }
     return {
         (claim.name, one.full_name)
-        for claim in tried.claims
-        for alternatives in claim.requests
+        for claim, alternatives in tried.requests
         if all((claim.name, other.full_name) in none for other in alternatives)
         for one in alternatives
     }
@@ -126,28 +126,26 @@ def _short(node: TriedNode) -> Finding:
     return Finding("device-plugin", f"{node.name}: {node.short}", remedy)
 
 
-def _never(
-    tried: TriedNodes, nodes: Sequence[TriedNode], prospects: Prospects, unselected: set[tuple[str, str]]
-) -> Iterator[Finding]:
+def _never(tried: Trial, nodes: Sequence[TriedNode], unselected: set[tuple[str, str]]) -> Iterator[Finding]:
     """The requests for which no node has enough devices, held or free."""
-    for claim in tried.claims:
-        for alternatives in claim.requests:
-            if (claim.name, alternatives[0].full_name) in unselected:
-                continue
-            best = [(*_best(one, claim, nodes, prospects), one) for one in alternatives]
-            if any(most >= needed(one) for most, _, one in best):
-                continue
-            constraints = [one for one in map(partial(_unmet, claim, nodes, prospects), alternatives) if one]
-            if constraints:
-                yield from constraints
-                continue
-            for most, where, one in best:
-                has = f"the most on one node is {most}, on {where}" if most else "no node has a device for it"
-                remedy = "ask for less, or add a node that has as much; waiting does not help"
-                if one.capacity and not most:
-                    remedy = _other_measure(one, nodes, prospects) or remedy
-                message = f"no node can ever serve request {one.full_name}, which wants {wants(one)}: {has}"
-                yield Finding("never", message, remedy)
+    prospects = tried.prospects
+    for claim, alternatives in tried.requests:
+        if (claim.name, alternatives[0].full_name) in unselected:
+            continue
+        best = [(*_best(one, claim, nodes, prospects), one) for one in alternatives]
+        if any(most >= needed(one) for most, _, one in best):
+            continue
+        constraints = [one for one in map(partial(_unmet, claim, nodes, prospects), alternatives) if one]
+        if constraints:
+            yield from constraints
+            continue
+        for most, where, one in best:
+            has = f"the most on one node is {most}, on {where}" if most else "no node has a device for it"
+            remedy = "ask for less, or add a node that has as much; waiting does not help"
+            if one.capacity and not most:
+                remedy = _other_measure(one, nodes, prospects) or remedy
+            message = f"no node can ever serve request {one.full_name}, which wants {wants(one)}: {has}"
+            yield Finding("never", message, remedy)
 
 
 def _other_measure(request: Request, nodes: Sequence[TriedNode], prospects: Prospects) -> str:
@@ -186,63 +184,54 @@ def _best(
     return max(counts, key=lambda found: found[0])
 
 
-def _never_together(tried: TriedNodes, nodes: Sequence[TriedNode], prospects: Prospects) -> list[Finding]:
+def _never_together(tried: Trial, nodes: Sequence[TriedNode]) -> list[Finding]:
     """Each request could be served, but never all of them on one node: is it a constraint, or a lack?"""
-    attributes = _attributes(tried)
-    if attributes and any(
-        fits_without_constraints(prospects.untainted, one.node, tried.objects) for one in nodes
-    ):
+    untainted, attributes = tried.prospects.untainted, _attributes(tried)
+    if attributes and any(_fits_without_constraints(untainted, one.node, tried) for one in nodes):
         message = f"no node can ever have enough devices that meet the constraint on {', '.join(attributes)}"
         return [Finding("constraint", message, "loosen the constraint; waiting does not help")]
-    alls = [
-        one.full_name for claim in tried.claims for some in claim.requests for one in some if one.takes_all
-    ]
+    alls = [one.full_name for _, some in tried.requests for one in some if one.takes_all]
     if alls:
         message = f"no node can ever give all matching devices at once, as request {', '.join(alls)} wants"
-        return [
-            Finding("all", message, "ask for a number, or select one form: forms of a GPU exclude each other")
-        ]
+        remedy = "ask for a number, or select one form: forms of a GPU exclude each other"
+        return [Finding("all", message, remedy)]
     names = ", ".join(claim.name for claim in tried.claims)
     message = f"no node can ever have devices for all requests of {names} together"
     return [Finding("together", message, "ask for less, or add a node that has as much")]
 
 
-def _together(tried: TriedNodes, node: TriedNode, allocator: Allocator, fitting: Fitting) -> list[Finding]:
+def _together(tried: Trial, position: int) -> list[Finding]:
     """A node has enough devices for each request alone: is it a constraint, or do the requests compete?"""
-    name = node.name
+    node = tried.nodes[position]
+    name, reports = node.name, {(one.claim, one.request): one.nodes[position] for one in tried.reports}
     if not all(
-        any(fitting.get((claim.name, one.full_name, name), 0) >= needed(one) for one in alternatives)
-        for claim in tried.claims
-        for alternatives in claim.requests
+        any(reports[claim.name, one.full_name].fitting >= needed(one) for one in alternatives)
+        for claim, alternatives in tried.requests
     ):
         return []
-    lacks_all = list(_lacking_all(tried, name))
-    if lacks_all:
-        return lacks_all
-    attributes = _attributes(tried)
-    if attributes and fits_without_constraints(allocator, node.node, tried.objects):
+    alls = [(claim.name, one.full_name) for claim, some in tried.requests for one in some if one.takes_all]
+    lacking = [finding for key in alls for finding in _lacking_all(key[1], reports[key])]
+    if lacking:
+        return lacking
+    attributes, remedy = _attributes(tried), "or wait for other devices to be free"
+    if attributes and _fits_without_constraints(tried.prospects.now, node.node, tried):
         message = f"{name} has enough devices, but none that meet the constraint on {', '.join(attributes)}"
-        return [Finding("constraint", message, "loosen the constraint, or wait for other devices to be free")]
+        return [Finding("constraint", message, f"loosen the constraint, {remedy}")]
     names = ", ".join(claim.name for claim in tried.claims)
     message = f"{name} has devices for each request of {names}, but not for all of them together"
-    return [Finding("together", message, "ask for less, or wait for other devices to be free")]
+    return [Finding("together", message, f"ask for less, {remedy}")]
 
 
-def _lacking_all(tried: TriedNodes, node: str) -> Iterator[Finding]:
-    """The requests for all devices of which some cannot be had on a node now."""
-    alls = {
-        one.full_name for claim in tried.claims for some in claim.requests for one in some if one.takes_all
-    }
-    for report in tried.reports:
-        for one in report.nodes if report.request in alls else ():
-            matching = sum(len(each.devices) for each in one.outcomes if each.gate != Gate.SELECTOR)
-            if one.node == node and one.fitting < matching:
-                wants = f"request {report.request} wants all {matching} matching devices of {node}"
-                remedy = "wait for the others, or ask for a number of devices"
-                yield Finding("all", f"{wants}, and can have {one.fitting} of them now", remedy)
+def _lacking_all(request: str, node: NodeReport) -> Iterator[Finding]:
+    """A request for all devices cannot have some of them now."""
+    matching = sum(len(one.devices) for one in node.outcomes if one.gate != Gate.SELECTOR)
+    if node.fitting < matching:
+        wanted = f"request {request} wants all {matching} matching devices of {node.node}"
+        remedy = "wait for the others, or ask for a number of devices"
+        yield Finding("all", f"{wanted}, and can have {node.fitting} of them now", remedy)
 
 
-def _attributes(tried: TriedNodes) -> list[str]:
+def _attributes(tried: Trial) -> list[str]:
     return sorted({one.attribute for claim in tried.claims for one in claim.constraints})
 
 
@@ -284,18 +273,18 @@ class Prospects:
 
     def __init__(self, now: Allocator, own: Sequence[Object]) -> None:
         """``own`` are the claims in question that have their devices already; they keep them."""
-        self._now = now
+        self.now = now
         self._own = own
 
     @cached_property
     def _free(self) -> Allocator:
         """Allocates as if nobody else had a device."""
-        return self._now.with_claims(self._own)
+        return self.now.with_claims(self._own)
 
     @cached_property
     def untainted(self) -> Allocator:
         """Allocates as if nobody else had a device, and none were tainted."""
-        return self._now.with_claims(self._own, taints=False)
+        return self.now.with_claims(self._own, taints=False)
 
     def of(self, node: Object, wanted: Sequence[Object]) -> Prospect:
         """When claims that have no devices yet can fit on a node."""
@@ -328,13 +317,13 @@ class Prospects:
         }
 
 
-def fits_without_constraints(allocator: Allocator, node: Object, wanted: Sequence[Object]) -> bool:
+def _fits_without_constraints(allocator: Allocator, node: Object, tried: Trial) -> bool:
     """Whether claims would fit on a node without the constraints between their devices."""
+    claims = [
+        {**one, "spec": {**one["spec"], "devices": {**one["spec"]["devices"], "constraints": []}}}
+        for one in tried.objects
+    ]
     try:
-        return allocator.allocate(node, [_without_constraints(one) for one in wanted]) is not None
+        return allocator.allocate(node, claims) is not None
     except RuleError:  # too many combinations, for example
         return False
-
-
-def _without_constraints(claim: Object) -> Object:
-    return {**claim, "spec": {**claim["spec"], "devices": {**claim["spec"]["devices"], "constraints": []}}}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 
+from gpuctl.cli.cluster import Object
 from gpuctl.explain.findings import Finding
-from gpuctl.explain.snapshot import Object, Snapshot
+from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.allocator.held import claim_name
 from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
 
@@ -29,12 +31,15 @@ def needed(request: Request) -> int:
 
 
 def missing_classes(snapshot: Snapshot, claims: Sequence[Object]) -> tuple[Finding, ...]:
-    """The classes that claims name and that do not exist."""
-    return tuple(
-        Finding("class-missing", f"the DeviceClass {name} does not exist", "create it, or name another one")
-        for name in dict.fromkeys(str(one["deviceClassName"]) for _, _, one in _requests(claims))
-        if snapshot.device_class(name) is None
-    )
+    """The classes that claims name and that do not exist, each with one of a like name."""
+    existing = [str(one["metadata"]["name"]) for one in snapshot.classes]
+    found = []
+    for name in dict.fromkeys(str(one["deviceClassName"]) for _, _, one in _requests(claims)):
+        if name not in existing:
+            meant = "".join(f"; did you mean {one}?" for one in get_close_matches(name, existing, 1))
+            message = f"the DeviceClass {name} does not exist{meant}"
+            found.append(Finding("class-missing", message, "create it, or name another one"))
+    return tuple(found)
 
 
 def owners(expression: str, claims: Iterable[Object], snapshot: Snapshot) -> tuple[str, ...]:

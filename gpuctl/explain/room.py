@@ -1,204 +1,130 @@
-"""Says whose end would let a pod that waits have its devices: the best answer, in one line."""
+"""Says whose end would let a pod that waits have its devices, under each of three policies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from driver.kube.errors import Forbidden, NotFound
-from gpuctl.cli.cluster import ClusterView
-from gpuctl.explain.findings import Explanation, Finding
-from gpuctl.explain.gang import GangAnswer, judge_gang
-from gpuctl.explain.pod.claims import claims_of_pod
-from gpuctl.explain.snapshot import SCHEDULING, Object, Snapshot
-from kubernetes_rules.cel.selector import TooCostly, selectors_within
-from kubernetes_rules.errors import RuleError
+from gpuctl.cli.cluster import Object
+from gpuctl.explain.findings import Budget, Finding, Leaving, NodeRoom, PolicyRooms
+from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.disruption_budgets import budget_selects
 from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.choose import best_room
-from kubernetes_rules.preemption.cluster import Cluster
-from kubernetes_rules.preemption.units import GroupKey, Unit, can_be_evicted, effective_priority, group_key
+from kubernetes_rules.preemption.choose import best_room, rooms
+from kubernetes_rules.preemption.room import Room
+from kubernetes_rules.preemption.units import Unit, can_be_evicted
 
-SELECTOR_SECONDS = 10.0
-"""The processor time that selectors may take while room is looked for."""
+MOVABLE = "gpu.nvidia.com/movable"
+"""The annotation by which the owner of a pod allows it to be evicted for others: ``true``."""
 
-_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
-
-_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
-
-_HELD = frozenset({"in-use", "counters", "capacity", "constraint", "together", "too-few", "all"})
+HELD = frozenset({"in-use", "counters", "capacity", "constraint", "together", "too-few", "all"})
 """The kinds of findings about devices that others may hold."""
 
-CLAIM_NOT_MADE = "claim-not-made"
-"""The kind of the one finding about a claim that does not keep room from helping."""
+
+class Policy(StrEnum):
+    """Which pods may go for another."""
+
+    LOWER_PRIORITY = "lower-priority"
+    MOVABLE = "movable"
+    ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
-class Occupants:
-    """Who uses the nodes or waits for one, and what protects pods.
+class MayGo:
+    """Whether a unit may go for a pod of this priority under a policy."""
 
-    ``groups`` is None if the cluster has no PodGroups. ``unread`` are the kinds that this user may not read.
-    """
-
-    pods: tuple[Object, ...]
-    budgets: tuple[Object, ...]
-    groups: tuple[Object, ...] | None
-    unread: tuple[str, ...]
-
-    @property
-    def knows_groups(self) -> bool:
-        """Whether all PodGroups and their pods were read."""
-        return self.groups is not None and not {"pods", "podgroups"}.intersection(self.unread)
-
-
-@dataclass(frozen=True, slots=True)
-class LowerPriority:
-    """Units of a lower priority than a pod's may go."""
-
-    priority: int
+    policy: Policy
+    priority: int = 0
 
     def __call__(self, unit: Unit) -> bool:
-        """Whether the unit may go."""
-        return unit.priority < self.priority and can_be_evicted(unit)
+        """Whether the policy and the Eviction API let the unit end."""
+        if self.policy is Policy.LOWER_PRIORITY and unit.priority >= self.priority:
+            return False
+        if self.policy is Policy.MOVABLE and not all(map(_is_movable, unit.pods)):
+            return False
+        return can_be_evicted(unit)
 
 
-def priority_of(pod: Mapping[str, Any]) -> int:
-    """The priority of a pod, which admission has put into its spec."""
-    return int(pod["spec"].get("priority") or 0)
+def find_room(
+    asked: Asked, pod: Object, snapshot: Snapshot, policies: Sequence[Policy]
+) -> tuple[tuple[Finding, ...], tuple[PolicyRooms, ...]]:
+    """What to say first of a pod, and whose end makes room under each policy.
+
+    Nothing if nobody's end can help, or nobody has to go. Raises ApiError, RuleError for a malformed object,
+    and TooCostly.
+    """
+    cluster, priority = snapshot.cluster, int(pod["spec"].get("priority") or 0)
+    found = []
+    for policy in policies:
+        may_go = MayGo(policy, priority)
+        choice = best_room(cluster, asked, may_go)
+        if choice.kind == "waits":
+            return (Finding("ending", choice.text),), ()
+        if choice.kind == "unjudged":
+            return (Finding("unjudged", f"whose end would help cannot be said: {choice.text}"),), ()
+        if choice.kind in ("fits now", "never"):
+            return (), ()
+        on_nodes = rooms(cluster, asked, may_go) if choice.kind == "room" else ()
+        why = "" if choice.kind == "room" else choice.text
+        found.append(PolicyRooms(policy.value, why, tuple(_node_rooms(on_nodes, snapshot.budgets))))
+    lower = next(iter(found[0].rooms), None) if policies[0] is Policy.LOWER_PRIORITY else None
+    return ((_finding(lower, pod, policies),) if lower else ()), tuple(found)
 
 
-def read_occupants(view: ClusterView) -> Occupants:
-    """Read all pods, and the budgets and groups. Raises ApiError, but not if rights are missing."""
-    unread: list[str] = []
-
-    def perhaps(path: str, **params: str) -> tuple[Object, ...]:
-        try:
-            return tuple(view.listed(path, **params))
-        except Forbidden:
-            unread.append(path.rpartition("/")[2])
-        except NotFound:  # a server that is older, or has the feature off
-            pass
-        return ()
-
-    pods, budgets = perhaps("/api/v1/pods", fieldSelector=_NOT_ENDED), perhaps(_BUDGETS)
-    # Where groups are not served, a user without rights to them would be refused all the same.
-    served = (view.found(SCHEDULING) or {}).get("resources") or ()
-    has_groups = any(one["name"] == "podgroups" for one in served)
-    groups = perhaps(f"{SCHEDULING}/podgroups") if has_groups else None
-    return Occupants(pods, budgets, groups, tuple(unread))
+def _finding(room: NodeRoom, pod: Object, policies: Sequence[Policy]) -> Finding:
+    who = [f"{one.namespace}/{one.name}" for one in room.pods]
+    some = ", ".join(who[:3]) + (f" and {len(who) - 3} more" if len(who) > 3 else "")
+    message = f"it would fit on {room.node} if {some}, of lower priority, ended"
+    if room.refused:
+        message += ", which a budget forbids now"
+    if len(policies) > 1:
+        return Finding("room", message)
+    metadata = pod["metadata"]
+    command = f"gpuctl explain pod {metadata['name']} -n {metadata['namespace']}"
+    return Finding("room", message, f"`{command}` shows who else could end")
 
 
-def cluster_of(snapshot: Snapshot, occupants: Occupants, *classes: Object) -> Cluster:
-    """The cluster in which room is looked for, with more ``classes``. Raises AllocationFailed."""
-    return Cluster(
-        nodes=snapshot.known_nodes(),
-        slices=snapshot.slices,
-        classes=(*snapshot.classes, *classes),
-        claims=snapshot.claims,
-        pods=occupants.pods,
-        budgets=occupants.budgets,
-        taint_rules=snapshot.taint_rules,
-        groups=occupants.groups or (),
+def _node_rooms(found: Iterable[Room], budgets: Sequence[Object]) -> Iterator[NodeRoom]:
+    for one in found:
+        if one.units:
+            yield NodeRoom(
+                one.node,
+                tuple(
+                    _leaving(pod, budgets, priority)
+                    for unit in one.units
+                    for pod, priority in zip(unit.pods, unit.priorities, strict=True)
+                ),
+                tuple(
+                    f"{result['pool']}/{result['device']}"
+                    for allocation in one.allocations
+                    for result in (allocation.get("devices") or {}).get("results") or ()
+                ),
+                one.cost.violations,
+                one.is_exact,
+            )
+
+
+def _leaving(pod: Mapping[str, Any], budgets: Sequence[Object], priority: int) -> Leaving:
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    owner = next((f"{one['kind']}/{one['name']}" for one in owners if one.get("controller")), None)
+    return Leaving(
+        namespace=str(metadata["namespace"]),
+        name=str(metadata["name"]),
+        node=str(pod["spec"].get("nodeName") or ""),
+        priority=priority,
+        movable=_is_movable(pod),
+        budgets=tuple(
+            Budget(one["metadata"]["name"], int((one.get("status") or {}).get("disruptionsAllowed") or 0))
+            for one in budgets
+            if one["metadata"]["namespace"] == metadata["namespace"] and budget_selects(one, pod)
+        ),
+        since=(pod.get("status") or {}).get("startTime"),
+        owner=owner,
     )
 
 
-class Rooms:
-    """Adds to explanations who would have to go, and what becomes of a gang.
-
-    Pods, budgets and groups are read once, when they first matter.
-    """
-
-    def __init__(self, snapshot: Snapshot, read: Callable[[], Occupants]) -> None:
-        self._snapshot = snapshot
-        self._read = read
-        self._known: tuple[Occupants, Cluster] | None = None
-        self._gangs: dict[GroupKey, GangAnswer | None] = {}
-
-    def added_to(
-        self,
-        told: Explanation,
-        pod: Object,
-        templates: Mapping[str, Object | None],
-        events: Sequence[Object],
-    ) -> Explanation:
-        """The explanation of a pod, with its room as the first finding if there is one. Raises ApiError."""
-        key = group_key(pod)
-        if key is not None and told.verdict in ("waits", "fits"):
-            told, is_gang = self._with_gang(told, key)
-            if is_gang:
-                return told
-        if told.verdict != "waits" or not any(one.kind in _HELD for one in told.findings):
-            return told
-        claims = claims_of_pod(pod, self._snapshot, templates, events)
-        if any(one.kind != CLAIM_NOT_MADE for one in claims.findings):
-            return told
-        asked = Asked(pod, claims.claims, claims.extended)
-        try:
-            with selectors_within(SELECTOR_SECONDS):
-                occupants, cluster = self._seen()
-                found = room_finding(cluster, asked)
-        except (RuleError, TooCostly):
-            return told  # the explanation names what is malformed, or too costly, already
-        unread = tuple(dict.fromkeys((*told.unread, *occupants.unread)))
-        return replace(told, findings=(*([found] if found else []), *told.findings), unread=unread)
-
-    def gang(self, key: GroupKey) -> tuple[GangAnswer | None, tuple[str, ...]]:
-        """What is said of a PodGroup, None if its pods are no gang; and the kinds that could not be read.
-
-        Raises ApiError, RuleError and TooCostly.
-        """
-        with selectors_within(SELECTOR_SECONDS):
-            occupants, cluster = self._seen()
-            if key not in self._gangs and occupants.knows_groups:
-                members = [pod for pod in occupants.pods if group_key(pod) == key]
-                priority = min((effective_priority(pod, cluster.groups) for pod in members), default=0)
-                may_go = LowerPriority(priority)
-                self._gangs[key] = judge_gang(self._snapshot, cluster, members, key, may_go)
-            return self._gangs.get(key), occupants.unread
-
-    def _with_gang(self, told: Explanation, key: GroupKey) -> tuple[Explanation, bool]:
-        """The explanation of a pod with that of its gang, and whether it has one."""
-        try:
-            found, more = self.gang(key)
-        except (RuleError, TooCostly):
-            return told, True  # the explanation names what is malformed, or too costly, already
-        unread = tuple(dict.fromkeys((*told.unread, *more)))
-        if found is None or found.verdict == "runs":
-            return replace(told, unread=unread), False
-        waits = told.verdict == "waits" and found.verdict == "fits"
-        summary = told.summary if waits else f"it {found.summary}"
-        return (
-            replace(
-                told,
-                verdict=told.verdict if waits else found.verdict,
-                summary=summary,
-                findings=(*found.findings, *told.findings),
-                unread=unread,
-            ),
-            True,
-        )
-
-    def _seen(self) -> tuple[Occupants, Cluster]:
-        if self._known is None:
-            occupants = self._read()
-            self._known = occupants, cluster_of(self._snapshot, occupants)
-        return self._known
-
-
-def room_finding(cluster: Cluster, asked: Asked) -> Finding | None:
-    """Which pods of lower priority would have to end; None if nobody's end helps, or nobody has to."""
-    if asked.pod is None:
-        return None
-    choice = best_room(cluster, asked, LowerPriority(priority_of(asked.pod)))
-    if choice.kind == "waits":
-        return Finding("ending", choice.text)
-    if choice.kind != "room" or choice.room is None:
-        return None
-    units = choice.room.units
-    who = ", ".join(map(str, units[:3])) + (f" and {len(units) - 3} more" if len(units) > 3 else "")
-    message = f"it would fit on {choice.room.node} if {who}, of lower priority, ended"
-    if choice.room.cost.violations:
-        message += ", which a budget forbids now"
-    metadata = asked.pod["metadata"]
-    command = f"gpuctl room {metadata['name']} -n {metadata['namespace']}"
-    return Finding("room", message, f"`{command}` shows who else could end")
+def _is_movable(pod: Mapping[str, Any]) -> bool:
+    return (pod["metadata"].get("annotations") or {}).get(MOVABLE) == "true"

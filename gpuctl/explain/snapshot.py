@@ -1,50 +1,68 @@
-"""Reads all that an explanation needs at once, so that all of it is about one moment."""
+"""What an explanation needs of a cluster: devices are read at once, everything else when it first matters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
-from driver.kube.paths import claim_path, events_path
-from gpuctl.cli.cluster import DRA, ClusterView, event_time
+from driver.kube.paths import events_path
+from gpuctl.cli.cluster import DRA, ClusterView, Object, event_time
 from gpuctl.fleet.seen import SELECTIONS
-from kubernetes_rules.extended_resources import provides
-
-Object = dict[str, Any]
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.preemption.asked import is_allocated
+from kubernetes_rules.preemption.cluster import Cluster
+from kubernetes_rules.preemption.units import is_there
+from kubernetes_rules.taints import tainted_slices
 
 SCHEDULING = "/apis/scheduling.k8s.io/v1beta1"
 
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+
 _COLLECTIONS = {
-    "pod": ("/api/v1", "pods"),
-    "claim": (DRA, "resourceclaims"),
-    "podgroup": (SCHEDULING, "podgroups"),
+    "Pod": ("/api/v1", "pods"),
+    "ResourceClaim": (DRA, "resourceclaims"),
+    "PodGroup": (SCHEDULING, "podgroups"),
+    "ResourceClaimTemplate": (DRA, "resourceclaimtemplates"),
+    "ResourceQuota": ("/api/v1", "resourcequotas"),
 }
-"""The API group and the collection of each kind that can be explained."""
-
-# A pod that has ended keeps its node and its requests, but no longer uses anything there.
-LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
-    """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read.
+    """A cluster as far as devices are concerned, and a ``view`` by which more of it is read, once.
 
-    ``pods`` have a node and have not ended; None if they do not matter, or may not be read. ``said`` are the
-    warnings of the driver's controllers about their nodes.
+    Without a view the cluster has nothing else. Raises ApiError where something is read for the first time,
+    but not for rights that are missing: ``unread`` has the kinds that this user may not read.
     """
 
     nodes: tuple[Object, ...]
     slices: tuple[Object, ...]
     classes: tuple[Object, ...]
     claims: tuple[Object, ...]
-    taint_rules: tuple[Object, ...]
-    quotas: tuple[Object, ...]
-    unread: tuple[str, ...]
-    pods: tuple[Object, ...] | None = None
-    said: tuple[Object, ...] = ()
+    view: ClusterView | None = None
+    unread: dict[str, None] = field(default_factory=dict)
+    templates: dict[tuple[str, str], Object | None] = field(default_factory=dict)
+    """The claim templates that were read, by namespace and name."""
+    _lists: dict[tuple[str, ...], tuple[Object, ...] | None] = field(default_factory=dict)
+
+    def listed(self, path: str, **params: str) -> tuple[Object, ...] | None:
+        """A list; None if this user may not read it, or the server does not have it."""
+        key = (path, *params.values())
+        if key not in self._lists:
+            self._lists[key] = self._read(path, params)
+        return self._lists[key]
+
+    def _read(self, path: str, params: dict[str, str]) -> tuple[Object, ...] | None:
+        try:
+            return tuple(self.view.listed(path, **params)) if self.view else None
+        except Forbidden:
+            self.unread[path.rpartition("/")[2]] = None
+        except NotFound:  # a server that is older, or has the feature off
+            pass
+        return None
 
     def known_nodes(self) -> tuple[Object, ...]:
         """The nodes; if they may not be read, the nodes that slices name."""
@@ -53,128 +71,119 @@ class Snapshot:
         names = {one["spec"].get("nodeName") for one in self.slices} - {None}
         return tuple({"metadata": {"name": name}, "spec": {}} for name in sorted(names))
 
+    @cached_property
+    def _claims_by_name(self) -> dict[tuple[str, str], Object]:
+        return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in self.claims}
+
     def claim(self, namespace: str, name: str) -> Object | None:
         """The claim of that name."""
-        for claim in self.claims:
-            if (claim["metadata"]["namespace"], claim["metadata"]["name"]) == (namespace, name):
-                return claim
-        return None
+        return self._claims_by_name.get((namespace, name))
 
     def device_class(self, name: str) -> Object | None:
         """The DeviceClass of that name."""
         return next((one for one in self.classes if one["metadata"]["name"] == name), None)
 
+    def template(self, namespace: str, name: str) -> Object | None:
+        """The claim template of that name."""
+        key = namespace, name
+        if key not in self.templates:
+            path = object_path("ResourceClaimTemplate", namespace, name)
+            self.templates[key] = self.view.found(path) if self.view else None
+        return self.templates[key]
 
-def take_snapshot(
-    view: ClusterView, namespace: str | None = None, resources: Collection[str] = ()
-) -> Snapshot:
-    """Read everything; raises ApiError, also if slices, classes or claims may not be read.
+    def events(self, about: Object, reason: str) -> list[Object]:
+        """The events about an object for this reason, the newest last; none if they may not be read."""
+        # One list serves all objects of a namespace: asking for each would be as many requests.
+        path = events_path(about["metadata"]["namespace"])
+        found = self.listed(path, fieldSelector=f"reason={reason}") or ()
+        uid = about["metadata"].get("uid")
+        mine = (one for one in found if (one.get("involvedObject") or {}).get("uid") == uid)
+        return sorted(mine, key=event_time)
 
-    The quotas are those of ``namespace``, none without it. ``resources`` are the extended resources that a
-    pod asks for: pods are only read if a node has some of them from a device plugin.
-    """
-    unread: list[str] = []
+    def quotas(self, namespace: str) -> tuple[Object, ...]:
+        """The quotas of a namespace; none if they may not be read."""
+        return self.listed(collection_path("ResourceQuota", namespace)) or ()
 
-    def perhaps(kind: str, read: Callable[[], list[Object]]) -> tuple[Object, ...] | None:
-        try:
-            return tuple(read())
-        except Forbidden:
-            unread.append(kind)
-        except NotFound:  # a server that is older, or has the feature off
-            pass
-        return None
+    @property
+    def said(self) -> tuple[Object, ...]:
+        """The warnings of the driver's controllers about their nodes; none if they may not be read."""
+        said = SELECTIONS["said"]
+        fields = ",".join(f"{path}={value}" for path, value in said.fields.items())
+        return self.listed(said.path, fieldSelector=fields) or ()
 
-    # What a device plugin has left follows from all pods on the node: nothing else in the API says it.
-    nodes = perhaps("nodes", view.nodes) or ()
-    by_plugin = any(provides(node, resource) for node in nodes for resource in resources)
-    return Snapshot(
-        nodes=nodes,
-        slices=tuple(view.slices()),
-        classes=tuple(view.classes()),
-        claims=tuple(view.claims()),
-        taint_rules=perhaps("devicetaintrules", lambda: view.listed(f"{DRA}/devicetaintrules")) or (),
-        quotas=(perhaps("resourcequotas", lambda: view.listed(_quotas_path(str(namespace)))) or ())
-        if namespace
-        else (),
-        pods=perhaps("pods", lambda: view.listed("/api/v1/pods", fieldSelector=LIVING))
-        if by_plugin
-        else None,
-        unread=tuple(unread),
-        said=said_by_controllers(view),
-    )
+    @property
+    def pods(self) -> tuple[Object, ...]:
+        """The pods that have not ended; none if they may not be read."""
+        return self.listed("/api/v1/pods", fieldSelector=_NOT_ENDED) or ()
+
+    @property
+    def pods_on_nodes(self) -> list[Object]:
+        """The pods that use something of a node."""
+        return list(filter(is_there, self.pods))
+
+    @property
+    def budgets(self) -> tuple[Object, ...]:
+        """The PodDisruptionBudgets; none if they may not be read."""
+        return self.listed("/apis/policy/v1/poddisruptionbudgets") or ()
+
+    @cached_property
+    def groups(self) -> tuple[Object, ...] | None:
+        """The PodGroups; None if the cluster has none, or they may not be read."""
+        # Where groups are not served, a user without rights to them would be refused all the same.
+        served = (self.view.found(SCHEDULING) if self.view else None) or {}
+        if not any(one["name"] == "podgroups" for one in served.get("resources") or ()):
+            return None
+        return self.listed(f"{SCHEDULING}/podgroups")
+
+    @property
+    def taint_rules(self) -> tuple[Object, ...]:
+        """The DeviceTaintRules; none if they may not be read."""
+        return self.listed(f"{DRA}/devicetaintrules") or ()
+
+    @cached_property
+    def allocator(self) -> Allocator:
+        """Allocates beside all claims that have devices. Raises AllocationFailed for a malformed object."""
+        held = filter(is_allocated, self.claims)
+        return Allocator(tainted_slices(self.slices, self.taint_rules), self.classes, held)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster in which room is looked for. Raises AllocationFailed for a malformed object."""
+        return Cluster(
+            nodes=self.known_nodes(),
+            slices=self.slices,
+            classes=self.classes,
+            claims=self.claims,
+            pods=self.pods,
+            budgets=self.budgets,
+            taint_rules=self.taint_rules,
+            groups=self.groups or (),
+        )
 
 
-def said_by_controllers(view: ClusterView) -> tuple[Object, ...]:
-    """The warnings of the driver's controllers; none if they may not be read."""
-    said = SELECTIONS["said"]
-    fields = ",".join(f"{path}={value}" for path, value in said.fields.items())
-    return tuple(listed_if_readable(view, said.path, fieldSelector=fields) or ())
+def take_snapshot(view: ClusterView) -> Snapshot:
+    """Read nodes and devices; raises ApiError, also if slices, classes or claims may not be read."""
+    devices = Snapshot((), tuple(view.slices()), tuple(view.classes()), tuple(view.claims()), view)
+    return replace(devices, nodes=devices.listed("/api/v1/nodes") or ())
 
 
-def quotas_of(view: ClusterView, namespace: str) -> tuple[Object, ...]:
-    """The quotas of another namespace than the snapshot's; none if they may not be read."""
-    return tuple(listed_if_readable(view, _quotas_path(namespace)) or ())
-
-
-def listed_if_readable(view: ClusterView, path: str, **params: str) -> list[Object] | None:
-    """A list; None if this user may not read it, or the server does not have it. Raises ApiError."""
-    try:
-        return view.listed(path, **params)
-    except (Forbidden, NotFound):
-        return None
-
-
-def _quotas_path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
-
-
-def list_of(
-    view: ClusterView, kind: Literal["pod", "claim", "podgroup"], namespace: str | None
-) -> list[Object]:
-    """All objects of a kind in a namespace, or in all with None; a server may have no PodGroups."""
-    prefix, resource = _COLLECTIONS[kind]
+def collection_path(kind: str, namespace: str | None) -> str:
+    """The path of the objects of a kind in a namespace, or in all with None."""
+    group, resource = _COLLECTIONS[kind]
     place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
+    return f"{group}{place}/{resource}"
+
+
+def object_path(kind: str, namespace: str, name: str) -> str:
+    """The path of an object."""
+    return f"{collection_path(kind, namespace)}/{quote(name, safe='')}"
+
+
+def list_of(view: ClusterView, kind: str, namespace: str | None) -> Sequence[Object]:
+    """All objects of a kind in a namespace, or in all with None; a server may have no PodGroups."""
     try:
-        return view.listed(f"{prefix}{place}/{resource}")
+        return view.listed(collection_path(kind, namespace))
     except NotFound:
-        if kind != "podgroup":
+        if kind != "PodGroup":
             raise
-        return []
-
-
-def pod_of(view: ClusterView, namespace: str, name: str) -> Object | None:
-    """The pod, None when there is none."""
-    return view.found(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}")
-
-
-def claim_of(view: ClusterView, namespace: str, name: str) -> Object | None:
-    """The claim, None when there is none."""
-    return view.found(claim_path(namespace, name))
-
-
-def group_of(view: ClusterView, namespace: str, name: str) -> Object | None:
-    """The PodGroup, None when there is none, or the cluster has no PodGroups."""
-    path = f"{SCHEDULING}/namespaces/{quote(namespace, safe='')}/podgroups"
-    return view.found(f"{path}/{quote(name, safe='')}")
-
-
-def template_of(view: ClusterView, namespace: str, name: str) -> Object | None:
-    """The claim template, None when there is none."""
-    path = f"{DRA}/namespaces/{quote(namespace, safe='')}/resourceclaimtemplates"
-    return view.found(f"{path}/{quote(name, safe='')}")
-
-
-def events_of(view: ClusterView, namespace: str, uid: str) -> list[Object]:
-    """The events about an object, the newest last; none if they may not be read."""
-    found = listed_if_readable(view, events_path(namespace), fieldSelector=f"involvedObject.uid={uid}")
-    return sorted(found or (), key=event_time)
-
-
-def events_by_object(view: ClusterView, namespace: str | None) -> dict[str, list[Object]]:
-    """The events of a namespace, or of all with None, by the UID of their object, the newest last."""
-    # One list for all pods: asking for the events of each pod would be as many requests.
-    path = "/api/v1/events" if namespace is None else events_path(namespace)
-    found: dict[str, list[Object]] = {}
-    for event in sorted(listed_if_readable(view, path) or (), key=event_time):
-        found.setdefault(str((event.get("involvedObject") or {}).get("uid", "")), []).append(event)
-    return found
+        return ()

@@ -10,13 +10,15 @@ from urllib.parse import quote
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Listed, Unread
 from gpuctl.doctor.outside.admission import POLICIES
 from gpuctl.doctor.outside.classes import own_classes
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import has_gpu_label, own_slices, publishing_nodes
 from gpuctl.doctor.outside.reading import CONFIG_MAP
-from gpuctl.doctor.outside.seen import ClusterSeen, Listed, Object, Unread, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 from gpuctl.gather.archive import Member, as_json, safe_part, text_member
 from gpuctl.gather.masking import masked_object
 

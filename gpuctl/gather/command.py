@@ -17,7 +17,11 @@ STDOUT = Path("-")
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
-@click.option("--local", is_flag=True, help="Report on the node that this runs on, without a cluster.")
+@click.option(
+    "--local",
+    is_flag=True,
+    help="Report on this node, without a cluster; takes the paths that `gpuctl verify` takes.",
+)
 @click.option(
     "--to",
     type=click.Path(path_type=Path),

@@ -8,10 +8,10 @@ from pathlib import Path
 from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from gpuctl.cli.output import document
-from gpuctl.doctor.check import Result, run_checks
+from gpuctl.doctor.check import Result
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.outside.seen import ClusterSeen
-from gpuctl.doctor.report import CLUSTER, KIND, look_locally, picture
+from gpuctl.doctor.report import DoctorReport, look_locally, picture
 from gpuctl.gather.archive import Member, as_json, read_archive, safe_part, text_member
 
 _INSIDE_WORDS = ("gather", "--local", "--to", "-")
@@ -42,13 +42,13 @@ def cluster_report(
 
     Raises Unreachable, Unauthorized, and ConfigError for a node that does not exist.
     """
-    from gpuctl.doctor.outside.checks import OUTSIDE
+    from gpuctl.doctor.outside.checks import check_cluster
     from gpuctl.doctor.outside.reading import look_at_cluster
     from gpuctl.gather.cluster_files import cluster_members, configuration_members, log_members
 
     seen = look_at_cluster(client, node)
     yield Member("README.txt", README.encode())
-    yield from _doctor_members(run_checks(CLUSTER, OUTSIDE, seen))
+    yield from _doctor_members(check_cluster(seen))
     yield from cluster_members(seen)
     yield from configuration_members(client, seen.namespaces)
     if node is not None:
@@ -68,14 +68,14 @@ def local_report(places: Places, command_lines: Sequence[Sequence[str]]) -> Iter
 def _doctor_members(results: Sequence[Result]) -> Iterator[Member]:
     """What the doctor found, for people and for programs."""
     yield text_member("doctor.txt", f"{picture(results, wide=True)}\n")
-    yield text_member("doctor.json", as_json(document(KIND, {"results": results})).decode())
+    yield text_member("doctor.json", as_json(document("DoctorReport", DoctorReport(tuple(results)))).decode())
 
 
 def _node_in_pod(
     seen: ClusterSeen, node: str, kubeconfig: Path | None, context: str | None
 ) -> Iterator[Member]:
     """The report of a node, made by gpuctl in the plugin's pod there, or why there is none."""
-    from gpuctl.doctor.outside.seen import Unread
+    from gpuctl.cli.unread import Unread
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
 
     folder = f"nodes/{safe_part(node)}"

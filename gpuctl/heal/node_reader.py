@@ -16,8 +16,8 @@ from typing import Any
 from driver.errors import ApiError, ConfigError
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster import ClusterView
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor import pod_exec
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.heal.plan import HealPlan, find_gpu, sick_gpu
 from gpuctl.heal.steps import HealStep, UsingProcess, read_step
 from gpuctl.repartition.in_the_way import ClaimInTheWay, claims_using

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuctl.cli.cluster import Object
 from gpuctl.explain.findings import FITS, Outcome
 from gpuctl.explain.judge import Judged, judge
-from gpuctl.explain.snapshot import Object, Snapshot
+from gpuctl.explain.snapshot import Snapshot
 from gpuctl.simulate.cluster import SimulatedCluster
 from gpuctl.simulate.results import Why
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
@@ -94,9 +95,6 @@ class Reasons:
             slices=tuple(one for name in kept for one in self._slices.get(name, ())),
             classes=self._cluster.classes,
             claims=tuple(one.as_claim() for name in kept for one in self._held_on(name)),
-            taint_rules=(),
-            quotas=(),
-            unread=(),
         )
         return snapshot, weights
 

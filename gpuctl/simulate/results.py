@@ -1,167 +1,112 @@
-"""The results of a simulation: pods, devices by tier, GPU-hours, and the classes that pods waited for."""
+"""The result of a simulation, for scripts and for people: pods by group, and what is in use and free then."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuctl.cli.output import columns
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why the pods of a group wait: a reason that rules out ``devices`` on ``nodes`` nodes.
-
-    Both are 0 for a reason that concerns the cluster as a whole.
-    """
+    """A reason why pods of a group wait, added up over the nodes."""
 
     reason: str
     devices: int = 0
+    """The devices that it rules out; 0 for a reason that concerns the cluster as a whole."""
     nodes: int = 0
+    """The nodes on which they lie."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GroupResult:
-    """How the pods of a group fared; ``waits_seconds`` are the waits of those placed, in simulated seconds.
-
-    ``why`` says what was in the way at ``why_seconds``: at the end if pods still wait then, else when the
-    first pod had to wait. Both are empty if none had to.
-    """
+    """How many pods of a group fit, and why the others do not."""
 
     name: str
     pods: int
-    placed: int = 0
-    waiting: int = 0
-    waits_seconds: list[float] = field(default_factory=list)
-    error: str | None = None
+    placed: int
+    waiting: int
+    nodes: int
+    """The nodes on which the placed pods are."""
     why: tuple[Why, ...] = ()
-    why_seconds: float | None = None
-
-    @property
-    def median_wait(self) -> float | None:
-        """The median wait of the pods that were placed."""
-        return median(self.waits_seconds) if self.waits_seconds else None
-
-    @property
-    def p95_wait(self) -> float | None:
-        """95 % of the pods that were placed waited so long or less."""
-        waits = sorted(self.waits_seconds)
-        return waits[-(-len(waits) * 95 // 100) - 1] if waits else None
+    """What was in the way of the first pod that did not fit."""
+    error: str | None = None
+    """Why none can ever be placed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierResult:
-    """The devices of one tier in the cluster: ``allocated`` at the end, and the most at any time.
-
-    ``free`` are those that a claim could have at the end, each considered alone: the GPU is not taken in
-    another form either. ``hours_in_use`` and ``hours_idle`` are device-hours. ``hours_idle`` is None if the
-    forms of a GPU exclude each other: devices of one form are not idle while another form is in use.
-    """
+    """The devices of one tier."""
 
     devices: int
     allocated: int
-    most_allocated: int
     free: int
-    hours_in_use: float
-    hours_idle: float | None
+    """Those that a claim could have, each considered alone: its GPU is not taken in another form either."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuResult:
-    """The GPUs of one product. A GPU is in use while a claim has it, or any part or share of it."""
+    """The GPUs of one product."""
 
     gpus: int
     in_use: int
-    hours: float
-    hours_in_use: float
-    hours_idle: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClassResult:
-    """The devices of one class that pods lacked: how many at the end, and in device-hours."""
-
-    waiting: int
-    hours_waited: float
+    """Those of which a claim has all, or any part or share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """How many of the ``free`` whole GPUs are usable for pods that want ``gpus`` of them on one node."""
+    """How many of the free whole GPUs can serve pods that want several on one node."""
 
     gpus: int
+    """A pod that wants so many whole GPUs on one node"""
     free: int
+    """finds so many free over all nodes"""
     usable: int
+    """and can use so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """What a timeline has noted; sequences have the mean in each step of ``step_seconds``.
-
-    ``gpus`` are the GPUs that the devices of each class amount to, of ``all_gpus``, and ``most_gpus`` the
-    most at any moment. ``fragmentation`` is from 0 to 1. The last step ends at ``ended_seconds``.
-    """
-
-    step_seconds: float
-    ended_seconds: float
-    all_gpus: int
-    waiting: tuple[float, ...]
-    gpus: Mapping[str, tuple[float, ...]]
-    gpu_hours: Mapping[str, float]
-    most_gpus: Mapping[str, float]
-    fragmentation: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """All results of a simulation; ``ended_seconds`` is the simulated time that it covers.
-
-    ``busy_hours`` are the GPU-hours of work that pods did; None if the workload does not say it of all pods.
-    ``most_waiting`` is the most pods that waited at one time; those that found a place at once do not count.
-    ``course`` is what happened over time, if that was noted.
-    """
+class Simulation:
+    """What `gpuctl simulate` prints: how a workload fits on nodes of machines, or on a cluster as it is."""
 
     groups: tuple[GroupResult, ...]
     tiers: Mapping[str, TierResult]
     gpus: Mapping[str, GpuResult]
-    classes: Mapping[str, ClassResult]
+    """By product."""
     fragments: tuple[Fragments, ...]
-    busy_hours: float | None
-    ended_seconds: float
-    most_waiting: int = 0
-    course: Course | None = None
-
-    @property
-    def gpu_hours(self) -> float:
-        """The GPU-hours of all GPUs."""
-        return sum(one.hours for one in self.gpus.values())
-
-    @property
-    def hours_in_use(self) -> float:
-        """The GPU-hours in which somebody had the GPU."""
-        return sum(one.hours_in_use for one in self.gpus.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What the GPUs cost, in the currency of ``gpu_hour``, the price of one GPU-hour.
+def picture(result: Simulation) -> str:
+    """The whole result for people."""
+    pods = [(one.name, one.pods, one.placed, one.waiting, one.nodes) for one in result.groups]
+    tiers = [(tier, one.devices, one.allocated, one.free) for tier, one in result.tiers.items()]
+    gpus = [(product, one.gpus, one.in_use) for product, one in result.gpus.items()]
+    parts = [
+        _table(("group", "pods", "placed", "waiting", "nodes"), pods),
+        *("\n".join(_why(group)) for group in result.groups if group.waiting),
+        _table(("tier", "devices", "in use", "free"), tiers),
+        _table(("product", "gpus", "in use"), gpus),
+    ]
+    fragments = [
+        f"of {one.free:,} free whole GPUs, {one.usable:,} can serve pods that want {one.gpus} on one node"
+        for one in result.fragments
+        if one.free
+    ]
+    return "\n\n".join([*parts, *(["\n".join(fragments)] if fragments else [])])
 
-    ``idle`` is for GPU-hours in which nobody had the GPU. ``without_work`` also counts GPU-hours in which the
-    GPU was held but did nothing; None if the workload does not say how busy its pods are.
-    """
 
-    gpu_hour: float
-    total: float
-    idle: float
-    without_work: float | None
+def _table(heads: Sequence[str], rows: Sequence[tuple[str | int, ...]]) -> str:
+    return columns(heads, [[one if isinstance(one, str) else f"{one:,}" for one in row] for row in rows])
 
 
-def cost_of(result: Result, gpu_hour: float) -> Cost:
-    """The cost of all GPUs for the time that a simulation covers."""
-    idle = result.gpu_hours - result.hours_in_use
-    worked = result.busy_hours
-    return Cost(
-        gpu_hour,
-        result.gpu_hours * gpu_hour,
-        idle * gpu_hour,
-        None if worked is None else (result.gpu_hours - worked) * gpu_hour,
-    )
+def _why(group: GroupResult) -> Iterator[str]:
+    """What is in the way of the pods that wait."""
+    if group.error:
+        yield f"{group.name} can never be placed: {group.error}"
+        return
+    yield f"why {group.name} waits:"
+    for why in group.why:
+        devices = f"{why.devices:,} device{'s' * (why.devices != 1)} on " if why.devices else ""
+        where = f"{devices}{why.nodes:,} node{'s' * (why.nodes != 1)}: " if why.nodes else ""
+        yield f"  - {where}{why.reason}"

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import document, emit, output_option, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gpuctl.cli.cluster import ClusterView
-    from gpuctl.fleet.nodes import NodeState
-    from gpuctl.fleet.seen import Seen
+    from gpuctl.fleet.nodes import NodeState, NodeView
+    from gpuctl.fleet.seen import Object, Seen
 
 AMISS_EXIT_CODE = 3
 INTERRUPTED_EXIT_CODE = 130
@@ -26,31 +25,40 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 @click.command()
+@click.argument("names", metavar="[NODE]...", nargs=-1, shell_complete=nodes)
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and show changes until Ctrl-C.")
 @cluster_options
 @output_option("wide", "name")
-def status(watch: bool, kubeconfig: Path | None, context: str | None, output: str) -> None:
-    """Show the nodes with GPUs: what is allocated or free by tier, and what is wrong.
+def status(
+    names: tuple[str, ...], watch: bool, kubeconfig: Path | None, context: str | None, output: str
+) -> None:
+    """Show what is allocated or free by tier, and what is wrong, in the cluster or on each NODE.
+
+    Without a NODE the tiers of all nodes are summed up; with -o wide each node has rows of its own.
 
     Forms of one GPU exclude each other: FREE are the devices that a claim could have now, each by itself, and
-    AT-ONCE how many of them together; EXCLUDED are those whose GPU is taken in another form. A shared device
-    is FREE while it has room; CLAIMS-LEFT (-o wide) says for how many claims that ask for no amount.
+    EXCLUDED are those whose GPU is taken in another form. With -o wide, AT-ONCE says how many of the free
+    ones can be had together, UNAVAILABLE how many are tainted or in a pool that cannot be used. A shared
+    device is FREE while it has room; CLAIMS-LEFT says for how many claims that ask for no amount.
 
-    Below are the memory limits of shares and their use, as far as the status of claims reports them: by GPU,
-    with -o wide also by share.
+    Below is what shares with a memory limit hold and use, as far as the status of claims reports it: in all,
+    by GPU for a NODE, with -o wide also by share.
 
     With --watch a terminal shows every GPU with its holders and its health, and redraws them after changes.
-    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones.
+    In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones, by node.
 
     Exit codes: 0 when all is well, 3 when a device is tainted or missing, a pool cannot be used, a memory
     limit is not enforced, a pod waits for devices or cannot start, a pod of the driver is not ready, or a
-    controller has warned of what it does not publish; 1 for a cluster that cannot be reached, 2 for a wrong
-    command line, 130 when --watch is ended with Ctrl-C.
+    controller has warned of what it does not publish; 1 for a NODE that publishes nothing or a cluster that
+    cannot be reached, 2 for a wrong command line, 130 when --watch is ended with Ctrl-C.
     """
     from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import views_of
     from gpuctl.fleet.seen import Seen
+    from gpuctl.status.picture import Form, GpuStatus, News, picture
 
+    if watch and names:
+        raise click.UsageError("--watch shows all nodes: leave out NODE")
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
     if watch and output in ("table", "wide") and (console := _screen()) is not None:
@@ -60,38 +68,55 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     seen = Seen.read(view)
     views = views_of(seen.slices, seen.claims)
-    nodes, problems = [one.state for one in views], seen.problems(views)
-    lost = _orphans(view, nodes, seen)
+    if names:
+        views, seen = _only(names, views, seen)
+    states, problems = [one.state for one in views], seen.problems(views)
+    lost = _orphans(view, states, seen)
+    form = Form(by_node=bool(watch or names or output == "wide"), wide=output == "wide")
 
-    show = partial(_show, lost, seen.unread, output)
-    show(nodes, problems)
+    def show(shown: Sequence[NodeState], wrong: Sequence[str]) -> None:
+        told = (*lost, *wrong)
+        data = document("GpuStatus", GpuStatus(tuple(shown), told, tuple(seen.unread)))
+        emit(
+            output,
+            data,
+            lambda: picture(views, told, seen.unread, form),
+            lambda: (f"node/{node.name}" for node in shown),
+        )
+
+    show(states, problems)
     if watch:
         from gpuctl.fleet.follow import follow
-        from gpuctl.status.picture import News
 
-        news = News(nodes, problems, wide=output == "wide")
+        news = News(states, problems, form)
         tell = show if output in ("json", "yaml", "name") else news.tell
         try:
-            follow(client, nodes, problems, tell)
+            follow(client, states, problems, tell)
         except KeyboardInterrupt:
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-    if problems or any(node.is_amiss for node in nodes):
+    if problems or any(node.is_amiss for node in states):
         click.get_current_context().exit(AMISS_EXIT_CODE)
 
 
-def _show(
-    lost: Sequence[str],
-    unread: Sequence[str],
-    output: str,
-    nodes: Sequence[NodeState],
-    problems: Sequence[str],
-) -> None:
-    from gpuctl.status.picture import picture
+def _only(names: Collection[str], views: Sequence[NodeView], seen: Seen) -> tuple[tuple[NodeView, ...], Seen]:
+    """What concerns these nodes alone; raises ConfigError for one that has no GPUs of this driver."""
+    from dataclasses import replace
 
-    told = [*lost, *problems]
-    data = document("GpuStatus", {"nodes": nodes, "problems": told, "unread": unread})
-    names = (f"node/{node.name}" for node in nodes)
-    emit(output, data, lambda: picture(nodes, told, unread, wide=output == "wide"), lambda: names)
+    from driver.errors import ConfigError
+
+    views = tuple(one for one in views if one.name in names)
+    said = [one for one in seen.said if (one.get("involvedObject") or {}).get("name") in names]
+    published = {one.name for one in views} | {str(one["involvedObject"]["name"]) for one in said}
+    for name in names:
+        if name not in published:
+            raise ConfigError(
+                f"{name} publishes no GPU of this driver", "`gpuctl status -o name` lists the nodes that do"
+            )
+
+    def there(pods: Sequence[Object]) -> list[Object]:
+        return [pod for pod in pods if pod["spec"].get("nodeName") in names]
+
+    return views, replace(seen, said=said, pending=there(seen.pending), driver_pods=there(seen.driver_pods))
 
 
 def _orphans(view: ClusterView, nodes: Sequence[NodeState], seen: Seen) -> list[str]:

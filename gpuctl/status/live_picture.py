@@ -71,10 +71,16 @@ def sum_of(views: Sequence[NodeView]) -> Text:
     """The cluster in one line."""
     gpus = [gpu for view in views for gpu in view.gpus]
     held = [gpu for gpu in gpus if gpu.used > 0]
+    unavailable = sum(gpu.blocked for gpu in gpus if gpu.used == 0)
     sick = sum(gpu.is_sick for gpu in gpus)
-    text = Text().append(f"{_counted(len(views), 'node')}, {_counted(len(gpus), 'GPU')}: ", "bold")
-    text.append(f"{len(held)} held ({_kinds(held)}), {len(gpus) - len(held)} free" if held else "all free")
-    if gpus:
+    free = len(gpus) - len(held) - unavailable
+    text = Text().append(f"{_counted(len(views), 'node')}, {_counted(len(gpus), 'GPU')}", "bold")
+    if not gpus:
+        return text
+    text.append(": ").append(f"{len(held)} held ({_kinds(held)}), " if held else "")
+    text.append("all free" if free == len(gpus) else f"{free} free")
+    text.append(f", {unavailable} unavailable" if unavailable else "")
+    if held:
         text.append(f", {100 * sum(gpu.used for gpu in gpus) / len(gpus):.0f} % taken")
     text.append(f", {sick} sick", "bold red") if sick else text.append(", none sick", "green")
     return text

@@ -39,33 +39,19 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
     from driver.errors import ConfigError
     from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import views_of
-    from gpuctl.top.picture import devices_picture, groups_picture
-    from gpuctl.top.usage import Scraped, by_use, grouped, read_all, scrape, usages
+    from gpuctl.top.picture import picture
+    from gpuctl.top.usage import GpuUsage, Lacking, by_use, grouped, scrape, usages
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
     views = [one for one in views_of(view.slices(), view.claims()) if node in (None, one.name)]
     if node is not None and not views:
         raise ConfigError(
-            f"{node} publishes no GPU of this driver", "`gpuctl status` lists the nodes that do"
+            f"{node} publishes no GPU of this driver", "`gpuctl status -o name` lists the nodes that do"
         )
     holding = [one for one in views if any(gpu.holdings for gpu in one.gpus)]
-    measured, lacking = read_all(scrape(client, view, [one.name for one in holding]))
-    lacking += [Scraped(one.name, lacking=one.state.missing) for one in views if one.state.unpublished]
-    found = by_use(each for one in holding for each in usages(one, measured.get(one.name, {})))
-    groups = grouped(found, by)
-    data = {
-        "by": by,
-        "groups": groups,
-        "devices": found,
-        "lacking": [{"node": one.node, "why": one.lacking} for one in lacking],
-    }
-    emit(
-        output,
-        document("GpuUsage", data),
-        lambda: (
-            devices_picture(found, lacking, wide=output == "wide")
-            if by == "claim"
-            else groups_picture(by, groups, lacking)
-        ),
-    )
+    measured, lacking = scrape(client, view, [one.name for one in holding])
+    lacking += [Lacking(one.name, one.state.missing) for one in views if one.state.unpublished]
+    devices = by_use(each for one in holding for each in usages(one, measured.get(one.name, {})))
+    usage = GpuUsage(by, tuple(grouped(devices, by)), tuple(devices), tuple(lacking))
+    emit(output, document("GpuUsage", usage), lambda: picture(usage, wide=output == "wide"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -26,8 +26,6 @@ _AT_ONCE = 16
 """Requests at a time."""
 
 _TIMEOUT_SECONDS = 5.0
-_NO_POD = "no pod of the kubelet plugin runs there"
-_NO_METRICS = f"its plugin serves no metrics: set metrics.enabled of the chart, or {_FLAG}"
 
 By = Literal["claim", "namespace", "class", "node"]
 
@@ -43,23 +41,24 @@ Measured = Mapping[tuple[str, Key], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Scraped:
-    """The metrics of a node's plugin, or why there are none."""
+class Lacking:
+    """A node whose metrics could not be read."""
 
     node: str
-    text: str | None = None
-    lacking: str | None = None
+    why: str
 
 
-def scrape(client: KubeClient, view: ClusterView, nodes: Iterable[str]) -> list[Scraped]:
-    """Read the metrics of the plugins of these nodes; one that cannot be read raises nothing.
+def scrape(
+    client: KubeClient, view: ClusterView, nodes: Sequence[str]
+) -> tuple[dict[str, Measured], list[Lacking]]:
+    """The metrics of the plugins of these nodes, by node, and the nodes without metrics that can be read.
 
     It takes the right to list pods, and to get pods/proxy in the namespace of the driver.
     """
     try:
         pods = view.listed("/api/v1/pods", labelSelector=PODS)
     except ApiError as error:
-        return [Scraped(node, lacking=error_text(error)) for node in nodes]
+        return {}, [Lacking(node, error_text(error)) for node in nodes]
     # During a rolling update two pods of the plugin may run on a node; the newer one is there to stay.
     newest: dict[str, Object] = {}
     for pod in sorted(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", ""))):
@@ -67,7 +66,12 @@ def scrape(client: KubeClient, view: ClusterView, nodes: Iterable[str]) -> list[
             newest[str(pod["spec"].get("nodeName"))] = pod
     # Each request waits for the API server, which itself asks the pod.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda node: _ask(client, node, newest.get(node)), nodes))
+        answers = list(pool.map(lambda node: _ask(client, newest.get(node)), nodes))
+    told = list(zip(nodes, answers, strict=True))
+    return (
+        {node: answer for node, answer in told if not isinstance(answer, str)},
+        [Lacking(node, answer) for node, answer in told if isinstance(answer, str)],
+    )
 
 
 def metrics_path(pod: Object) -> str | None:
@@ -81,16 +85,19 @@ def metrics_path(pod: Object) -> str | None:
     return f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
 
 
-def _ask(client: KubeClient, node: str, pod: Object | None) -> Scraped:
+def _ask(client: KubeClient, pod: Object | None) -> Measured | str:
+    """What the plugin has measured, or why that is not known."""
     if pod is None:
-        return Scraped(node, lacking=_NO_POD)
+        return "no pod of the kubelet plugin runs there"
     path = metrics_path(pod)
     if path is None:
-        return Scraped(node, lacking=_NO_METRICS)
+        return f"its plugin serves no metrics: set metrics.enabled of the chart, or {_FLAG}"
     try:
-        return Scraped(node, client.text(path, timeout_seconds=_TIMEOUT_SECONDS))
+        return read_metrics(client.text(path, timeout_seconds=_TIMEOUT_SECONDS))
     except ApiError as error:
-        return Scraped(node, lacking=error_text(error))
+        return error_text(error)
+    except ValueError as error:
+        return f"its metrics cannot be read: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,16 @@ class Group:
     untold: int
 
 
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """What `gpuctl top` prints: how much claims use of what they hold. Unknown values are absent."""
+
+    by: By
+    groups: tuple[Group, ...]
+    devices: tuple[Usage, ...]
+    lacking: tuple[Lacking, ...]
+
+
 def read_metrics(text: str) -> dict[tuple[str, Key], float]:
     """The series about devices of claims; raises ValueError if the text is not in Prometheus' format."""
     from prometheus_client.parser import text_string_to_metric_families
@@ -143,21 +160,6 @@ def read_metrics(text: str) -> dict[tuple[str, Key], float]:
                 namespace, claim, device, share = (sample.labels.get(name, "") for name in names)
                 found[sample.name, (namespace, claim, device, share)] = sample.value
     return found
-
-
-def read_all(answers: Iterable[Scraped]) -> tuple[dict[str, Measured], list[Scraped]]:
-    """The metrics of each node, by node, and the nodes without metrics that can be read."""
-    measured: dict[str, Measured] = {}
-    lacking = []
-    for one in answers:
-        if one.text is None:
-            lacking.append(one)
-            continue
-        try:
-            measured[one.node] = read_metrics(one.text)
-        except ValueError as error:
-            lacking.append(replace(one, text=None, lacking=f"its metrics cannot be read: {error}"))
-    return measured, lacking
 
 
 def usages(view: NodeView, measured: Measured) -> list[Usage]:

@@ -41,7 +41,7 @@ NOTHING_TO_VERIFY = 3
 @click.option(
     "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON into a new file."
 )
-@partial(place_options, when="")
+@partial(place_options, hidden=False)
 @output_option("wide", "markdown")
 def verify(
     output: str, record: Path | None, to: Path | None, *, may_change: bool, restore: bool, **places: Any

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 from driver.errors import ConfigError
 from fakegpu.nvml.flag import nvml_from_flag
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.doctor.inside.seen import NodeSeen
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.subject import Subject
 
 AUTO = "auto"

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from driver.hardware.gpu import Gpu
 from gpuctl.cli.output import own_version
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Result, Status
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.gather.masking import masked_text
 from gpuctl.verify.subject import Figure, Subject
 

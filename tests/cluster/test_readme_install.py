@@ -23,7 +23,6 @@ from tools.scenarios.session import Session
 from tools.testbed.chart import HELMS
 
 README = PACKAGE_ROOT / "README.md"
-EXAMPLE = read_page(README).quoted[0].text
 IMAGE = "localhost/gpu-dra:0.1.0"
 
 
@@ -75,7 +74,6 @@ def test_the_readme_as_it_stands_installs_the_driver_and_runs_its_pods(
         folder.mkdir()
     place = place_with_helm(cluster, program, programs)
     (home / "deploy").symlink_to(PACKAGE_ROOT / "deploy")
-    (home / "share.yaml").write_text(EXAMPLE)
 
     with Session(tmp_path, home, session_environment(place, home)) as session:
         an_image_that_cannot_be_pulled(session, read_page(README).steps[0].script)

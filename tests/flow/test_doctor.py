@@ -113,8 +113,5 @@ def test_from_outside_what_is_published_is_well(cluster: Cluster) -> None:
         "the taints of tests before are gone", look, lambda one: one["taints"]["status"] == "ok"
     )
 
-    for name in ("server-version", "api", "slice-fields", "published", "gone-nodes", "pools", "pool-names"):
-        assert found[name]["status"] == "ok", found[name]
-    assert found["class-selectors"]["status"] == "ok"
-    for name in ("policies", "policy-accounts", "policy-expressions"):
+    for name in ("server-version", "api", "feature-gates", "published", "pools", "classes", "policies"):
         assert found[name]["status"] == "ok", found[name]

@@ -23,7 +23,7 @@ CALLED_AS = "import sys; sys.argv[0] = {name!r}; from gpuctl.__main__ import mai
 def every_command() -> Iterator[tuple[str, ...]]:
     """The words of each command, those of groups included."""
     context = click.Context(commands)
-    for name in commands.list_commands(context):
+    for name in COMMANDS:
         found = commands.get_command(context, name)
         yield (name,)
         if isinstance(found, click.Group):
@@ -73,6 +73,28 @@ def test_a_command_has_the_name_that_it_is_listed_by() -> None:
     assert {name: command.name for name in COMMANDS if (command := commands.get_command(context, name))} == {
         name: name for name in COMMANDS
     }
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("stauts", "There is no command stauts: did you mean status?"),
+        ("xyz", "There is no command xyz: `gpuctl --help` lists them."),
+        ("room", "There is no command room: `gpuctl explain` says whose end would make room"),
+    ],
+)
+def test_a_command_that_is_none_is_answered_with_one_that_is(typed: str, told: str) -> None:
+    done = CliRunner().invoke(commands, [typed, "x"], prog_name="gpuctl")
+
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+def test_the_help_fits_on_a_screen() -> None:
+    told = CliRunner().invoke(commands, ["--help"], env={"COLUMNS": "80"}).output
+
+    assert len(told.splitlines()) <= 26
+    assert "probe" not in told
 
 
 def test_below_kubectl_it_says_so() -> None:

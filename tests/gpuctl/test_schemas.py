@@ -22,13 +22,6 @@ from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = sorted(path.stem for path in SCHEMAS.glob("*.json"))
-WORKLOAD = """
-version: v1
-pods:
-- name: train
-  count: 3
-  claims: [{devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com, count: 9}}]}}]
-"""
 
 
 def run(*arguments: str) -> str:
@@ -85,19 +78,6 @@ def test_what_a_node_configuration_makes_is_as_the_schema_says(config: str) -> N
     told = read_document(run("plan", "--partitions", "--machine", "hgx-h100", "--config", file), "MigPlan")
 
     assert told["gpuKinds"][0]["offered"]["partitions"]
-
-
-def test_a_simulation_is_as_its_schema_says(tmp_path: Path) -> None:
-    file = tmp_path / "workload.yaml"
-    file.write_text(WORKLOAD)
-
-    asked = ("simulate", "--machine", "a30-quad", "--workload", str(file))
-
-    short = read_document(run(*asked, "--nodes", "2"), "Simulation")
-    priced = read_document(run(*asked, "--nodes", "3", "--hours", "2", "--gpu-hour-cost", "3"), "Simulation")
-
-    assert short["groups"][0]["placed"] == 0
-    assert priced["cost"]["gpuHour"] == 3
 
 
 def test_the_status_of_a_cluster_is_as_its_schema_says(tmp_path: Path) -> None:

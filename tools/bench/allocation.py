@@ -22,7 +22,7 @@ import click
 from envtest.real.assets import find_assets
 from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes, planned_cluster
-from gpuctl.simulate.simulation import Simulation
+from gpuctl.simulate.placing import simulate
 from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from tools.bench.mixed_cluster import mixed_cluster, mixed_pods
@@ -73,7 +73,7 @@ def mixed_seconds() -> float:
     """The seconds in which one core reads a mixed cluster, places mixed pods, and says why others wait."""
     cluster, groups = mixed_cluster(NODES), mixed_pods(PODS)
     started = time.process_time()
-    result = Simulation(cluster, groups, 1).run(lambda _: None)
+    result = simulate(cluster, groups, 1)
     seconds = time.process_time() - started
     assert sum(one.placed for one in result.groups) > 0.9 * PODS
     return seconds
@@ -84,9 +84,8 @@ def fill_seconds() -> float:
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     group = PodGroup("single", PODS, ({"devices": {"requests": [request]}},))
     cluster = planned_cluster([(NODES, plan_node("hgx-h100", "node", None).slices)], load_classes(()))
-    simulation = Simulation(cluster, [group], 1)
     started = time.process_time()
-    result = simulation.run(lambda _: None)
+    result = simulate(cluster, [group], 1)
     seconds = time.process_time() - started
     assert result.groups[0].placed == PODS
     return seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.claim_checks import CLAIM_CHECKS
 from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
@@ -9,23 +10,21 @@ from gpuctl.doctor.inside.memory_checks import MEMORY_CHECKS
 from gpuctl.doctor.inside.runtime_files import DEFAULT_FOLDERS
 from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig
 from gpuctl.doctor.inside.sockets import SERVES
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 
 _NO_GPU = "no NVIDIA GPU is on the node's PCI bus"
 
 
-@check(
-    "driver-root",
-    "where NVIDIA drivers may be installed, and the libraries and programs of the one in use",
-    "there is none; warns if nvidia-smi is missing",
-)
+@check
 def _driver_root(seen: NodeSeen) -> Finding:
+    """Where NVIDIA drivers may be installed, and the libraries and programs of the one in use.
+
+    Fails if there is none; warns if nvidia-smi is missing, or if there are several.
+    """
     files = seen.driver_files
     passed_over = [f"{one.path} ({one.name}): {one.reason}" for one in seen.looked if one.reason]
-    if isinstance(files, Unread) and not seen.gpus_on_bus:
-        return skipped(_NO_GPU)
     if isinstance(files, Unread):
+        require(seen.gpus_on_bus, _NO_GPU)
         return fail(
             files.why,
             "install the NVIDIA driver, which is then found by itself, or set --driver-root of "
@@ -40,6 +39,13 @@ def _driver_root(seen: NodeSeen) -> Finding:
             "modes",
             "install the driver's programs if GPUs are to be shared",
         )
+    lying = [f"{one.path} ({one.name}): {one.version}" for one in seen.looked if one.version]
+    if len(lying) > 1:
+        return warn(
+            f"{counted(len(lying), 'NVIDIA driver')} are installed, but only one can work",
+            "keep one: remove the host's, or the GPU operator's driver container (driver.enabled=false)",
+            lying,
+        )
     return ok(
         f"driver {files.version} below {root}, {counted(len(files.libraries), 'library', 'libraries')}, "
         f"{counted(len(files.binaries), 'program')}",
@@ -47,15 +53,14 @@ def _driver_root(seen: NodeSeen) -> Finding:
     )
 
 
-@check(
-    "nvml",
-    "whether NVML loads, and what it reports about the GPUs",
-    "it does not load or answer; warns about GPUs that do not report everything",
-)
-def _library(seen: NodeSeen) -> Finding:
-    if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
-        return skipped(_NO_GPU)
+@check
+def _nvml(seen: NodeSeen) -> Finding:
+    """Whether NVML loads, and what it reports about the GPUs.
+
+    Fails if it does not load or answer; warns about GPUs that do not report everything.
+    """
     if isinstance(seen.inventory, Unread):
+        require(seen.gpus_on_bus, _NO_GPU)
         return fail(
             seen.inventory.why,
             "check that the kernel module is loaded (lsmod) and look into the kernel log; "
@@ -81,36 +86,33 @@ def _library(seen: NodeSeen) -> Finding:
     return ok(f"NVML, driver {version}, reports {counted(len(found.gpus), 'GPU')}")
 
 
-@check(
-    "same-driver",
-    "whether the loaded kernel module and the libraries have the same version",
-    "they differ",
-)
+@check
 def _same_driver(seen: NodeSeen) -> Finding:
-    if seen.kernel_driver is None:
-        return skipped("sysfs does not show the version of the loaded kernel module")
-    driver_files = require(seen.driver_files)
+    """Whether the loaded kernel module and the libraries have the same version.
+
+    Fails if they differ.
+    """
+    module = require(seen.kernel_driver, "sysfs does not show the version of the loaded kernel module")
+    version = require(seen.driver_files).version
     # The kernel module refuses libraries of any other version (NVML_ERROR_LIB_RM_VERSION_MISMATCH).
-    if seen.kernel_driver != driver_files.version:
+    if module != version:
         return fail(
-            f"the kernel module is {seen.kernel_driver}, the libraries are {driver_files.version}",
+            f"the kernel module is {module}, the libraries are {version}",
             "end the pods with GPUs, then load the module of the installed driver, or restart the node",
         )
-    return ok(f"kernel module and libraries are {seen.kernel_driver}")
+    return ok(f"kernel module and libraries are {version}")
 
 
-@check(
-    "device-nodes",
-    "the device nodes: `/dev/nvidiactl`, UVM, one for each GPU, and MIG",
-    "one is missing, apart from those of MIG",
-)
+@check
 def _device_nodes(seen: NodeSeen) -> Finding:
-    if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
-        return skipped(_NO_GPU)
+    """The device nodes: `/dev/nvidiactl`, UVM, one for each GPU, and MIG.
+
+    Fails if one is missing, apart from those of MIG.
+    """
+    gpus = () if isinstance(seen.inventory, Unread) else seen.inventory.gpus
+    require(gpus or seen.gpus_on_bus, _NO_GPU)
     # udev makes none of these: the NVIDIA driver's user space does, when somebody calls nvidia-modprobe.
-    wanted = list(REQUIRED_CONTROL_NODES)
-    if not isinstance(seen.inventory, Unread):
-        wanted += [f"/dev/nvidia{gpu.minor}" for gpu in seen.inventory.gpus]
+    wanted = [*REQUIRED_CONTROL_NODES, *(f"/dev/nvidia{gpu.minor}" for gpu in gpus)]
     missing = [path for path in wanted if path not in seen.device_nodes]
     if missing:
         return fail(
@@ -118,21 +120,18 @@ def _device_nodes(seen: NodeSeen) -> Finding:
             "load the NVIDIA kernel modules and run nvidia-modprobe -u -c 0, or nvidia-smi, on the node",
             missing,
         )
-    if isinstance(seen.inventory, Unread):
-        return skipped("the control nodes exist; the GPUs are not known")
+    require(gpus, "the control nodes exist; the GPUs are not known")
     caps = sum(path.startswith("/dev/nvidia-caps/") for path in seen.device_nodes)
     return ok(f"all {len(wanted)} device nodes exist, and {caps} of MIG capabilities")
 
 
-@check(
-    "cgroups",
-    "the version of cgroups",
-    "never; warns about version 1",
-)
+@check
 def _cgroups(seen: NodeSeen) -> Finding:
-    if seen.cgroups is None:
-        return skipped(f"no control groups found below {seen.places.host_root}")
-    if seen.cgroups == 1:
+    """The version of cgroups.
+
+    Never fails; warns about version 1.
+    """
+    if require(seen.cgroups, f"no control groups found below {seen.places.host_root}") == 1:
         return warn(
             "the node has control groups of version 1",
             "Kubernetes is dropping them: use a system with version 2",
@@ -140,15 +139,13 @@ def _cgroups(seen: NodeSeen) -> Finding:
     return ok("control groups are version 2")
 
 
-@check(
-    "runtime-cdi",
-    (
-        "whether CDI is on in the configuration of containerd or CRI-O, also in those of k3s, RKE2, k0s "
-        "and MicroK8s"
-    ),
-    "it is off; warns if the file does not say, unless it is of containerd 2",
-)
-def _runtime(seen: NodeSeen) -> Finding:
+@check
+def _runtime_cdi(seen: NodeSeen) -> Finding:
+    """Whether CDI is on in the configuration of containerd or CRI-O, also in those of k3s, RKE2, k0s and
+    MicroK8s.
+
+    Fails if it is off; warns if the file does not say, unless it is of containerd 2.
+    """
     if not seen.runtimes:
         return skipped(
             f"no configuration of containerd or CRI-O found below {seen.places.host_root}",
@@ -175,12 +172,12 @@ def _runtime(seen: NodeSeen) -> Finding:
     return ok(f"CDI is on by {', '.join(one.file for one in seen.runtimes)}")
 
 
-@check(
-    "cdi-folder",
-    "the folder of CDI specs",
-    "it is missing or not writable, or the runtime does not read it",
-)
-def _folder(seen: NodeSeen) -> Finding:
+@check
+def _cdi_folder(seen: NodeSeen) -> Finding:
+    """The folder of CDI specs.
+
+    Fails if it is missing or not writable, or the runtime does not read it.
+    """
     folder = seen.places.cdi_dir
     if isinstance(seen.cdi_writable, Unread):
         return fail(seen.cdi_writable.why, "mount the folder that the runtime reads, and set --cdi-dir to it")
@@ -208,18 +205,23 @@ def _plain(folder: str) -> str:
     return folder.rstrip("/").replace("/var/run/", "/run/", 1)
 
 
-@check(
-    "plugin",
-    "the plugin's sockets, by grpc.health.v1",
-    "none serves; warns about further sockets that do not serve",
-)
+@check
 def _plugin(seen: NodeSeen) -> Finding:
+    """The plugin's sockets, by grpc.health.v1, and the kubelet's folder of registration sockets.
+
+    Fails if none serves, or none is registered; warns about further sockets that do not serve.
+    """
     folder = seen.places.data_dir
     lines = [f"{path}: {answer}" for path, answer in seen.plugins.items()]
     if not seen.plugins:
         return fail(
             f"no plugin has a socket in {folder}",
             "check that gpu-dra-kubeletplugin runs, with the kubelet's folder for plugins as --plugins-dir",
+        )
+    if not seen.registrations:
+        return fail(
+            f"no registration socket in {seen.places.registry_dir}",
+            "set --registry-dir to the folder plugins_registry below the kubelet's root",
         )
     if SERVES not in seen.plugins.values():
         return fail(
@@ -238,29 +240,13 @@ def _plugin(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(lines), 'plugin')} serves and is registered with the kubelet")
 
 
-@check(
-    "registration",
-    "the kubelet's folder of registration sockets",
-    "the socket is missing",
-)
-def _registration(seen: NodeSeen) -> Finding:
-    if not seen.registrations:
-        return fail(
-            f"no registration socket in {seen.places.registry_dir}",
-            "set --registry-dir to the folder plugins_registry below the kubelet's root",
-        )
-    return ok(f"registration sockets: {', '.join(path.rpartition('/')[2] for path in seen.registrations)}")
-
-
-@check(
-    "fabric",
-    "the fabric manager, if it listens, and whether the partitions that the plugin activated are active",
-    (
-        "it does not answer, or a partition of a claim is not active; warns about partitions that others "
-        "activated"
-    ),
-)
+@check
 def _fabric(seen: NodeSeen) -> Finding:
+    """The fabric manager, if it listens, and whether the partitions that the plugin activated are active.
+
+    Fails if it does not answer, or a partition of a claim is not active; warns about partitions that others
+    activated.
+    """
     partitions, noted = seen.fabric.partitions, seen.fabric.noted
     if partitions is None and not noted:
         return skipped("no fabric manager with a shared fabric listens at a socket")
@@ -292,10 +278,10 @@ def _fabric(seen: NodeSeen) -> Finding:
 FABRIC_CHECKS = (_fabric,)
 
 INSIDE: tuple[Check[NodeSeen], ...] = (
-    *(_driver_root, _library, _same_driver, _device_nodes),
+    *(_driver_root, _nvml, _same_driver, _device_nodes),
     *FABRIC_CHECKS,
     *EDITION_CHECKS,
-    *(_cgroups, _runtime, _folder, _plugin, _registration),
+    *(_cgroups, _runtime_cdi, _cdi_folder, _plugin),
     *CLAIM_CHECKS,
     *MEMORY_CHECKS,
     *MACHINE_CHECKS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.claims.journal.identity import Era
 
@@ -19,12 +19,12 @@ def held_entries(seen: NodeSeen) -> list[Entry]:
     return [one for one in entries if standing(one, Era(seen.boot_id)).is_live]
 
 
-@check(
-    "journal",
-    "the journal of claims, including files that were set aside",
-    "a file cannot be read; warns about files that were set aside, and about half-prepared claims",
-)
+@check
 def _journal(seen: NodeSeen) -> Finding:
+    """The journal of claims, including files that were set aside.
+
+    Fails if a file cannot be read; warns about files that were set aside, and about half-prepared claims.
+    """
     if isinstance(seen.journal, Unread):
         return skipped(f"nothing has been prepared yet: {seen.journal.why}")
     unreadable = [f"{uid}: {one.why}" for uid, one in seen.journal.items() if isinstance(one, Unread)]
@@ -52,12 +52,12 @@ def _journal(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(held), 'prepared claim')} in the journal")
 
 
-@check(
-    "cdi-specs",
-    "CDI specs compared with the journal, and the device nodes that they name",
-    "a prepared claim has no spec, a spec has no claim, or a device node is missing",
-)
-def _specs(seen: NodeSeen) -> Finding:
+@check
+def _cdi_specs(seen: NodeSeen) -> Finding:
+    """CDI specs compared with the journal, and the device nodes that they name.
+
+    Fails if a prepared claim has no spec, a spec has no claim, or a device node is missing.
+    """
     specs = {one.uid: one for one in require(seen.specs)}
     journal = require(seen.journal)
     prepared = {one.uid: one for one in held_entries(seen) if one.state == "prepared"}
@@ -87,12 +87,12 @@ def _differences(entry: Entry, names: tuple[str, ...], missing: tuple[str, ...])
         yield f"{entry.owner}: the node has no {', '.join(missing)}"
 
 
-@check(
-    "prepared-devices",
-    "the GPUs and partitions of prepared claims, compared with NVML",
-    "one is missing, or has been replaced by another",
-)
-def _hardware(seen: NodeSeen) -> Finding:
+@check
+def _prepared_devices(seen: NodeSeen) -> Finding:
+    """The GPUs and partitions of prepared claims, compared with NVML.
+
+    Fails if one is missing, or has been replaced by another.
+    """
     found = require(seen.inventory).gpus
     require(seen.journal)
     gpus = {str(gpu.pci): gpu.uuid for gpu in found}
@@ -127,12 +127,12 @@ def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> 
     return ""
 
 
-@check(
-    "containers",
-    "the devices that the kubelet lists for containers, compared with the journal",
-    "a container has a device that is not in the journal",
-)
+@check
 def _containers(seen: NodeSeen) -> Finding:
+    """The devices that the kubelet lists for containers, compared with the journal.
+
+    Fails if a container has a device that is not in the journal.
+    """
     in_containers = require(seen.in_containers)
     require(seen.journal)
     # Names of CDI devices begin with the UID of their claim: an ended claim is never taken for a new one.
@@ -148,12 +148,12 @@ def _containers(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(in_containers), 'device')} in containers, all in the journal")
 
 
-@check(
-    "mps",
-    "records of sharing, compared with the MPS supervisor",
-    "a record cannot be read, a daemon is missing or does not run, or a daemon has no share",
-)
+@check
 def _mps(seen: NodeSeen) -> Finding:
+    """Records of sharing, compared with the MPS supervisor.
+
+    Fails if a record cannot be read, a daemon is missing or does not run, or a daemon has no share.
+    """
     wrong = [f"{one.group}: {one.wrong}" for one in seen.sharing if one.wrong]
     if wrong:
         return fail(
@@ -183,4 +183,4 @@ def _mps(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(running), 'MPS daemon runs', 'MPS daemons run')}, as recorded")
 
 
-CLAIM_CHECKS = (_journal, _specs, _hardware, _containers, _mps)
+CLAIM_CHECKS = (_journal, _cdi_specs, _prepared_devices, _containers, _mps)

@@ -16,8 +16,8 @@ from typing import Any
 from driver.errors import NvmlError
 from driver.kube.decode import decode_json
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.seen import HookSeen, HookSocketsSeen, LimitSeen, SharingSeen, SpecSeen
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
 from kubeletplugin.claims.journal.journal import uid_of_entry
 from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from driver.hardware.functions import PciView
 from driver.hardware.gpu import Gpu
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.machine_files import GUEST_CLIENT, HOST_MANAGERS
-from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, VGPU, NodeSeen
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, VGPU, KernelSeen, NodeSeen
 
 _NOT_OFFERED = "this node offers nothing to virtual machines"
 _VFIO = ("vfio", "vfio_pci", "vfio_iommu_type1")
 _VGPU_VFIO = ("vfio",)
 
 _ENDS_SOON = timedelta(hours=4)
-_NO_VGPU = "no GPU of this node is a vGPU"
 
 
-@check(
-    "iommu",
-    "the IOMMU groups of GPUs",
-    (
-        "GPUs are offered to virtual machines, but one is in no group: the IOMMU is off in the kernel or "
-        "the firmware"
-    ),
-)
+@check
 def _iommu(seen: NodeSeen) -> Finding:
+    """The IOMMU groups of GPUs, and the other devices in them.
+
+    Fails if GPUs are offered to virtual machines, but one is in no group: the IOMMU is off in the kernel or
+    the firmware; warns if GPUs are passed through and a group has several boards.
+    """
     kernel = seen.kernel
-    if not kernel.gpus:
-        return skipped("no NVIDIA GPU is on the node's PCI bus")
+    require(kernel.gpus, "no NVIDIA GPU is on the node's PCI bus")
     # The kernel puts a function into a group only while an IOMMU translates for it.
     unguarded = [str(gpu.pci) for gpu in kernel.gpus if gpu.iommu_group is None]
-    if not unguarded:
-        return ok(f"{counted(len(kernel.gpus), 'GPU')} in IOMMU groups")
-    if not kernel.offers:
-        return skipped(f"{_NOT_OFFERED}, and containers need no IOMMU")
+    if unguarded:
+        require(kernel.offers, f"{_NOT_OFFERED}, and containers need no IOMMU")
+        return _no_iommu(kernel, unguarded)
+    shared = list(_shared_groups(kernel.pci))
+    if not shared or PASSTHROUGH not in kernel.offers:
+        return ok(f"{counted(len(kernel.gpus), 'GPU')} in IOMMU groups", shared)
+    return warn(
+        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets all of a "
+        "group, or nothing",
+        "put the boards into slots behind ports with ACS, and enable ACS in the firmware (BIOS)",
+        shared,
+    )
+
+
+def _no_iommu(kernel: KernelSeen, unguarded: list[str]) -> Finding:
+    """What is wrong where GPUs are in no group."""
     if kernel.iommus:
         return fail(
             f"{counted(len(unguarded), 'GPU')} in no IOMMU group, although the kernel drives an IOMMU",
@@ -51,55 +61,30 @@ def _iommu(seen: NodeSeen) -> Finding:
     return fail("there is no IOMMU: no GPU can be given to a virtual machine", way_out, unguarded)
 
 
-@check(
-    "iommu-groups",
-    "the other devices in the IOMMU group of a GPU",
-    "never; warns if GPUs are passed through and a group has several boards",
-)
-def _groups(seen: NodeSeen) -> Finding:
+def _shared_groups(view: PciView) -> Iterator[str]:
+    """The IOMMU groups with GPUs that have several boards."""
     # The members of a group can reach each other past the IOMMU, so VFIO gives away a whole group or nothing.
     # The functions of one board (GPU, audio, USB) share domain, bus and device number and may share a group.
-    groups, offers = seen.kernel.pci.groups, seen.kernel.offers
-    shared = []
-    for group in groups:
+    for group in view.groups:
         boards = {(one.pci.domain, one.pci.bus, one.pci.device) for one in group.gpus if one.physical is None}
-        strangers = [
-            one for one in group.endpoints if (one.pci.domain, one.pci.bus, one.pci.device) not in boards
-        ]
-        if boards and (len(boards) > 1 or strangers):
-            members = ", ".join(str(one.pci) for one in group.endpoints)
-            shared.append(f"group {group.number}: {members}")
-    if not groups:
-        return skipped("no GPU is in an IOMMU group")
-    if not shared or PASSTHROUGH not in offers:
-        return ok(f"{counted(len(groups), 'IOMMU group')} with GPUs", shared)
-    return warn(
-        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets all of a "
-        "group, or nothing",
-        "put the boards into slots behind ports with ACS, and enable ACS in the firmware (BIOS)",
-        shared,
-    )
+        others = {(one.pci.domain, one.pci.bus, one.pci.device) for one in group.endpoints} - boards
+        if boards and (len(boards) > 1 or others):
+            yield f"group {group.number}: {', '.join(str(one.pci) for one in group.endpoints)}"
 
 
-@check(
-    "vfio-modules",
-    "the kernel modules of VFIO",
-    "GPUs are offered to virtual machines, but one is neither loaded nor installed",
-)
-def _modules(seen: NodeSeen) -> Finding:
+@check
+def _vfio_modules(seen: NodeSeen) -> Finding:
+    """The kernel modules of VFIO, and `/dev/iommu`.
+
+    Fails if GPUs are offered to virtual machines, but a module is neither loaded nor installed; warns if
+    `/dev/iommu` is missing and a class or a claim asks for it.
+    """
     kernel = seen.kernel
-    wanted = _VFIO if PASSTHROUGH in kernel.offers else _VGPU_VFIO if VGPU in kernel.offers else ()
-    if not wanted:
-        return skipped(_NOT_OFFERED)
+    wanted = require(
+        _VFIO if PASSTHROUGH in kernel.offers else _VGPU_VFIO if VGPU in kernel.offers else (), _NOT_OFFERED
+    )
     missing = [name for name in wanted if name not in kernel.loaded]
-    if not missing:
-        return ok(f"the modules {', '.join(wanted)} are loaded")
-    if kernel.installed is None:
-        return skipped(
-            f"{', '.join(missing)} not loaded yet, and the kernel's modules cannot be seen from here",
-            "run it on the node, or with --host-root",
-        )
-    absent = [name for name in missing if name not in kernel.installed]
+    absent = [name for name in missing if kernel.installed is not None and name not in kernel.installed]
     if absent:
         return fail(
             f"{counted(len(absent), 'kernel module')} of VFIO missing",
@@ -107,32 +92,29 @@ def _modules(seen: NodeSeen) -> Finding:
             "kernel-modules), or a kernel with CONFIG_VFIO_PCI",
             absent,
         )
+    if IOMMUFD in kernel.offers and not kernel.pci.has_iommufd:
+        return warn(
+            "IOMMUFD is asked for (PreferIommuFD), but the kernel has no /dev/iommu: claims get groups "
+            "instead",
+            "load the module iommufd, on a kernel from 6.2 on with CONFIG_IOMMUFD and "
+            "CONFIG_VFIO_DEVICE_CDEV",
+        )
+    if not missing:
+        return ok(f"the modules {', '.join(wanted)} are loaded")
+    if kernel.installed is None:
+        return skipped(
+            f"{', '.join(missing)} not loaded yet, and the kernel's modules cannot be seen from here",
+            "run it on the node, or with --host-root",
+        )
     return ok(f"{', '.join(missing)} can be loaded; the first claim does so")
 
 
-@check(
-    "iommufd",
-    "`/dev/iommu`",
-    "never; warns if it is missing and a class or a claim asks for it",
-)
-def _iommufd(seen: NodeSeen) -> Finding:
-    kernel = seen.kernel
-    if kernel.pci.has_iommufd:
-        return ok("/dev/iommu exists, next to the nodes of groups")
-    if IOMMUFD not in kernel.offers:
-        return skipped("nothing asks for IOMMUFD, and the kernel has none")
-    return warn(
-        "IOMMUFD is asked for (PreferIommuFD), but the kernel has no /dev/iommu: claims get groups instead",
-        "load the module iommufd, on a kernel from 6.2 on with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV",
-    )
+@check
+def _vfio_safety(seen: NodeSeen) -> Finding:
+    """Parameters of VFIO that weaken its protection.
 
-
-@check(
-    "vfio-safety",
-    "parameters of VFIO that weaken its protection",
-    "VFIO runs without an IOMMU; warns if interrupts are not remapped",
-)
-def _safety(seen: NodeSeen) -> Finding:
+    Fails if VFIO runs without an IOMMU; warns if interrupts are not remapped.
+    """
     kernel = seen.kernel
     if kernel.without_iommu:
         return fail(
@@ -152,19 +134,19 @@ def _safety(seen: NodeSeen) -> Finding:
     return ok("VFIO hands out only devices behind an IOMMU")
 
 
-@check(
-    "virtual-functions",
-    "the SR-IOV virtual functions of GPUs",
-    "vGPUs are offered, but a GPU has none",
-)
+@check
 def _virtual_functions(seen: NodeSeen) -> Finding:
+    """The SR-IOV virtual functions of GPUs.
+
+    Fails if vGPUs are offered, but a GPU has none.
+    """
     kernel = seen.kernel
-    if VGPU not in kernel.offers:
-        return skipped("this node offers no vGPUs")
+    require(VGPU in kernel.offers, "this node offers no vGPUs")
     # sriov_totalvfs of sysfs, absent on GPUs that cannot do it: before Ampere.
-    able = [gpu for gpu in kernel.gpus if gpu.total_virtual]
-    if not able:
-        return skipped("no GPU here has SR-IOV: their vGPUs are mediated devices of the GPU itself")
+    able = require(
+        [gpu for gpu in kernel.gpus if gpu.total_virtual],
+        "no GPU here has SR-IOV: their vGPUs are mediated devices of the GPU itself",
+    )
     without = [str(gpu.pci) for gpu in able if not gpu.virtual]
     if without:
         return fail(
@@ -175,18 +157,16 @@ def _virtual_functions(seen: NodeSeen) -> Finding:
     return ok(f"{counted(sum(len(gpu.virtual) for gpu in able), 'virtual function')} for vGPUs")
 
 
-MACHINE_CHECKS = (_iommu, _groups, _modules, _iommufd, _safety, _virtual_functions)
+MACHINE_CHECKS = (_iommu, _vfio_modules, _vfio_safety, _virtual_functions)
 
 
-@check(
-    "driver-edition",
-    "which NVIDIA driver is installed: for data centers, for vGPU guests (grid), or the vGPU manager",
-    (
-        "the node has vGPUs but not their guest driver, or a guest driver that does not support them; "
-        "warns about a vGPU manager if no vGPUs are offered"
-    ),
-)
-def _edition(seen: NodeSeen) -> Finding:
+@check
+def _driver_edition(seen: NodeSeen) -> Finding:
+    """Which NVIDIA driver is installed: for data centers, for vGPU guests (grid), or the vGPU manager.
+
+    Fails if the node has vGPUs but not their guest driver, or a guest driver that does not support them;
+    warns about a vGPU manager if no vGPUs are offered.
+    """
     kernel = seen.kernel
     managers = sorted(kernel.licenses.programs & set(HOST_MANAGERS))
     vgpus = len(_vgpus(seen))
@@ -236,33 +216,16 @@ def _guest_without_nvml(seen: NodeSeen) -> Finding:
     )
 
 
-@check(
-    "one-driver",
-    "where NVIDIA drivers are installed",
-    "never; warns if they are installed in several places",
-)
-def _one_driver(seen: NodeSeen) -> Finding:
-    lying = [one for one in seen.looked if one.version]
-    if len(lying) < 2:
-        return ok("one NVIDIA driver is installed") if lying else skipped("no NVIDIA driver was found")
-    lines = [f"{one.path} ({one.name}): {one.version}" for one in lying]
-    return warn(
-        f"{counted(len(lying), 'NVIDIA driver')} are installed, but only one can work",
-        "keep one: remove the host's, or the GPU operator's driver container (driver.enabled=false)",
-        lines,
-    )
+@check
+def _vgpu_license(seen: NodeSeen) -> Finding:
+    """The licenses of vGPUs: tokens in `/etc/nvidia/ClientConfigToken`, or the server in `gridd.conf`.
 
-
-@check(
-    "vgpu-license",
-    "the licenses of vGPUs",
-    "one is missing; warns if one expires within four hours",
-)
-def _license(seen: NodeSeen) -> Finding:
-    require(seen.inventory)
+    Fails if one is missing; warns if one expires within four hours, or if its source is not configured.
+    """
+    if not seen.kernel.vgpus:
+        require(seen.inventory)
     vgpus = _vgpus(seen)
-    if not vgpus:
-        return skipped(_NO_VGPU)
+    require(vgpus or seen.kernel.vgpus, "no GPU of this node is a vGPU")
     licenses = [(gpu, gpu.vgpu_license) for gpu in vgpus]
     missing = [
         f"{gpu.pci}: {held.product}" for gpu, held in licenses if held is not None and not held.licensed
@@ -272,6 +235,14 @@ def _license(seen: NodeSeen) -> Finding:
             f"{counted(len(missing), 'vGPU')} without a license: CUDA stops working there after a while",
             "check that nvidia-gridd runs, and see its log (journalctl -u nvidia-gridd)",
             missing,
+        )
+    servers = seen.kernel.licenses.servers
+    if not servers:
+        return warn(
+            "the source of the vGPUs' licenses is not configured",
+            "put the client configuration token into /etc/nvidia/ClientConfigToken, or have the GPU "
+            "operator do so (driver.licensingConfig); a legacy license server is ServerAddress in "
+            "/etc/nvidia/gridd.conf",
         )
     # A lease is renewed while the license server answers, so one that ends soon may only be a short one.
     now = datetime.now(UTC)
@@ -286,28 +257,8 @@ def _license(seen: NodeSeen) -> Finding:
             "nothing if leases are that short; else check that nvidia-gridd reaches the license server",
             ending,
         )
-    if any(held is None for _, held in licenses):
-        return skipped("NVML does not report licenses")
-    return ok(f"{counted(len(vgpus), 'vGPU')} with a license")
-
-
-@check(
-    "license-client",
-    "tokens in `/etc/nvidia/ClientConfigToken`, and the server in `gridd.conf`",
-    "never; warns if the node has vGPUs but neither of them",
-)
-def _license_client(seen: NodeSeen) -> Finding:
-    if not seen.kernel.vgpus and not _vgpus(seen):
-        return skipped(_NO_VGPU)
-    servers = seen.kernel.licenses.servers
-    if servers:
-        return ok("licenses come from a server", servers)
-    return warn(
-        "the source of the vGPUs' licenses is not configured",
-        "put the client configuration token into /etc/nvidia/ClientConfigToken, or have the GPU "
-        "operator do so (driver.licensingConfig); a legacy license server is ServerAddress in "
-        "/etc/nvidia/gridd.conf",
-    )
+    require([gpu for gpu, held in licenses if held is not None], "NVML does not report licenses")
+    return ok(f"{counted(len(vgpus), 'vGPU')} with a license", servers)
 
 
 def _vgpus(seen: NodeSeen) -> list[Gpu]:
@@ -316,4 +267,4 @@ def _vgpus(seen: NodeSeen) -> list[Gpu]:
     return [gpu for gpu in gpus if gpu.virtualization == "vgpu"]
 
 
-EDITION_CHECKS = (_edition, _one_driver, _license, _license_client)
+EDITION_CHECKS = (_driver_edition, _vgpu_license)

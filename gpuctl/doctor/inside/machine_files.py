@@ -10,9 +10,9 @@ from pathlib import Path
 from driver.hardware.functions import PciView
 from driver.hardware.pci import read_text
 from driver.hardware.pci_view import function_folder, pci_view
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.seen import PASSTHROUGH, TO_MACHINES, VGPU, KernelSeen, LicenseClient
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry
 
 GUEST_CLIENT = "nvidia-gridd"

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections import Counter
 
 from driver.devices.memory_limits import FIRST_DRIVER
-from gpuctl.doctor.check import Finding, check, counted, fail, ok, skipped, warn
+from gpuctl.cli.unread import Unread
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
 from gpuctl.doctor.inside.claim_checks import held_entries
 from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 
 _NOTHING = "no claim has a limit on GPU memory"
 
 
-@check(
-    "memory-limits",
-    "shares of GPU memory, compared with what the node can limit: it needs driver R615 and cgroup v2",
-    "a promised limit cannot be set; warns about shares without limits",
-)
-def _limits(seen: NodeSeen) -> Finding:
+@check
+def _memory_limits(seen: NodeSeen) -> Finding:
+    """Shares of GPU memory, compared with what the node can limit: it needs driver R615 and cgroup v2.
+
+    Fails if a promised limit cannot be set; warns about shares without limits.
+    """
     limited, accounted = _shares(seen, limited=True), _shares(seen, limited=False)
     why = _cannot_hold(seen)
-    if not limited and not accounted:
-        return skipped(f"no whole GPU is shared; {why}" if why else "no whole GPU is shared")
+    require(limited or accounted, f"no whole GPU is shared; {why}" if why else "no whole GPU is shared")
     if limited and why:
         return fail(
             f"{counted(len(limited), 'share')} with a memory limit that the NVIDIA driver cannot "
@@ -78,12 +77,13 @@ def _limited(seen: NodeSeen) -> list[Entry]:
     ]
 
 
-@check(
-    "memory-hook",
-    "gpu-memory-hook on the host, and the paths of it in CDI specs",
-    "a path leads to no file, to one that cannot run, or to a different file; warns about older versions",
-)
-def _hook(seen: NodeSeen) -> Finding:
+@check
+def _memory_hook(seen: NodeSeen) -> Finding:
+    """The program gpu-memory-hook on the host, and the paths of it in CDI specs.
+
+    Fails if a path leads to no file, to one that cannot run, or to a different file; warns about older
+    versions.
+    """
     memory = seen.memory
     # The runtime calls the hook before a container's first process; without the program no container starts.
     wrong = [f"{one.path}: {one.wrong}" for one in memory.named if one.wrong]
@@ -95,12 +95,11 @@ def _hook(seen: NodeSeen) -> Finding:
             wrong,
         )
     if not memory.copies and not memory.named:
-        if _limited(seen):
-            return fail(
-                "claims have memory limits, but the host has no gpu-memory-hook",
-                "the plugin's log says why it was not copied",
-            )
-        return skipped(_NOTHING)
+        require(_limited(seen), _NOTHING)
+        return fail(
+            "claims have memory limits, but the host has no gpu-memory-hook",
+            "the plugin's log says why it was not copied",
+        )
     broken = [f"{one.path}: {one.wrong}" for one in memory.copies if one.wrong]
     if broken:
         return warn(
@@ -109,21 +108,19 @@ def _hook(seen: NodeSeen) -> Finding:
     older = [one.path for one in memory.named if one.is_own is False]
     if older:
         return warn(
-            f"{counted(len(older), 'program')} of another version is named by claims"
-            if len(older) == 1
-            else f"{len(older)} programs of other versions are named by claims",
+            f"claims name {counted(len(older), 'program')} of another version",
             "nothing: they still work, and are removed with the pods of these claims",
             older,
         )
     return ok(f"{counted(len(memory.copies), 'copy', 'copies')} of gpu-memory-hook can be run")
 
 
-@check(
-    "memory-sockets",
-    "the sockets that gpu-memory-hook calls: who can reach them, and who answers",
-    "others than root can reach them, or no plugin answers while memory limits are in force",
-)
-def _sockets(seen: NodeSeen) -> Finding:
+@check
+def _memory_sockets(seen: NodeSeen) -> Finding:
+    """The sockets that gpu-memory-hook calls: who can reach them, and who answers.
+
+    Fails if others than root can reach them, or no plugin answers while memory limits are in force.
+    """
     sockets, claims = seen.memory.sockets, _limited(seen)
     if sockets.open_to_others:
         return fail(
@@ -139,17 +136,16 @@ def _sockets(seen: NodeSeen) -> Finding:
             "check that the plugin runs; its log says why it does not serve there",
             [name for name, _ in sockets.answers],
         )
-    if not sockets.is_there:
-        return skipped(_NOTHING)
+    require(sockets.is_there, _NOTHING)
     return ok(f"{counted(len(answering), 'socket')} for gpu-memory-hook, for root only")
 
 
-@check(
-    "memory-held",
-    "the recorded memory limits, compared with those that NVML has for running containers",
-    "a container, or all containers of a claim together, can use more than their part",
-)
-def _held(seen: NodeSeen) -> Finding:
+@check
+def _memory_held(seen: NodeSeen) -> Finding:
+    """The recorded memory limits, compared with those that NVML has for running containers.
+
+    Fails if a container, or all containers of a claim together, can use more than their part.
+    """
     memory = seen.memory
     if memory.wrong:
         return fail(
@@ -157,8 +153,7 @@ def _held(seen: NodeSeen) -> Finding:
             "check the disk; end the pods of these claims, so that new ones are prepared",
             memory.wrong,
         )
-    if not memory.limits and not _limited(seen):
-        return skipped(_NOTHING)
+    require(memory.limits or _limited(seen), _NOTHING)
     # NVML limits each control group by itself, so the containers of a claim are added up here.
     loose = [words for one in memory.limits if (words := _difference(one))] + _together(seen)
     if loose:
@@ -212,4 +207,4 @@ def _together(seen: NodeSeen) -> list[str]:
     ]
 
 
-MEMORY_CHECKS = (_limits, _hook, _sockets, _held)
+MEMORY_CHECKS = (_memory_limits, _memory_hook, _memory_sockets, _memory_held)

@@ -75,19 +75,20 @@ class Places:
         return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"
 
 
-def place_options(command: Command, when: str = "With --local: ") -> Command:
+def place_options(command: Command, *, hidden: bool = True) -> Command:
     """Add the flags by which ``--local`` finds things; each is also read from the environment of the pod.
 
-    ``when`` begins their helps.
+    They are ``hidden`` where few need them: docs/gpuctl.md describes them once, with ``verify``.
     """
     for name in reversed(_FLAGS):
-        text = f"{when}{_FLAGS[name][1]}"
+        text = _FLAGS[name][1]
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
             metavar=_METAVARS.get(name, "PATH"),
             envvar=f"GPU_DRA_{name.upper()}",
             help=text[:1].upper() + text[1:],
+            hidden=hidden,
         )(command)
     return command
 

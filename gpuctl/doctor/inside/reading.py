@@ -24,13 +24,13 @@ from driver.roots.driver_roots import DriverRoots
 from driver.roots.probe import loaded_version
 from driver.roots.root import Root
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside import claim_files
 from gpuctl.doctor.inside.machine_files import kernel_seen
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.devices.host.device_nodes import DeviceFolder
 from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.kubelet.podresources import devices_in_use

@@ -12,8 +12,8 @@ from driver.hardware.gpu import Inventory
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import ProbedPlace
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.places import Places
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState

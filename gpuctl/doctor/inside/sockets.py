@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.cli.unread import Unread
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from proto import grpc_health_v1_pb2 as health
 from proto import mps_v1_pb2 as mps

@@ -6,12 +6,17 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
+from driver.devices.names import DRIVER_NAME
+from gpuctl.cli.cluster import Object
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, containers_of, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, containers_of, name_of, namespace_of
 from gpuctl.explain.pod.hidden import WAY_OUT, hidden_by_mps
 from gpuctl.fleet.pods import orphans
+
+_NOT_HELD = "MemoryLimitNotHeld"
+"""The reason that the plugin gives in the status of a claim, and in its events."""
 
 _RESOURCES = "nvidia.com/"
 _VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -27,16 +32,14 @@ _ANNOTATION = re.compile(
 """What gets devices by annotation: from NVIDIA's NRI plugin, by CDI, from NRI's samples, from CRI-O."""
 
 
-@check(
-    "device-plugin",
-    "`nvidia.com/…` in the capacity of nodes, which only a device plugin sets",
-    "a node has it, and devices of this driver can be allocated there; warns if they are tainted",
-)
+@check
 def _device_plugin(seen: ClusterSeen) -> Finding:
-    nodes, publishing = require(seen.nodes), publishing_nodes(seen)
-    require(seen.slices)
-    if not publishing_nodes(seen):
-        return skipped(NO_SLICES)
+    """`nvidia.com/…` in the capacity of nodes, which only a device plugin sets.
+
+    Fails if a node has it, and devices of this driver can be allocated there; warns if they are tainted.
+    """
+    nodes, _ = require(seen.nodes), require(seen.slices)
+    publishing = require(publishing_nodes(seen), NO_SLICES)
     free = {
         node
         for node, device in current_devices(seen)
@@ -73,19 +76,15 @@ def _plugin_resources(node: Object) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in sorted(found.items()) if str(amount) != "0")
 
 
-@check(
-    "unasked-gpus",
-    (
-        "pods on GPU nodes that get GPUs without a claim: by `NVIDIA_VISIBLE_DEVICES`, the runtime class of "
-        "NVIDIA, mounts, or annotations for CDI, NRI and CRI-O"
-    ),
-    "never; warns about each, and says how many pods can open every device",
-)
-def _unasked(seen: ClusterSeen) -> Finding:
-    pods, nodes = require(seen.pods), publishing_nodes(seen)
-    require(seen.slices)
-    if not nodes:
-        return skipped(NO_SLICES)
+@check
+def _unasked_gpus(seen: ClusterSeen) -> Finding:
+    """Pods on GPU nodes that get GPUs without a claim: by `NVIDIA_VISIBLE_DEVICES`, the runtime class of
+    NVIDIA, mounts, or annotations for CDI, NRI and CRI-O.
+
+    Never fails; warns about each, and says how many pods can open every device.
+    """
+    pods, _ = require(seen.pods), require(seen.slices)
+    nodes = require(publishing_nodes(seen), NO_SLICES)
     lines, privileged = [], 0
     for pod in pods:
         if pod["spec"].get("nodeName") not in nodes or _is_past_or_ours(pod):
@@ -113,12 +112,12 @@ def _unasked(seen: ClusterSeen) -> Finding:
     return ok(f"no pod's specification gives it GPUs without a claim ({unknown})")
 
 
-@check(
-    "deleted-claims",
-    "whether the claims of running pods exist",
-    "a pod still has a claim that is gone: somebody removed its finalizer",
-)
+@check
 def _deleted_claims(seen: ClusterSeen) -> Finding:
+    """Whether the claims of running pods exist.
+
+    Fails if a pod still has a claim that is gone: somebody removed its finalizer.
+    """
     found = orphans(require(seen.pods), require(seen.claims))
     if not found:
         return ok("every running pod has its claims")
@@ -183,12 +182,12 @@ def _can_do_anything(spec: Object) -> bool:
     return privileged or any(path.endswith(_RUNTIME_SOCKETS) for path in _host_paths(spec))
 
 
-@check(
-    "hidden-devices",
-    "containers whose claims give them a device through MPS, and another one beside it",
-    "there is one: CUDA would hide the other device, so the container does not start",
-)
-def _hidden(seen: ClusterSeen) -> Finding:
+@check
+def _hidden_devices(seen: ClusterSeen) -> Finding:
+    """Containers whose claims give them a device through MPS, and another one beside it.
+
+    Fails if there is one: CUDA would hide the other device, so the container does not start.
+    """
     claims = {(namespace_of(one), name_of(one)): one for one in require(seen.claims)}
     lines = [
         f"{namespace_of(pod)}/{name_of(pod)}: {line}"
@@ -201,4 +200,27 @@ def _hidden(seen: ClusterSeen) -> Finding:
     return ok("CUDA shows each container all devices of its claims")
 
 
-NEIGHBOR_CHECKS = (_device_plugin, _unasked, _deleted_claims, _hidden)
+@check
+def _claim_limits(seen: ClusterSeen) -> Finding:
+    """The status of claims: whether the NVIDIA driver limits their memory.
+
+    Fails if one has lost its limit.
+    """
+    lines = [
+        f"{namespace_of(claim)}/{name_of(claim)}, {entry.get('device')}: {condition.get('message') or '?'}"
+        for claim in require(seen.claims)
+        for entry in (claim.get("status") or {}).get("devices") or ()
+        for condition in entry.get("conditions") or ()
+        if entry.get("driver") == DRIVER_NAME
+        and (condition.get("reason"), condition.get("status")) == (_NOT_HELD, "False")
+    ]
+    if lines:
+        return fail(
+            f"{counted(len(lines), 'share')} of GPU memory with a limit that is not enforced",
+            "the plugin retries every 15 s; `gpuctl doctor NODE` shows the limits in NVML there",
+            lines,
+        )
+    return ok("no claim reports a limit on GPU memory that is not enforced")
+
+
+NEIGHBOR_CHECKS = (_device_plugin, _unasked_gpus, _claim_limits, _deleted_claims, _hidden_devices)

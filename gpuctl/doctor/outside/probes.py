@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden, NotFound, Unauthorized
-from gpuctl.doctor.outside.seen import Object, Right, Unread, WebhookAnswer
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Unread
+from gpuctl.doctor.outside.seen import Right, WebhookAnswer
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-from gpuctl.doctor.outside.seen import Object, containers_of
+from gpuctl.cli.cluster import Object
+from gpuctl.doctor.outside.seen import containers_of
 
 Program = Literal["controller", "kubeletplugin", "mps", "page", "preemptor", "webhook"]
 

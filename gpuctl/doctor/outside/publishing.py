@@ -6,9 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from driver.devices.names import DRIVER_NAME, pool_name
-from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import items_of
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, items_of, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of
 from gpuctl.fleet.devices import meaning, taints_of
 from gpuctl.fleet.holders import allocated, node_of_pool
 from gpuctl.fleet.pods import why_not_ready
@@ -49,22 +51,18 @@ def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
                 yield str(one["spec"].get("nodeName") or ""), device
 
 
-@check(
-    "published",
-    (
-        "whether GPU nodes publish slices; GPU nodes are known by labels of feature discovery, by the "
-        "driver's pods, and by claims that have devices there"
-    ),
-    (
-        "a GPU node, or every node, publishes nothing, or a node publishes but has no plugin; warns about "
-        "nodes with the plugin but no label"
-    ),
-)
+@check
 def _published(seen: ClusterSeen) -> Finding:
+    """The slices of GPU nodes, which have labels of feature discovery, the driver's pods, or devices in
+    claims.
+
+    Fails if a GPU node, or every node, publishes nothing, or if there are slices of a node that does not
+    exist or has no plugin; warns about nodes with the plugin but no label.
+    """
     require(seen.slices)
-    publishing = publishing_nodes(seen)
+    nodes, publishing, with_plugin = require(seen.nodes), publishing_nodes(seen), _nodes_with_plugin(seen)
     should: defaultdict[str, list[str]] = defaultdict(list)
-    for name, why in _should_publish(seen, require(seen.nodes)):
+    for name, why in _should_publish(seen, nodes):
         if name not in publishing:
             should[name].append(why)
     if should:
@@ -76,20 +74,20 @@ def _published(seen: ClusterSeen) -> Finding:
     if not publishing:
         return fail(
             "no node publishes GPUs",
-            "install the driver, and check that its pods run on the nodes with GPUs: those that have one of "
+            "check that the driver's pods run on the nodes with GPUs: those that have one of "
             f"the labels {', '.join(LABELS)}, or all nodes with the chart's value gpuNodes: all",
         )
-    with_plugin = _nodes_with_plugin(seen)
+    # A slice is owned by its Node, and Kubernetes deletes it with the Node: none should be left.
+    left = dict.fromkeys(publishing - {name_of(node) for node in nodes}, "it does not exist")
     # Without any pod of the plugin it may run outside of pods.
-    left = sorted(publishing - with_plugin) if with_plugin else []
+    left = dict.fromkeys(publishing - with_plugin if with_plugin else (), "no plugin runs there") | left
     if left:
         return fail(
-            f"{counted(len(left), 'node')} with slices has no plugin: its pods cannot get their GPUs"
-            if len(left) == 1
-            else f"{len(left)} nodes with slices have no plugin: their pods cannot get their GPUs",
+            f"{counted(len(left), 'node')} with slices, where nobody can give pods their GPUs",
             "let the driver's DaemonSets run there again (labels, taints, nodeSelector), or delete the "
-            "slices: kubectl delete resourceslices --field-selector spec.nodeName=NODE",
-            left,
+            f"slices: kubectl delete resourceslices --field-selector spec.driver={DRIVER_NAME},"
+            "spec.nodeName=NODE",
+            [f"{name}: {why}" for name, why in sorted(left.items())],
         )
     idle = sorted(with_plugin - publishing)
     if idle:
@@ -121,41 +119,28 @@ def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
     }
 
 
-@check(
-    "gone-nodes",
-    "whether the nodes of all slices exist",
-    "a slice belongs to a node that does not exist",
-)
-def _gone_nodes(seen: ClusterSeen) -> Finding:
-    require(seen.slices)
-    # A slice is owned by its Node, and Kubernetes deletes it with the Node: none should be left.
-    there = {name_of(node) for node in require(seen.nodes)}
-    if not publishing_nodes(seen):
-        return skipped(NO_SLICES)
-    gone = sorted(publishing_nodes(seen) - there)
-    if gone:
-        return fail(
-            f"{counted(len(gone), 'node')} that does not exist has slices"
-            if len(gone) == 1
-            else f"{len(gone)} nodes that do not exist have slices",
-            f"delete them: kubectl delete resourceslices --field-selector spec.driver={DRIVER_NAME},"
-            "spec.nodeName=NODE",
-            gone,
-        )
-    return ok("every slice belongs to an existing node")
-
-
-@check(
-    "pools",
-    "the newest generation of each pool",
-    "some of its slices are missing",
-)
+@check
 def _pools(seen: ClusterSeen) -> Finding:
-    require(seen.slices)
+    """The pools of slices: their names, and whether their newest generation is complete.
+
+    Fails if slices are missing, or another driver with the same name publishes; warns if a pool of another
+    driver has the name of ours.
+    """
+    slices = require(seen.slices)
     # Only the newest generation of a pool counts, and nothing is allocated until all of its slices are there.
-    newest = newest_slices(own_slices(seen))
-    if not newest:
-        return skipped(NO_SLICES)
+    newest = require(newest_slices(own_slices(seen)), NO_SLICES)
+    # Another driver of the same name cannot be seen by its slices alone, but its pools have other names.
+    places = {(str(one["spec"]["pool"]["name"]), one["spec"].get("nodeName")) for one in own_slices(seen)}
+    foreign = [
+        f"{name}, on {node or 'no particular node'}" for name, node in places if name != pool_name(str(node))
+    ]
+    if foreign:
+        return fail(
+            f"{counted(len(foreign), 'pool')} of {DRIVER_NAME} that this driver does not publish: "
+            "another driver with that name is installed",
+            "a node can have only one driver of this name: remove NVIDIA's DRA driver from these nodes",
+            sorted(foreign),
+        )
     broken = [
         f"{name}: {len(members)} of {members[0]['spec']['pool'].get('resourceSliceCount', 0)} slices of "
         f"generation {members[0]['spec']['pool'].get('generation', 0)}"
@@ -168,56 +153,30 @@ def _pools(seen: ClusterSeen) -> Finding:
             "this passes within seconds while the controller writes; else its log says what it cannot write",
             broken,
         )
-    return ok(f"{counted(len(newest), 'pool is', 'pools are')} complete")
-
-
-@check(
-    "pool-names",
-    "the names of pools and their drivers",
-    "another driver with the same name publishes; warns if a pool of another driver has the name of ours",
-)
-def _pool_names(seen: ClusterSeen) -> Finding:
-    slices = require(seen.slices)
-    if next(own_slices(seen), None) is None:
-        return skipped(NO_SLICES)
-    # Another driver of the same name cannot be seen by its slices alone, but its pools have other names.
-    foreign, twins = set(), set()
-    pools = {str(one["spec"]["pool"]["name"]) for one in own_slices(seen)}
-    for one in slices:
-        spec = one["spec"]
-        name, node = str(spec["pool"]["name"]), spec.get("nodeName")
-        if spec.get("driver") != DRIVER_NAME:
-            if name in pools:
-                twins.add(f"{name}: also a pool of {spec.get('driver')}")
-        elif name != pool_name(str(node)):
-            foreign.add(f"{name}, on {node or 'no particular node'}")
-    if foreign:
-        return fail(
-            f"{counted(len(foreign), 'pool')} of {DRIVER_NAME} that this driver does not publish: "
-            "another driver with that name is installed",
-            "a node can have only one driver of this name: remove NVIDIA's DRA driver from these nodes",
-            sorted(foreign),
-        )
+    others = {(str(one["spec"]["pool"]["name"]), one["spec"].get("driver")) for one in slices}
+    names = {name for name, _ in places}
+    twins = [f"{name}: also a pool of {of}" for name, of in others if of != DRIVER_NAME and name in names]
     if twins:
         return warn(
             f"{counted(len(twins), 'pool')} of another driver with the name of one of ours",
             "schedulers up to 1.36.3 mix up the counters of such pools: rename the other pool",
             sorted(twins),
         )
-    return ok("all pools of this driver are its own, and no other driver uses their names")
+    return ok(
+        f"{counted(len(newest), 'pool is', 'pools are')} complete, and no other driver uses their names"
+    )
 
 
-@check(
-    "taints",
-    "the taints of devices, and what each means",
-    "never; warns if there are any",
-)
+@check
 def _taints(seen: ClusterSeen) -> Finding:
+    """The taints of devices, and what each means.
+
+    Never fails; warns if there are any.
+    """
     require(seen.slices)
-    if not publishing_nodes(seen):
-        return skipped(NO_SLICES)
+    devices = require(list(current_devices(seen)), NO_SLICES)
     # A GPU is published as many devices, which mostly have the same taints: they are counted together.
-    found = Counter((taint, node) for node, device in current_devices(seen) for taint in taints_of(device))
+    found = Counter((taint, node) for node, device in devices for taint in taints_of(device))
     if not found:
         return ok("no device is tainted")
     lines = [
@@ -225,10 +184,10 @@ def _taints(seen: ClusterSeen) -> Finding:
         for (taint, node), number in sorted(found.items(), key=lambda one: (str(one[0][0]), one[0][1]))
     ]
     return warn(
-        f"{counted(sum(1 for _, one in current_devices(seen) if one.get('taints')), 'device')} with taints",
+        f"{counted(sum(bool(device.get('taints')) for _, device in devices), 'device')} with taints",
         "each line says what to do; `gpuctl status` names the devices",
         lines,
     )
 
 
-PUBLISHING_CHECKS = (_published, _gone_nodes, _pools, _pool_names, _taints)
+PUBLISHING_CHECKS = (_published, _pools, _taints)

@@ -13,24 +13,15 @@ from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.policy.config import parse_file
 from driver.policy.rules import NodeConfig
-from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.cli.cluster import DRA, ClusterView, Object
 from gpuctl.cli.output import own_version
+from gpuctl.cli.unread import Listed, Unread, items_of
 from gpuctl.doctor.inside.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside import probes
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.programs import Program, account_of, programs_of
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
-from gpuctl.doctor.outside.seen import (
-    ClusterSeen,
-    Listed,
-    Object,
-    Right,
-    Unread,
-    WebhookAnswer,
-    items_of,
-    name_of,
-    namespace_of,
-)
+from gpuctl.doctor.outside.seen import ClusterSeen, Right, WebhookAnswer, name_of, namespace_of
 from gpuctl.fleet.devices import attribute
 
 DEFAULT_NAMESPACE = "gpu-dra"
@@ -63,7 +54,6 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
     view = ClusterView(client)
     listed = {name: _listed(view, path) for name, path in _PATHS.items()}
     _check_node(node, listed["nodes"])
-    group = perhaps("read the API groups", partial(client.get, "/apis/resource.k8s.io"))
     resources = perhaps("read the resources of resource.k8s.io/v1", partial(client.get, DRA))
     webhooks = _ours(listed["webhooks"])
     accounts = driver_accounts(listed["daemon_sets"], listed["pods"])
@@ -71,8 +61,9 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
     return ClusterSeen(
         gpuctl_version=own_version(),
         server_version=served,
-        dra_versions=_names(group, "versions", "version"),
-        dra_resources=_names(resources, "resources", "name"),
+        dra_resources=resources
+        if isinstance(resources, Unread)
+        else tuple(str(one["name"]) for one in resources.get("resources") or ()),
         features=perhaps("read the metrics of the API server", partial(probes.features, client)),
         dropped_fields=perhaps("create slices, even in a dry run", partial(probes.dropped_fields, client)),
         own_rights=perhaps("ask for its own rights", partial(probes.granted, client, TO_LOOK)),
@@ -144,12 +135,6 @@ def _together(lists: Iterable[Listed]) -> Listed:
             return items
         found += items
     return tuple(found)
-
-
-def _names(answer: dict[str, Any] | Unread, items: str, name: str) -> tuple[str, ...] | Unread:
-    if isinstance(answer, Unread):
-        return answer
-    return tuple(str(one[name]) for one in answer.get(items) or ())
 
 
 def _ours(webhooks: Listed) -> Listed:

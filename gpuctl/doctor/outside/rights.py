@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.programs import Program
-from gpuctl.doctor.outside.seen import ClusterSeen, Right, Unread
+from gpuctl.doctor.outside.seen import ClusterSeen, Right
 
 DRA = "resource.k8s.io"
 
@@ -69,12 +70,12 @@ TO_LOOK = (
 """The rights that the checks from outside need; slices are only created in a dry run."""
 
 
-@check(
-    "own-rights",
-    "your own permissions, by SelfSubjectAccessReview",
-    "never; warns about missing ones that the doctor needs",
-)
-def _own_rights(seen: ClusterSeen) -> Finding:
+@check
+def own_rights(seen: ClusterSeen) -> Finding:
+    """Your own permissions, by SelfSubjectAccessReview.
+
+    Never fails; warns about missing ones that the doctor needs.
+    """
     # By default every authenticated user may ask for their own rights.
     missing = [str(right) for right, is_granted in require(seen.own_rights).items() if not is_granted]
     if missing:
@@ -86,12 +87,12 @@ def _own_rights(seen: ClusterSeen) -> Finding:
     return ok("this user may read everything")
 
 
-@check(
-    "driver-rights",
-    "the permissions of the driver's service accounts, by SubjectAccessReview",
-    "a process lacks one that it needs",
-)
+@check
 def _driver_rights(seen: ClusterSeen) -> Finding:
+    """The permissions of the driver's service accounts, by SubjectAccessReview.
+
+    Fails if a process lacks one that it needs.
+    """
     missing, unread = [], []
     for account, rights in sorted(seen.account_rights.items()):
         if isinstance(rights, Unread):
@@ -109,4 +110,4 @@ def _driver_rights(seen: ClusterSeen) -> Finding:
     return ok(f"the service accounts have what they need: {', '.join(sorted(seen.account_rights))}")
 
 
-RIGHTS_CHECKS = (_own_rights, _driver_rights)
+RIGHTS_CHECKS = (own_rights, _driver_rights)

@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """Something that could not be read, and why."""
-
-    why: str
-
-
-Listed = tuple[Object, ...] | Unread
-"""Objects of a kind, or why they could not be listed."""
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Listed, Unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +48,6 @@ class ClusterSeen:
 
     gpuctl_version: str
     server_version: Mapping[str, Any] | Unread
-    dra_versions: tuple[str, ...] | Unread
     dra_resources: tuple[str, ...] | Unread
     features: Mapping[str, bool] | Unread
     dropped_fields: frozenset[str] | Unread
@@ -87,11 +76,6 @@ def containers_of(pod_spec: Object) -> Iterator[Object]:
     """All containers of a pod's spec, init containers and those of ``kubectl debug`` included."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         yield from pod_spec.get(kind) or ()
-
-
-def items_of(listed: Listed) -> tuple[Object, ...]:
-    """The objects; none where they could not be listed."""
-    return () if isinstance(listed, Unread) else listed
 
 
 def name_of(item: Object) -> str:

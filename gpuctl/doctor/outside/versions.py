@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 
+from gpuctl.cli.cluster import Object
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.outside.probes import GATES
 from gpuctl.doctor.outside.publishing import has_gpu_label, publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, items_of, name_of
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of
 
 FLOOR = (1, 36)
 """The oldest version of Kubernetes that is supported."""
 
-_RESOURCES = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+_FLOOR = ".".join(map(str, FLOOR))
+_RESOURCES = frozenset({"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"})
 HEALTH_GATE = "ResourceHealthStatus"
-_LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
-"""Gates that are on by default, and that newer servers do not let anybody switch off."""
+_GATES = {*GATES.values(), "DynamicResourceAllocation", "DRAResourceClaimDeviceStatus", HEALTH_GATE}
+"""The gates that the driver needs, and that of the health of GPUs in pods.
 
-_SERVE_V1 = "use Kubernetes 1.36 or newer, and do not disable resource.k8s.io/v1 (--runtime-config)"
-_NO_NODE = "no node publishes GPUs or has a GPU label"
+A gate that is locked on disappears from the metrics some releases later, and no longer matters.
+"""
+
+_SERVE_V1 = f"use Kubernetes {_FLOOR} or newer, and do not disable resource.k8s.io/v1 (--runtime-config)"
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)")
 _RUNTIMES = {"containerd": (1, 7), "cri-o": (1, 23)}
 """The first versions that know CDI."""
@@ -33,63 +38,47 @@ def parsed(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-@check(
-    "server-version",
-    "the version of the API server",
-    "it is older than 1.36",
-)
+@check
 def _server_version(seen: ClusterSeen) -> Finding:
+    """The version of the API server.
+
+    Fails if it is older than 1.36.
+    """
     text = str(require(seen.server_version).get("gitVersion", ""))
     number = parsed(text)
-    floor = ".".join(map(str, FLOOR))
     if number is None:
         return skipped(f"the API server returned no version: {text!r}")
     if number < FLOOR:
         return fail(
-            f"the API server is {text}; the oldest supported version is {floor}",
-            f"upgrade the cluster to {floor} or newer",
+            f"the API server is {text}; the oldest supported version is {_FLOOR}",
+            f"upgrade the cluster to {_FLOOR} or newer",
         )
     return ok(f"API server {text}, gpuctl {seen.gpuctl_version}")
 
 
-@check(
-    "kubelets",
-    "the versions of kubelets on GPU nodes",
-    "one is older than 1.36",
-)
-def _kubelets(seen: ClusterSeen) -> Finding:
-    require(seen.nodes)
-    nodes = _gpu_nodes(seen)
-    if not nodes:
-        return skipped(_NO_NODE)
-    versions = [(name_of(node), _node_info(node, "kubeletVersion")) for node in nodes]
-    old = [f"{name}: kubelet {version}" for name, version in versions if (parsed(version) or FLOOR) < FLOOR]
-    if old:
-        return fail(
-            f"{counted(len(old), 'node')} with GPUs {'has a kubelet' if len(old) == 1 else 'have kubelets'} "
-            f"older than {'.'.join(map(str, FLOOR))}",
-            "upgrade these nodes: their kubelets must be of a supported version",
-            old,
-        )
-    return ok(f"kubelets of {counted(len(nodes), 'node')} with GPUs are new enough")
+@check
+def _nodes(seen: ClusterSeen) -> Finding:
+    """The versions of kubelets on GPU nodes, and of the container runtimes that they report.
 
-
-@check(
-    "runtimes",
-    "the container runtimes that kubelets on GPU nodes report",
-    "one does not support CDI; warns if CDI may be off",
-)
-def _runtimes(seen: ClusterSeen) -> Finding:
-    require(seen.nodes)
-    nodes = _gpu_nodes(seen)
-    if not nodes:
-        return skipped(_NO_NODE)
+    Fails if a kubelet is older than 1.36, or a runtime does not support CDI; warns if CDI may be off.
+    """
+    publishing = publishing_nodes(seen)
+    nodes = require(
+        [one for one in require(seen.nodes) if name_of(one) in publishing or has_gpu_label(one)],
+        "no node publishes GPUs or has a GPU label",
+    )
+    kubelets = [(name_of(node), _node_info(node, "kubeletVersion")) for node in nodes]
     runtimes = [(name_of(node), _node_info(node, "containerRuntimeVersion")) for node in nodes]
-    unfit = [f"{name}: {one or 'not reported'}" for name, one in runtimes if _knows_cdi(one) is False]
+    unfit = [f"{name}: kubelet {version}" for name, version in kubelets if (parsed(version) or FLOOR) < FLOOR]
+    unfit += [
+        f"{name}: container runtime {one or 'not reported'}, without CDI, which gives containers their GPUs"
+        for name, one in runtimes
+        if _knows_cdi(one) is False
+    ]
     if unfit:
         return fail(
-            f"{counted(len(unfit), 'container runtime')} without CDI, which gives containers their GPUs",
-            "use containerd 2.0 or newer, or CRI-O 1.23 or newer, on these nodes",
+            f"{counted(len(unfit), 'kubelet or runtime', 'kubelets or runtimes')} too old for this driver",
+            f"use Kubernetes {_FLOOR}, containerd 2.0 or CRI-O 1.23, or newer, on these nodes",
             unfit,
         )
     unclear = [f"{name}: {one}" for name, one in runtimes if _knows_cdi(one) is None]
@@ -99,7 +88,11 @@ def _runtimes(seen: ClusterSeen) -> Finding:
             "containerd 1.7 needs enable_cdi = true; `gpuctl doctor NODE` checks its configuration",
             unclear,
         )
-    return ok(f"container runtimes of {counted(len(nodes), 'node')} with GPUs read CDI specs by default")
+    return ok(f"kubelets and container runtimes of {counted(len(nodes), 'node')} with GPUs are new enough")
+
+
+def _node_info(node: Object, field: str) -> str:
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get(field) or "")
 
 
 def _knows_cdi(runtime: str) -> bool | None:
@@ -114,76 +107,46 @@ def _knows_cdi(runtime: str) -> bool | None:
     return True if kind != "containerd" or number >= _CDI_BY_DEFAULT else None
 
 
-@check(
-    "api",
-    "the served versions and resources of resource.k8s.io",
-    "v1 or one of its resources is not served",
-)
+@check
 def _api(seen: ClusterSeen) -> Finding:
-    # A server can serve the group without this version, and the version without one of its resources.
-    versions, resources = seen.dra_versions, seen.dra_resources
-    if isinstance(versions, Unread):
-        return fail(f"resource.k8s.io/v1 is not served: {versions.why}", _SERVE_V1)
+    """The resources of resource.k8s.io/v1 that the API server has.
+
+    Fails if it lacks one, or the version.
+    """
+    resources = seen.dra_resources
     if isinstance(resources, Unread):
         return fail(f"resource.k8s.io/v1 is not served: {resources.why}", _SERVE_V1)
-    missing = sorted(set(_RESOURCES) - set(resources))
-    if "v1" not in versions or missing:
-        what = ", ".join(missing) or "v1"
-        return fail(f"resource.k8s.io serves {', '.join(versions)} without {what}", _SERVE_V1)
-    return ok(f"resource.k8s.io serves {', '.join(versions)}")
+    if missing := sorted(_RESOURCES - set(resources)):
+        return fail(f"resource.k8s.io/v1 is served without {', '.join(missing)}", _SERVE_V1)
+    return ok("resource.k8s.io/v1 is served")
 
 
-@check(
-    "slice-fields",
-    "which fields the API server keeps of a slice that is created in a dry run",
-    "it drops counters, shared devices or taints",
-)
-def _dropped_fields(seen: ClusterSeen) -> Finding:
-    dropped_fields = require(seen.dropped_fields)
-    if not dropped_fields:
-        return ok("the API server keeps counters, shared devices and taints of slices")
-    gates = sorted({GATES[field] for field in dropped_fields})
-    return fail(
-        f"the API server stores slices without {', '.join(sorted(dropped_fields))}",
-        f"enable the feature gate {', '.join(gates)} in the API server, the scheduler and the controllers",
-    )
-
-
-@check(
-    "feature-gates",
-    "`kubernetes_feature_enabled` in the metrics of the API server that answers",
-    "a feature gate that the driver needs is off; only warns about ResourceHealthStatus",
-)
+@check
 def _feature_gates(seen: ClusterSeen) -> Finding:
-    features = require(seen.features)
-    wanted = (*sorted(set(GATES.values())), *_LOCKED_GATES, HEALTH_GATE)
-    # A gate that is locked on disappears from the metrics some releases later, and no longer matters.
-    known = {name: features[name] for name in wanted if name in features}
-    if not known:
-        return skipped("the metrics of the API server do not list the feature gates")
-    off = [name for name, on in known.items() if not on]
-    if [name for name in off if name != HEALTH_GATE]:
+    """The feature gates of the API server: `kubernetes_feature_enabled` in its metrics, and a dry run.
+
+    Fails if one that the driver needs is off, or if counters, shared devices or taints of a slice would not
+    be stored; only warns about ResourceHealthStatus.
+    """
+    features = {} if isinstance(seen.features, Unread) else seen.features
+    dropped = () if isinstance(seen.dropped_fields, Unread) else sorted(seen.dropped_fields)
+    off = {name for name in _GATES if features.get(name) is False} | {GATES[field] for field in dropped}
+    if needed := sorted(off - {HEALTH_GATE}):
         return fail(
-            f"the API server runs with {', '.join(off)} off",
+            f"the API server runs with {', '.join(needed)} off",
             "enable it in the API server, the scheduler, the controllers and the kubelets",
+            [f"it stores slices without {field}" for field in dropped],
         )
     if off:
         return warn(
-            f"the API server runs with {HEALTH_GATE} off: the status of pods does not show the "
-            "health of GPUs",
+            f"the API server runs with {HEALTH_GATE} off: the status of pods says nothing of sick GPUs",
             "enable it in the API server and in the kubelets",
         )
-    return ok(f"on in the API server: {', '.join(known)}; the state of others is unknown")
+    require(seen.dropped_fields)
+    known = ", ".join(sorted(name for name in _GATES if name in features)) or "unknown"
+    return ok(
+        f"the API server keeps counters, shared devices and taints of slices; gates that are on: {known}"
+    )
 
 
-def _gpu_nodes(seen: ClusterSeen) -> list[Object]:
-    """The nodes that publish something of this driver, or have the label of a GPU."""
-    publishing = publishing_nodes(seen)
-    return [node for node in items_of(seen.nodes) if name_of(node) in publishing or has_gpu_label(node)]
-
-
-def _node_info(node: Object, field: str) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get(field) or "")
-
-
-VERSION_CHECKS = (_server_version, _kubelets, _runtimes, _api, _dropped_fields, _feature_gates)
+VERSION_CHECKS = (_server_version, _nodes, _api, _feature_gates)

@@ -6,32 +6,57 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpuctl.cli.cluster import event_time
-from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
+from gpuctl.cli.cluster import Object, event_time
+from gpuctl.cli.unread import Unread, items_of
+from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
-from gpuctl.doctor.outside.publishing import publishing_nodes
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, name_of, namespace_of
+from gpuctl.doctor.outside.publishing import own_slices, publishing_nodes
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 from gpuctl.fleet.pods import stuck_containers
 
 RECENT_SECONDS = 3600.0
 _SHOWN_CHARACTERS = 200
+_OF_PREPARE = ("PrepareWaits", "PrepareFailed")
 
 
-@check(
-    "workloads",
-    "DaemonSets and Deployments that run the driver's programs",
-    "there are none and nothing is published, or some of their pods are not ready",
-)
-def _workloads(seen: ClusterSeen) -> Finding:
-    workloads = (*require(seen.daemon_sets), *require(seen.deployments))
-    own = [one for one in workloads if workload_programs(one)]
+def is_installed(seen: ClusterSeen) -> bool:
+    """Whether the cluster has anything of the driver, or may have it where it cannot be read."""
+    listed = (seen.daemon_sets, seen.deployments, seen.pods, seen.slices)
+    if any(isinstance(one, Unread) for one in listed):
+        return True
+    workloads = (*items_of(seen.daemon_sets), *items_of(seen.deployments))
+    return any(map(workload_programs, workloads)) or bool(ours(items_of(seen.pods))) or any(own_slices(seen))
+
+
+@check
+def workloads(seen: ClusterSeen) -> Finding:
+    """The DaemonSets and Deployments that run the driver's programs.
+
+    Fails if there are none and nothing is published, if they are in several namespaces, or if some of their
+    pods are not ready.
+    """
+    daemon_sets, deployments = require(seen.daemon_sets), require(seen.deployments)
+    own = [one for one in (*daemon_sets, *deployments) if workload_programs(one)]
     running = {program for one in own for program in workload_programs(one)}
-    missing = [name for name in ("controller", "kubeletplugin") if name not in running]
+    missing = [f"gpu-dra-{name}" for name in ("controller", "kubeletplugin") if name not in running]
+    if missing and not is_installed(seen):
+        return fail("the driver is not installed", "docs/install.md says how to install it")
+    spaces = {namespace_of(one) for one in daemon_sets if workload_programs(one)}
+    if len(spaces) > 1:
+        return fail(
+            f"the driver is installed in {len(spaces)} namespaces, but a node can have it only once",
+            "uninstall all but one",
+            sorted(f"{namespace_of(one)}/{name_of(one)}" for one in daemon_sets if workload_programs(one)),
+        )
+    pods = [one for one in ours(items_of(seen.pods)) if "kubeletplugin" in programs_of(one["spec"])]
+    if not own and pods:
+        # Pods of a DaemonSet end with it, so these were made one by one, as `gpuctl demo` does.
+        return ok(f"no DaemonSet, but pods of their own: {', '.join(sorted(map(name_of, pods)))}")
     if missing:
-        what = f"no DaemonSet runs {' and '.join(f'gpu-dra-{name}' for name in missing)}"
+        what = f"no DaemonSet runs {' and '.join(missing)}"
         if publishing_nodes(seen):
             return warn(what, "nothing, if the driver runs outside of pods; else install it again")
-        return fail(what, "install the driver")
+        return fail(what, "install it again")
     lines = [line for one in own for line in _behind(one)]
     if lines:
         return fail(
@@ -39,7 +64,7 @@ def _workloads(seen: ClusterSeen) -> Finding:
             "kubectl describe their pods; this passes while they start or are updated",
             lines,
         )
-    return ok(f"ready: {', '.join(sorted(name_of(one) for one in own))}")
+    return ok(f"ready in {spaces.pop()}: {', '.join(sorted(name_of(one) for one in own))}")
 
 
 def _behind(workload: Object) -> Iterator[str]:
@@ -53,42 +78,15 @@ def _behind(workload: Object) -> Iterator[str]:
         yield f"{name}: {ready} of {wanted} pods are ready"
 
 
-@check(
-    "images",
-    "the images of the driver's pods",
-    "never; warns if there are several",
-)
-def _images(seen: ClusterSeen) -> Finding:
-    images: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for pod in ours(require(seen.pods)):
-        for program, container in programs_of(pod["spec"]).items():
-            images[str(container.get("image"))][program] += 1
-    if not images:
-        return skipped("no pods of the driver were found")
-    lines = [
-        f"{image}: {', '.join(f'{number} x {program}' for program, number in sorted(found.items()))}"
-        for image, found in sorted(images.items())
-    ]
-    if len(images) > 1:
-        return warn(
-            f"the driver's pods run {len(images)} images",
-            "this passes with a rolling update; pods with the update strategy OnDelete have to "
-            "be deleted by you, those of MPS once no pod has a share",
-            lines,
-        )
-    return ok(f"all pods of the driver run {next(iter(images))}")
+@check
+def _driver_pods(seen: ClusterSeen) -> Finding:
+    """The driver's pods: their images, and their containers that wait to run or ended within the last hour.
 
-
-@check(
-    "restarts",
-    "the driver's containers that wait to run, or ended within the last hour",
-    "one cannot run; warns about those that restarted",
-)
-def _restarts(seen: ClusterSeen) -> Finding:
-    pods = ours(require(seen.pods))
-    if not pods:
-        return skipped("no pods of the driver were found")
+    Fails if one cannot run; warns about those that restarted, and if there are several images.
+    """
+    pods = require(ours(require(seen.pods)), "no pods of the driver were found")
     stuck, restarted = [], []
+    images: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for pod in pods:
         name = f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec'].get('nodeName', 'no node')}"
         waiting = [f"{name}: {one}" for one in stuck_containers(pod)]
@@ -98,6 +96,8 @@ def _restarts(seen: ClusterSeen) -> Finding:
             for status in (pod.get("status") or {}).get("containerStatuses") or ()
             if not waiting and (ended := _ended_lately(status, seen.now))
         ]
+        for program, container in programs_of(pod["spec"]).items():
+            images[str(container.get("image"))][program] += 1
     if stuck:
         return fail(
             f"{counted(len(stuck), 'container')} of the driver cannot run",
@@ -111,7 +111,17 @@ def _restarts(seen: ClusterSeen) -> Finding:
             "`kubectl logs --previous` of these pods says why",
             restarted,
         )
-    return ok("no container of the driver restarted within the last hour")
+    if len(images) > 1:
+        return warn(
+            f"the driver's pods run {len(images)} images",
+            "this passes with a rolling update; pods with the update strategy OnDelete have to "
+            "be deleted by you, those of MPS once no pod has a share",
+            [
+                f"{image}: {', '.join(f'{number} x {program}' for program, number in sorted(found.items()))}"
+                for image, found in sorted(images.items())
+            ],
+        )
+    return ok(f"all pods of the driver run {next(iter(images))}, and none restarted within the last hour")
 
 
 def _ended_lately(status: Object, now: float) -> str:
@@ -126,26 +136,25 @@ def _ended_lately(status: Object, now: float) -> str:
     )
 
 
-@check(
-    "warnings",
-    "Warning events of the driver's processes within the last hour",
-    "never; warns about each",
-)
+@check
 def _warnings(seen: ClusterSeen) -> Finding:
-    recent = [
-        one
-        for one in sorted(require(seen.events), key=event_time)
-        if (when := _seconds(event_time(one))) is not None and seen.now - when <= RECENT_SECONDS
-    ]
-    if not recent:
-        return ok("the driver's processes reported no warning within the last hour")
+    """Warning events of the driver's processes within the last hour.
+
+    Never fails; warns about each, but not about a prepare that was done meanwhile, or that nobody waits for.
+    """
+    events = sorted(require(seen.events), key=event_time)
     # Sorted by time: a later event about the same thing replaces an earlier one.
     newest: dict[tuple[str, str], str] = {}
-    for one in recent:
+    for one in events:
+        when = _seconds(event_time(one))
+        if when is None or seen.now - when > RECENT_SECONDS or _is_past(one, seen):
+            continue
         about = one.get("involvedObject") or {}
         place = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
         words = " ".join(str(one.get("message") or "").split())[:_SHOWN_CHARACTERS]
         newest[str(one.get("reason")), place] = f"{place}: {one.get('reason')}: {words}"
+    if not newest:
+        return ok("the driver's processes reported nothing within the last hour that is not over")
     return warn(
         f"the driver's processes have warned of {counted(len(newest), 'thing')} within the last hour",
         "the messages say what to do; docs/errors-and-events.md lists all events",
@@ -153,26 +162,19 @@ def _warnings(seen: ClusterSeen) -> Finding:
     )
 
 
-@check(
-    "releases",
-    "the namespaces in which the driver is installed",
-    "there are several",
-)
-def _releases(seen: ClusterSeen) -> Finding:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for one in require(seen.daemon_sets):
-        for program in workload_programs(one):
-            found[program].append(f"{namespace_of(one)}/{name_of(one)}: {program}")
-    spaces = {line.partition("/")[0] for lines in found.values() for line in lines}
-    if not spaces:
-        return skipped("no DaemonSet of the driver was found")
-    if len(spaces) > 1:
-        return fail(
-            f"the driver is installed in {len(spaces)} namespaces, but a node can have it only once",
-            "uninstall all but one",
-            [line for lines in found.values() for line in sorted(lines)],
-        )
-    return ok(f"the driver is installed once, in the namespace {spaces.pop()}")
+def _is_past(event: Object, seen: ClusterSeen) -> bool:
+    """Whether the event is about preparing a claim that has gone, or whose pods have all started since."""
+    if event.get("reason") not in _OF_PREPARE or not isinstance(seen.pods, tuple):
+        return False
+    uid = (event.get("involvedObject") or {}).get("uid")
+    users = {
+        user.get("uid")
+        for claim in items_of(seen.claims)
+        if claim["metadata"].get("uid") == uid
+        for user in (claim.get("status") or {}).get("reservedFor") or ()
+    }
+    waiting = (one for one in seen.pods if (one.get("status") or {}).get("phase", "Pending") == "Pending")
+    return isinstance(seen.claims, tuple) and not any(one["metadata"].get("uid") in users for one in waiting)
 
 
 def _seconds(time: str) -> float | None:
@@ -183,4 +185,4 @@ def _seconds(time: str) -> float | None:
         return None
 
 
-WORKLOAD_CHECKS = (_workloads, _releases, _images, _restarts, _warnings)
+WORKLOAD_CHECKS = (workloads, _driver_pods, _warnings)

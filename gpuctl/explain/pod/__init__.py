@@ -1,1 +1,1 @@
-"""What a pod asks for, and what became of one that has a node or has ended."""
+"""What a pod asks for, in the cluster or in a manifest, and what became of one that has a node."""

@@ -5,19 +5,14 @@ Extended resources are devices of a claim, too, on nodes where no device plugin 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
+from gpuctl.cli.cluster import Object
 from gpuctl.explain.findings import Finding
-from gpuctl.explain.snapshot import Object, Snapshot
-from kubernetes_rules.extended_resources import ExtendedResources, pod_amounts
-from kubernetes_rules.pod_claims import (
-    ClaimEntry,
-    claim_entries,
-    extended_claim,
-    is_made_for,
-    unmade_claim,
-)
+from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.extended_resources import ExtendedResources, asked_resources, pod_amounts, provides
+from kubernetes_rules.pod_claims import claim_entries, extended_claim, is_made_for, unmade_claim
+from kubernetes_rules.preemption.asked import Asked
 from kubernetes_rules.quantity import parse_quantity
 from kubernetes_rules.quota import CLAIM_COUNT, device_charges, limits_claims, requests_name
 
@@ -27,21 +22,12 @@ _MAX_USERS = 256
 _MAKES_CLAIMS = "FailedResourceClaimCreation"
 _RAISE_QUOTA = "end other pods of this namespace, or have the quota raised"
 
-
-@dataclass(frozen=True, slots=True)
-class PodClaims:
-    """The claims that the pod has or will get, and what is wrong with them."""
-
-    claims: tuple[Object, ...]
-    findings: tuple[Finding, ...]
-    extended: ExtendedResources | None = None
-    """The pod's extended resources, as long as it has no claim for them."""
+CLAIM_NOT_MADE = "claim-not-made"
+"""The kind of the one finding about a claim that does not keep room from helping."""
 
 
-def claims_of_pod(
-    pod: Object, snapshot: Snapshot, templates: Mapping[str, Object | None], events: Sequence[Object]
-) -> PodClaims:
-    """The claims of ``spec.resourceClaims`` and for extended resources; the pod names ``templates``."""
+def claims_of_pod(pod: Object, snapshot: Snapshot) -> tuple[Asked, tuple[Finding, ...]]:
+    """What a pod asks for by ``spec.resourceClaims`` and extended resources, and what is wrong with it."""
     namespace = pod["metadata"]["namespace"]
     claims: list[Object] = []
     findings: list[Finding] = []
@@ -51,52 +37,42 @@ def claims_of_pod(
             claims.append(claim)
             findings += _state_findings(pod, claim, entry.template is not None)
         elif entry.claim:
-            findings.append(_missing(entry.claim, entry))
+            message = f"the claim {entry.claim} that the pod names as {entry.name} does not exist"
+            findings.append(Finding("claim-missing", message, "create it, or end the pod"))
         else:
-            template = templates.get(entry.template or "")
-            findings.append(_not_made(entry, template, events, snapshot))
+            template = snapshot.template(namespace, entry.template or "")
+            findings += _not_made(pod, entry.template, template, snapshot)
             if template is not None:
                 name = f"{pod['metadata']['name']}-{entry.name}"
                 claims.append(unmade_claim(name, namespace, template["spec"]["spec"]))
-    extended = _extended(pod, snapshot)
-    return PodClaims((*claims, *extended.claims), (*findings, *extended.findings), extended.extended)
-
-
-def made_claims(pod: Object, snapshot: Snapshot) -> list[Object]:
-    """The claims of a pod that exist."""
-    names = [entry.claim for entry in claim_entries(pod)] + [extended_claim(pod)]
-    found = (snapshot.claim(pod["metadata"]["namespace"], name) for name in names if name)
-    return [claim for claim in found if claim is not None]
-
-
-def _missing(name: str, entry: ClaimEntry) -> Finding:
-    return Finding(
-        "claim-missing",
-        f"the claim {name} that the pod names as {entry.name} does not exist",
-        "create it, or end the pod",
-    )
+    special = extended_claim(pod)
+    if special is not None:
+        made = snapshot.claim(namespace, special)
+        return Asked(pod, (*claims, *([made] if made else ()))), tuple(findings)
+    # What a device plugin has left follows from all pods on the node: nothing else in the API says it.
+    by_plugin = any(provides(node, one) for one in asked_resources(pod) for node in snapshot.nodes)
+    others = snapshot.pods_on_nodes if by_plugin else ()
+    extended = ExtendedResources(pod, snapshot.classes, snapshot.nodes, others)
+    findings += _extended_findings(pod, extended, snapshot)
+    return Asked(pod, tuple(claims), extended), tuple(findings)
 
 
 def _not_made(
-    entry: ClaimEntry, template: Object | None, events: Sequence[Object], snapshot: Snapshot
-) -> Finding:
-    """Why no claim was made from a template yet."""
-    name = entry.template
+    pod: Object, name: str | None, template: Object | None, snapshot: Snapshot
+) -> Iterator[Finding]:
+    """Why no claim was made from a template yet; nothing of a pod that is not made itself."""
     if template is None:
-        return Finding("template-missing", f"the claim template {name} does not exist", "create it")
-    messages = [str(event.get("message", "")) for event in events if event.get("reason") == _MAKES_CLAIMS]
+        yield Finding("template-missing", f"the claim template {name} does not exist", "create it")
+        return
+    said = [str(one.get("message", "")) for one in snapshot.events(pod, _MAKES_CLAIMS)]
     # The API server keeps an event for an hour, and this user may not be allowed to read it.
-    if not messages and (over := _exceeded_quota(template["spec"]["spec"], snapshot)):
-        messages = [over]
-    if messages:
-        message = messages[-1]
+    message = said[-1] if said else _exceeded_quota(pod, template["spec"]["spec"], snapshot)
+    if message:
         quota = "exceeded quota" in message
-        return Finding(
-            "quota" if quota else "claim-not-made",
-            f"no claim can be made from the template {name}: {message}",
-            _RAISE_QUOTA if quota else "correct the template",
-        )
-    return Finding("claim-not-made", f"no claim was made from the template {name} yet", "wait a moment")
+        kind, remedy = ("quota", _RAISE_QUOTA) if quota else (CLAIM_NOT_MADE, "correct the template")
+        yield Finding(kind, f"no claim can be made from the template {name}: {message}", remedy)
+    elif pod["metadata"].get("uid"):
+        yield Finding(CLAIM_NOT_MADE, f"no claim was made from the template {name} yet", "wait a moment")
 
 
 def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding]:
@@ -114,7 +90,7 @@ def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding
                 "end its users, then create it again",
             )
         )
-    mine = any(user.get("uid") == pod["metadata"]["uid"] for user in users)
+    mine = any(user.get("uid") == pod["metadata"].get("uid") for user in users)
     if len(users) >= _MAX_USERS and not mine:
         found.append(
             Finding("claim-full", f"the claim {name} already has {_MAX_USERS} pods", "use another claim")
@@ -125,23 +101,17 @@ def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding
     return found
 
 
-def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
-    """The claim that the scheduler makes for extended resources that DeviceClasses name (KEP-5004)."""
-    name = extended_claim(pod)
-    if name is not None:
-        made = snapshot.claim(pod["metadata"]["namespace"], name)
-        return PodClaims((made,) if made else (), ())
-    extended = ExtendedResources(pod, snapshot.classes, snapshot.nodes, snapshot.pods or ())
-    findings = [
-        Finding(
+def _extended_findings(pod: Object, extended: ExtendedResources, snapshot: Snapshot) -> Iterator[Finding]:
+    """What keeps extended resources from becoming a claim of the scheduler (KEP-5004)."""
+    for resource in extended.nowhere:
+        yield Finding(
             "extended-resource",
             f"no node has {resource} and no DeviceClass has it as extendedResourceName",
             "create such a DeviceClass, or ask for the devices with a claim",
         )
-        for resource in extended.nowhere
-    ]
     over = _over_quota(pod, extended, snapshot)
-    return PodClaims((), (*findings, *([over] if over else [])), extended)
+    if over is not None:
+        yield over
 
 
 def _over_quota(pod: Object, extended: ExtendedResources, snapshot: Snapshot) -> Finding | None:
@@ -152,7 +122,7 @@ def _over_quota(pod: Object, extended: ExtendedResources, snapshot: Snapshot) ->
     # Nodes with the same device plugins get one and the same claim object.
     claims = {id(claim): claim for claim in map(extended.claim_on, snapshot.nodes or ({},))}
     exceeded = [
-        _exceeded_quota(claim["spec"], snapshot, paid) if claim else None for claim in claims.values()
+        _exceeded_quota(pod, claim["spec"], snapshot, paid) if claim else None for claim in claims.values()
     ]
     if None in exceeded:
         return None
@@ -160,13 +130,15 @@ def _over_quota(pod: Object, extended: ExtendedResources, snapshot: Snapshot) ->
     return Finding("quota", message, _RAISE_QUOTA)
 
 
-def _exceeded_quota(spec: Object, snapshot: Snapshot, paid: Mapping[str, int] | None = None) -> str | None:
-    """Which quota a claim with this spec would exceed; None if it exceeds none.
+def _exceeded_quota(
+    pod: Object, spec: Object, snapshot: Snapshot, paid: Mapping[str, int] | None = None
+) -> str | None:
+    """Which quota a claim of the pod with this spec would exceed; None if it exceeds none.
 
     ``paid`` is what the pod is charged for already, for a claim that is made for its extended resources.
     """
     asked = device_charges(spec, snapshot.device_class, paid) | {CLAIM_COUNT: 1}
-    for quota in filter(limits_claims, snapshot.quotas):
+    for quota in filter(limits_claims, snapshot.quotas(pod["metadata"]["namespace"])):
         status = quota.get("status") or {}
         for resource, limit in sorted((status.get("hard") or {}).items()):
             if resource not in asked:

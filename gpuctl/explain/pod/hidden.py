@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from driver.claims.allocation import read_claim
-from driver.devices.names import DRIVER_NAME
+from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
+from driver.devices.sharing import split_shared_suffix
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.kinds.registry import KINDS
+from driver.kinds.partition.names import parse_partition_name
 from kubernetes_rules.pod_claims import claim_entries
 
 Object = Mapping[str, Any]
@@ -50,14 +51,15 @@ def _daemons(stored: Object) -> Iterator[tuple[str, str]]:
     """The request of each device of a claim that CUDA uses, and its MPS daemon, empty without one."""
     claim = read_claim(stored, stored["metadata"]["uid"], DRIVER_NAME)
     for device in claim.devices:
-        name, daemon = KINDS.parse(device.device), ""
-        if name is None or name.kind.opaque == "VfioDeviceConfig" or device.admin_access:
+        name, form = split_shared_suffix(device.device)
+        is_gpu = parse_gpu_device_name(name) is not None
+        if device.admin_access or not (is_gpu or parse_partition_name(name)):
             continue
         # One daemon serves the GPUs that a claim shares alike, and another each of its partitions.
-        own = claim.uid if name.kind.has_modes else name.unshared
+        own, daemon = claim.uid if is_gpu else name, ""
         for config in claim.configs_of(device):
             told = config.parameters.get("sharing") if isinstance(config.parameters, Mapping) else None
             daemon = own if isinstance(told, Mapping) and told.get("strategy") == "MPS" else ""
-        if name.shared is not None:
-            daemon = name.unshared if name.shared.strategy == "MPS" else ""
+        if form is not None:
+            daemon = name if form.strategy == "MPS" else ""
         yield device.top_request, daemon

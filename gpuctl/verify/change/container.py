@@ -22,8 +22,8 @@ from envtest.embedded.node.containers import Container, PodSandbox, StartFailed
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.nvml.flag import pretended_cgroups
+from gpuctl.cli.unread import Unread
 from gpuctl.demo import watchdog
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import runc
 from gpuctl.verify.change.program import ContainerFailed, StartedProgram
 from gpuctl.verify.subject import Subject

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from driver.kube.decode import decode_json
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.claim_files import read_bounded, read_journal
 from gpuctl.doctor.inside.places import Places, is_plugin
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import is_answered
 

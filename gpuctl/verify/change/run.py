@@ -28,13 +28,13 @@ from envtest.embedded.node.child_processes import StartProcess, start_process
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
+from gpuctl.cli.unread import Unread
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverProcesses, apply_manifests, played_hook
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.demo.watchdog import watched_folder
 from gpuctl.doctor.check import Finding, Result, fail, skipped
 from gpuctl.doctor.inside.places import Places
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.change import guard
 from gpuctl.verify.change.claims import Bench, Limits, log_tails, try_all
 from gpuctl.verify.change.container import containers_for

@@ -19,8 +19,8 @@ from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Guard, Watch
 from driver.nvml.modes import ComputeMode
 from driver.roots.root import SLASH, Root
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Check, Finding, fail, ok, skipped, warn
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.probe.answer import SECONDS, Answer, Device, NoAnswer, ask_probe
 from gpuctl.probe.run import OK
 from gpuctl.verify.subject import Subject

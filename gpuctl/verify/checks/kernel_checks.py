@@ -13,8 +13,8 @@ from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction, PciView
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, skipped, warn
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.checks.smi_xml import plain
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR, DeviceFolder, DeviceNode

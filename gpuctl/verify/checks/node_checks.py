@@ -30,9 +30,9 @@ RunSmi = Callable[..., Said]
 """Runs nvidia-smi with these words."""
 
 WITHOUT_CLUSTER = (
-    *("driver-root", "one-driver", "driver-edition", "same-driver", "nvml", "device-nodes", "fabric"),
-    *("vgpu-license", "license-client", "cgroups"),
-    *("iommu", "iommu-groups", "vfio-modules", "iommufd", "vfio-safety", "virtual-functions"),
+    *("driver-root", "driver-edition", "same-driver", "nvml", "device-nodes", "fabric"),
+    *("vgpu-license", "cgroups"),
+    *("iommu", "vfio-modules", "vfio-safety", "virtual-functions"),
 )
 """The checks of doctor that need neither a cluster nor this driver's processes."""
 

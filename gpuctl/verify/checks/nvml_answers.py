@@ -21,8 +21,8 @@ from driver.nvml.api import (
     code_name,
 )
 from driver.nvml.pci_address import PciAddress
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import require
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.calls import ask_each_gpu
 from gpuctl.verify.subject import Subject
 

@@ -27,7 +27,7 @@ from driver.nvml.deadline import DEADLINE_SECONDS
 from driver.nvml.pci_address import PciAddress
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import Run, Transcript, write_transcript
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.cli.unread import Unread
 from gpuctl.gather.archive import write_new
 from gpuctl.verify.calls import NotedCall, NotedCalls, RunningCall, ask_each_gpu
 from gpuctl.verify.checks.node_checks import run_smi

@@ -16,23 +16,13 @@ from typing import Any
 
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
-from driver.kube.errors import Forbidden, NotFound
-from gpuctl.cli.cluster import DRA, ClusterView
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.failures import error_text
-from gpuctl.explain.answer import COSTLY, explain_pod
-from gpuctl.explain.findings import Explanation
-from gpuctl.explain.room import Rooms, read_occupants
-from gpuctl.explain.snapshot import (
-    LIVING,
-    Snapshot,
-    events_of,
-    quotas_of,
-    said_by_controllers,
-    template_of,
-)
+from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.findings import COSTLY, Explanation
+from gpuctl.explain.snapshot import Snapshot
 from gpuctl.web.seen.view import Objects, View
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.extended_resources import asked_resources, provides
 from kubernetes_rules.pod_claims import claim_entries, extended_claim
 
 Object = dict[str, Any]
@@ -220,37 +210,12 @@ def _causes(pod: Mapping[str, Any], objects: Objects) -> tuple[Any, ...]:
 
 def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
     """Explain's answer, from the view and from what is read for this pod. Raises ApiError and RuleError."""
-    namespace = str(pod["metadata"]["namespace"])
-    objects, unread = view.objects, []
-
-    def perhaps(kind: str, path: str, **params: str) -> tuple[Object, ...]:
-        try:
-            return tuple(reader.listed(path, **params))
-        except Forbidden:
-            unread.append(kind)
-        except NotFound:  # the server is older, or its feature gate is off
-            pass
-        return ()
-
-    resources = asked_resources(pod)
-    # Extended resources may come from a device plugin, and then what other pods have of them counts.
-    by_plugin = any(provides(node, resource) for node in objects.nodes for resource in resources)
+    objects = view.objects
     snapshot = Snapshot(
         nodes=tuple(map(dict, objects.nodes)),
         slices=tuple(map(dict, objects.slices)),
         classes=tuple(map(dict, objects.classes)),
         claims=tuple(map(dict, objects.claims)),
-        taint_rules=perhaps("devicetaintrules", f"{DRA}/devicetaintrules"),
-        quotas=quotas_of(reader, namespace),
-        pods=perhaps("pods", "/api/v1/pods", fieldSelector=LIVING) if by_plugin else None,
-        unread=tuple(unread),
-        said=said_by_controllers(reader),
+        view=reader,
     )
-    entries = pod["spec"].get("resourceClaims") or ()
-    names = sorted(
-        {str(one["resourceClaimTemplateName"]) for one in entries if one.get("resourceClaimTemplateName")}
-    )
-    templates = {name: template_of(reader, namespace, name) for name in names}
-    events = events_of(reader, namespace, pod["metadata"]["uid"])
-    told = explain_pod(pod, snapshot, templates, events)
-    return Rooms(snapshot, lambda: read_occupants(reader)).added_to(told, pod, templates, events)
+    return explain_pod(pod, snapshot)

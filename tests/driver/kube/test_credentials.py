@@ -123,5 +123,5 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_without_a_kubeconfig_outside_of_a_pod_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    with pytest.raises(ConfigError, match="--kubeconfig"):
+    with pytest.raises(ConfigError, match="this is not a pod: name one with --kubeconfig"):
         KubeClient.connect(None)

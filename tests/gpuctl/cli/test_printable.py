@@ -160,7 +160,6 @@ ITS_OWN_WORDS = {
     "gpuctl/gather/command.py",  # an archive
     "gpuctl/heal/run.py",  # JSON
     "gpuctl/importing/command.py",  # YAML
-    "gpuctl/simulate/command.py",  # a bar of progress
 }
 
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
 from driver.nvml.mig import Placement
-from gpuctl.__main__ import commands
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.command import has_gpu
 from gpuctl.demo.lent_gpus import NotLent, lent_gpus
@@ -63,10 +61,3 @@ def test_a_machine_with_a_gpu_is_known_by_its_driver_or_its_bus(tmp_path: Path) 
     assert has_gpu(Path(places.driver_root) / "dev", nothing)
     assert has_gpu(nothing, places.sysfs_root)
     assert not has_gpu(nothing, nothing)
-
-
-def test_another_nvml_is_refused() -> None:
-    ran = CliRunner().invoke(commands, ["demo", "--nvml", "mock"])
-
-    assert ran.exit_code == 2
-    assert "neither real nor fake:MACHINE" in ran.output

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.cli.cluster import Object
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK
-from gpuctl.doctor.outside.seen import ClusterSeen, Object, WebhookAnswer
+from gpuctl.doctor.outside.seen import ClusterSeen, WebhookAnswer
 from gpuctl.plan.planned import plan_node
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +53,6 @@ def _well() -> ClusterSeen:
     return ClusterSeen(
         gpuctl_version="0.1.0",
         server_version={"gitVersion": "v1.37.1", "major": "1", "minor": "37"},
-        dra_versions=("v1", "v1beta2"),
         dra_resources=("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
         features={
             "DRAPartitionableDevices": True,

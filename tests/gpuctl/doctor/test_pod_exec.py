@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError
-from gpuctl.doctor.outside.seen import Unread
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.pod_exec import PluginPod, plugin_pod, run_bounded, run_in_pod
 from tests.gpuctl.doctor.clusters import NODE, driver_pod
 from tests.gpuctl.doctor.programs import FakeKubectl

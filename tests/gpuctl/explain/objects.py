@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuctl.explain.snapshot import Snapshot
+from driver.kube.errors import Forbidden
+from gpuctl.cli.cluster import ClusterView
+from gpuctl.explain.snapshot import SCHEDULING, Snapshot
 from gpuctl.plan.planned import plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
@@ -14,17 +17,41 @@ CLASS: dict[str, Any] = {
 }
 
 
+class StoredLists(ClusterView):
+    """Serves lists by the plural of their kind, and events by their reason; ``refused`` may not be read."""
+
+    def __init__(self, lists: Mapping[str, Sequence[Any] | None], refused: Sequence[str] = ()) -> None:
+        self._lists, self._refused = lists, refused
+        self.read: list[str] = []
+
+    def listed(self, path: str, **params: str) -> list[dict[str, Any]]:
+        kind = path.rpartition("/")[2]
+        self.read.append(kind)
+        if kind in self._refused:
+            raise Forbidden("no", "ask")
+        reason = params.get("fieldSelector", "").removeprefix("reason=")
+        listed = self._lists.get(kind) or ()
+        return [one for one in listed if kind != "events" or one.get("reason", reason) == reason]
+
+    def found(self, path: str) -> dict[str, Any] | None:
+        if path == SCHEDULING:
+            served = self._lists.get("podgroups") is not None
+            return {"resources": [{"name": "podgroups"}]} if served else None
+        kind, _, name = path.rpartition("/")
+        listed = self._lists.get(kind.rpartition("/")[2]) or ()
+        return next((one for one in listed if one["metadata"]["name"] == name), None)
+
+
 def snapshot(**changed: Any) -> Snapshot:
+    """One node with four A30; other lists that are given are read when they matter."""
     found: dict[str, Any] = {
         "nodes": (NODE,),
         "slices": plan_node("a30-quad", "node-a", None).slices,
         "classes": (CLASS,),
         "claims": (),
-        "taint_rules": (),
-        "quotas": (),
-        "unread": (),
     }
-    return Snapshot(**{**found, **changed})
+    found |= {name: changed.pop(name) for name in tuple(changed) if name in found}
+    return Snapshot(**found, view=StoredLists(changed))
 
 
 def claim(name: str = "mine", *, count: int = 1, **status: Any) -> dict[str, Any]:

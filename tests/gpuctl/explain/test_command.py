@@ -109,7 +109,7 @@ def test_all_namespaces_are_read_once(cluster: Cluster) -> None:
         ["team", "small-pod"],
     ]
     assert cluster.lists_of("resourceslices") == 1
-    assert cluster.lists_of("events") == 2
+    assert cluster.lists_of("events") == 1
 
 
 def test_names_are_printed_for_other_commands(cluster: Cluster) -> None:

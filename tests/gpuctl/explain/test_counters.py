@@ -58,7 +58,7 @@ def explained(
 ) -> Explanation:
     """Why a claim of this class waits; ``exactly`` has more fields of its request."""
     node = {"metadata": {"name": "node-a"}, "spec": {}}
-    state = Snapshot((node,), slices, CLASSES, held, (), (), ())
+    state = Snapshot((node,), slices, CLASSES, held)
     mine = claim("mine", wanted)
     mine["spec"]["devices"]["requests"][0]["exactly"] |= exactly
     return explain_claim(mine, state)
@@ -179,7 +179,7 @@ def test_counters_of_another_driver_are_told_as_the_allocator_names_them() -> No
     node = {"metadata": {"name": "node-a"}, "spec": {}}
     classes = ({"metadata": {"name": "any"}, "spec": {}},)
 
-    told = explain_claim(claim("mine", "any"), Snapshot((node,), slices, classes, (holder,), (), (), ()))
+    told = explain_claim(claim("mine", "any"), Snapshot((node,), slices, classes, (holder,)))
 
     [(reason, count)] = by_counters(told)
     assert (reason, count) == (

@@ -47,7 +47,7 @@ def test_a_claim_that_nobody_can_serve_names_who_holds_the_devices_and_what_woul
 
 
 def test_a_pod_without_claims_waits_for_something_else() -> None:
-    assert explain_pod(pod(), snapshot(), {}, ()).verdict == "fits"
+    assert explain_pod(pod(), snapshot()).verdict == "fits"
 
 
 def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +75,14 @@ def test_a_request_whose_selector_costs_too_much_is_named(
         request["firstAvailable"] = [{"name": "best", **request.pop("exactly")}]
     waiting = pod(resourceClaims=[{"name": one, "resourceClaimName": one} for one in ("cheap", "costly")])
 
-    told = explain_pod(waiting, snapshot(claims=(cheap, costly)), {}, ())
+    told = explain_pod(waiting, snapshot(claims=(cheap, costly)))
 
     name = "gpus/best" if alternatives else "gpus"
     assert f"most of it the selector of request {name} of claim default/costly: " in told.findings[0].message
 
 
 def test_scheduling_gates_are_named() -> None:
-    told = explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot(), {}, ())
+    told = explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot())
 
     assert (told.verdict, told.findings[0].kind) == ("waits", "gate")
 
@@ -170,11 +170,13 @@ def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
         "hard": {f"{name}{suffix}": limit for name, limit in hard.items()},
         "used": {f"{name}{suffix}": amount for name, amount in used.items()},
     }
-    template = {"spec": {"spec": {"devices": {"requests": [{"name": "gpus", **request_}]}}}}
+    requests = [{"name": "gpus", **request_}]
+    template = {"metadata": {"name": "gpus"}, "spec": {"spec": {"devices": {"requests": requests}}}}
     entry = {"name": "own", "resourceClaimTemplateName": "gpus"}
-    state = snapshot(quotas=({"metadata": {"name": "tenant"}, "status": status},))
+    quota = {"metadata": {"name": "tenant"}, "status": status}
+    state = snapshot(resourcequotas=(quota,), resourceclaimtemplates=(template,))
 
-    told = explain_pod(pod(resourceClaims=[entry]), state, {"gpus": template}, ())
+    told = explain_pod(pod(resourceClaims=[entry]), state)
 
     assert told.findings[0].kind == ("quota" if over else "claim-not-made")
     assert ("exceeded quota: tenant" in told.findings[0].message) is over
@@ -190,7 +192,7 @@ def test_a_claim_with_the_name_of_a_made_one_is_foreign_unless_the_pod_controls_
     mine["metadata"]["ownerReferences"] = [owner]
 
     def kinds(made: dict[str, Any]) -> list[str]:
-        return [one.kind for one in explain_pod(waiting, snapshot(claims=(made,)), {}, ()).findings]
+        return [one.kind for one in explain_pod(waiting, snapshot(claims=(made,))).findings]
 
     assert kinds(mine) == []
     assert kinds(claim()) == ["claim-foreign"]
@@ -199,13 +201,13 @@ def test_a_claim_with_the_name_of_a_made_one_is_foreign_unless_the_pod_controls_
 def test_a_quota_of_an_extended_resource_counts_claims_and_one_with_scopes_does_not() -> None:
     named = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
     request_ = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": 2}}
-    template = {"spec": {"spec": {"devices": {"requests": [request_]}}}}
+    template = {"metadata": {"name": "gpus"}, "spec": {"spec": {"devices": {"requests": [request_]}}}}
     waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
 
     def told(resource: str, **spec: Any) -> str:
         quota = {"metadata": {"name": "tenant"}, "spec": spec, "status": {"hard": {resource: "1"}}}
-        state = snapshot(quotas=(quota,), classes=(named,))
-        return explain_pod(waiting, state, {"gpus": template}, ()).findings[0].kind
+        state = snapshot(resourcequotas=(quota,), classes=(named,), resourceclaimtemplates=(template,))
+        return explain_pod(waiting, state).findings[0].kind
 
     assert told("requests.nvidia.com/gpu") == "quota"
     assert told("requests.deviceclass.resource.kubernetes.io/gpu") == "quota"
@@ -213,11 +215,12 @@ def test_a_quota_of_an_extended_resource_counts_claims_and_one_with_scopes_does_
 
 
 def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> None:
-    template: dict[str, Any] = {"spec": {"spec": {"devices": {}}}}
-    event = {"reason": "FailedResourceClaimCreation", "message": "admission webhook said no"}
+    template = {"metadata": {"name": "gpus"}, "spec": {"spec": {"devices": {}}}}
+    about = {"involvedObject": {"uid": "pod"}, "message": "admission webhook said no"}
+    event = {"reason": "FailedResourceClaimCreation", **about}
     waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
 
-    told = explain_pod(waiting, snapshot(), {"gpus": template}, ({"reason": "Other"}, event))
+    told = explain_pod(waiting, snapshot(resourceclaimtemplates=(template,), events=(event,)))
 
     assert told.findings[0].kind == "claim-not-made"
     assert "admission webhook said no" in told.findings[0].message
@@ -229,7 +232,7 @@ def test_a_taint_rule_reaches_only_the_devices_that_it_selects() -> None:
         return {"spec": {"deviceSelector": selector, "taint": {"key": "service", "effect": "NoSchedule"}}}
 
     def tainted(*rules: dict[str, Any]) -> int:
-        told = explain_claim(claim(), snapshot(taint_rules=rules))
+        told = explain_claim(claim(), snapshot(devicetaintrules=rules))
         outcomes = told.requests[0].nodes[0].outcomes
         return sum(len(one.devices) for one in outcomes if one.gate == "taint")
 
@@ -316,7 +319,7 @@ def test_what_the_driver_has_said_about_a_node_is_told_where_nothing_is_publishe
     message = "GPU 0000:07:00.0 is not offered: it has no partition"
     about = {"involvedObject": {"kind": "Node", "name": "node-a"}, "message": message}
 
-    told = explain_claim(claim(), snapshot(slices=(), said=(about, about)))
+    told = explain_claim(claim(), snapshot(slices=(), events=(about, about)))
 
     assert [one.message for one in told.findings if one.kind == "said"] == [f"node-a: {message}"]
 
@@ -403,7 +406,7 @@ def test_a_claim_that_no_container_uses_is_told_whatever_becomes_of_the_pod(phas
     containers = [{"name": "main", "resources": {"claims": [{"name": "used"}]}}]
     spec = {"resourceClaims": entries, "containers": containers, "nodeName": "node-a"}
 
-    told = explain_pod(pod(phase, **spec), snapshot(), {}, ())
+    told = explain_pod(pod(phase, **spec), snapshot())
 
     (finding,) = told.findings
     assert (finding.kind, finding.message) == (

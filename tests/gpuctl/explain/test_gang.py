@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from driver.kube.errors import Forbidden
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.answer import explain_group, explain_pod
 from gpuctl.explain.findings import Explanation
-from gpuctl.explain.room import Occupants, Rooms, read_occupants
-from tests.gpuctl.room.site import WHOLE, Object, Site, claim_spec
+from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 
 def gang(least: int | None = 2, **spec: object) -> Object:
@@ -34,20 +30,16 @@ def member(site: Site, name: str, claim: Object | None = None) -> Object:
     return pod
 
 
-def rooms_of(site: Site, *groups: Object, unread: tuple[str, ...] = (), served: bool = True) -> Rooms:
-    occupants = Occupants(tuple(site.pods), tuple(site.budgets), groups if served else None, unread)
-    return Rooms(site.snapshot(), lambda: occupants)
-
-
-def explained(site: Site, pod: Object, rooms: Rooms) -> Explanation:
-    return rooms.added_to(explain_pod(pod, site.snapshot(), {}, ()), pod, {}, ())
+def explained(site: Site, pod: Object, *groups: Object) -> Explanation:
+    site.groups = list(groups)
+    return site.explained(pod)
 
 
 def test_a_pod_whose_devices_are_free_waits_for_one_that_is_blocked() -> None:
     site = Site("node-a")
     first, _ = member(site, "worker-0"), member(site, "worker-1")
 
-    told = explained(site, first, rooms_of(site, gang()))
+    told = explained(site, first, gang())
 
     assert told.verdict == "waits"
     assert told.summary == (
@@ -64,7 +56,7 @@ def test_who_would_have_to_end_for_all_comes_first() -> None:
     site.runs("note", "node-b", claim_spec(WHOLE), priority=3)
     first, _ = member(site, "worker-0"), member(site, "worker-1")
 
-    told = explained(site, first, rooms_of(site, gang()))
+    told = explained(site, first, gang())
 
     assert (told.findings[0].kind, told.findings[0].message) == (
         "room",
@@ -79,7 +71,7 @@ def test_another_choice_of_devices_that_would_fit_all_is_named() -> None:
     share = member(site, "a-share", claim_spec(shares=1))
     member(site, "b-whole")
 
-    told = explained(site, share, rooms_of(site, gang()))
+    told = explained(site, share, gang())
 
     assert told.findings[1].kind == "gang-otherwise"
     assert told.findings[1].message == (
@@ -92,7 +84,7 @@ def test_a_gang_that_fits_is_said_to_fit() -> None:
     site = Site("node-a", "node-b")
     first, _ = member(site, "worker-0"), member(site, "worker-1")
 
-    told = explained(site, first, rooms_of(site, gang()))
+    told = explained(site, first, gang())
 
     assert (told.verdict, told.findings) == ("fits", ())
     assert told.summary.startswith("it can be placed with its group train: 2 of the 2 pods")
@@ -103,9 +95,10 @@ def test_the_oldest_pod_is_placed_first_and_all_pods_get_the_same_answer() -> No
     pods = [member(site, "worker-0"), member(site, "worker-1")]
     for pod, day in zip(pods, ("2", "1"), strict=True):
         pod["metadata"]["creationTimestamp"] = f"2026-03-0{day}T08:00:00Z"
-    rooms = rooms_of(site, gang())
+    site.groups = [gang()]
+    snapshot = site.snapshot()
 
-    first, second = (explained(site, pod, rooms).findings[0] for pod in pods)
+    first, second = (explain_pod(pod, snapshot).findings[0] for pod in pods)
 
     assert first.message.startswith("worker-0 is blocked")
     assert first is second
@@ -116,7 +109,7 @@ def test_a_further_pod_of_a_gang_needs_a_place_of_its_own() -> None:
     group = {"podGroupName": "train"}
     site.runs("worker-0", "node-a", claim_spec(WHOLE), priority=10, schedulingGroup=group)
 
-    told = explained(site, member(site, "worker-1"), rooms_of(site, gang(1)))
+    told = explained(site, member(site, "worker-1"), gang(1))
 
     assert (told.verdict, "0 of the 1 pods" in told.summary) == ("waits", True)
 
@@ -126,7 +119,7 @@ def test_members_that_run_are_not_needed_again() -> None:
     group = {"podGroupName": "train"}
     site.runs("worker-0", "node-a", claim_spec(WHOLE), priority=10, schedulingGroup=group)
 
-    told = explained(site, member(site, "worker-1"), rooms_of(site, gang()))
+    told = explained(site, member(site, "worker-1"), gang())
 
     assert (told.verdict, "1 of the 1 pods" in told.summary) == ("fits", True)
 
@@ -141,7 +134,7 @@ def test_members_that_run_are_not_needed_again() -> None:
 )
 def test_what_a_gang_lacks_is_said_though_its_devices_are_free(groups: list[Object], message: str) -> None:
     site = Site("node-a")
-    told = explained(site, member(site, "worker-0"), rooms_of(site, *groups))
+    told = explained(site, member(site, "worker-0"), *groups)
 
     assert (told.verdict, [one.message for one in told.findings]) == ("waits", [message])
 
@@ -151,7 +144,7 @@ def test_a_member_whose_claim_is_not_made_blocks_the_others() -> None:
     first, _ = member(site, "worker-0"), member(site, "worker-1")
     site.pods[1]["status"] = {}
 
-    told = explained(site, first, rooms_of(site, gang()))
+    told = explained(site, first, gang())
 
     assert [one.message for one in told.findings] == ["worker-1 is blocked: its claim gpu is not made yet"]
 
@@ -161,78 +154,40 @@ def test_a_topology_constraint_is_not_judged() -> None:
     first, _ = member(site, "worker-0"), member(site, "worker-1")
     group = gang(schedulingConstraints={"topology": [{"key": "rack"}]})
 
-    told = explained(site, first, rooms_of(site, group))
+    told = explained(site, first, group)
 
     assert told.findings[-1].message == "these rules cannot judge the topology of the group train"
 
 
-def _forbidden(site: Site) -> Rooms:
-    return rooms_of(site, unread=("podgroups",))
-
-
-def _not_served(site: Site) -> Rooms:
-    return rooms_of(site, served=False)
-
-
-def _one_by_one(site: Site) -> Rooms:
-    return rooms_of(site, gang(None))
-
-
-@pytest.mark.parametrize("seen", [_forbidden, _not_served, _one_by_one])
-def test_without_a_gang_the_pod_is_explained_alone(seen: Callable[[Site], Rooms]) -> None:
+@pytest.mark.parametrize("why", ["forbidden", "not served", "one by one"])
+def test_without_a_gang_the_pod_is_explained_alone(why: str) -> None:
     site = Site("node-a")
     first, _ = member(site, "worker-0"), member(site, "worker-1")
-    rooms = seen(site)
+    site.groups = None if why == "not served" else [gang(None if why == "one by one" else 2)]
 
-    told = explained(site, first, rooms)
+    told = site.explained(first, *(["podgroups"] if why == "forbidden" else []))
 
     assert (told.verdict, told.summary.partition(";")[0]) == ("fits", "its devices are free on node-a")
-    assert told.unread == (("podgroups",) if seen is _forbidden else ())
+    assert told.unread == (("podgroups",) if why == "forbidden" else ())
 
 
 def test_a_group_is_explained_itself() -> None:
     site = Site("node-a")
     member(site, "worker-0")
     member(site, "worker-1")
-    snapshot = site.snapshot()
+    site.groups = [gang()]
 
-    told = explain_group(gang(), snapshot, rooms_of(site, gang()))
-    alone = explain_group(gang(None), snapshot, rooms_of(site, gang(None)))
-    unread = explain_group(gang(), snapshot, rooms_of(site, gang(), unread=("pods",)))
+    told = explain_group(gang(), site.snapshot())
+    alone = explain_group(gang(None), site.snapshot())
+    unread = explain_group(gang(), site.snapshot("pods"))
 
-    assert (told.kind, told.name, told.verdict, len(told.findings)) == ("podgroup", "train", "waits", 1)
+    about = told.object.kind, told.object.name
+    assert (*about, told.verdict, len(told.findings)) == ("PodGroup", "train", "waits", 1)
     assert alone.verdict == "fits"
     assert (unread.summary, unread.unread) == (
         "it cannot be judged without all pods and PodGroups",
         ("pods",),
     )
-
-
-class _Asked(ClusterView):
-    """A cluster that answers with nothing, and notes what it was asked for."""
-
-    def __init__(self, resources: list[str], refused: str = "") -> None:
-        self.paths: list[str] = []
-        self._resources = resources
-        self._refused = refused
-
-    def listed(self, path: str, **_params: str) -> list[Object]:
-        self.paths.append(path)
-        if self._refused and path.endswith(self._refused):
-            raise Forbidden("no", "ask")
-        return []
-
-    def found(self, path: str) -> Object | None:
-        self.paths.append(path)
-        return {"resources": [{"name": one} for one in self._resources]}
-
-
-def test_groups_are_only_read_where_they_are_served() -> None:
-    without, refused = _Asked(["priorityclasses"]), _Asked(["podgroups"], "podgroups")
-
-    assert read_occupants(without).groups is None
-    assert without.paths[-1] == "/apis/scheduling.k8s.io/v1beta1"
-    assert not read_occupants(refused).knows_groups
 
 
 def test_a_cluster_without_groups_has_none_to_explain(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_only_the_nodes_that_could_ever_serve_say_what_would_help() -> None:
 
 
 def test_a_taint_that_goes_is_what_helps_where_nothing_else_would() -> None:
-    told = explain_claim(claim(count=4), snapshot(taint_rules=taint_rule(GPUS[0])))
+    told = explain_claim(claim(count=4), snapshot(devicetaintrules=taint_rule(GPUS[0])))
 
     assert told.summary == "no node has the devices that it asks for"
     assert kinds(told) == ["taint", "too-few"]
@@ -73,7 +73,7 @@ def test_a_taint_that_goes_is_what_helps_where_nothing_else_would() -> None:
 
 
 def test_taints_do_not_make_a_node_larger() -> None:
-    told = explain_claim(claim(count=5), snapshot(taint_rules=taint_rule(GPUS[0])))
+    told = explain_claim(claim(count=5), snapshot(devicetaintrules=taint_rule(GPUS[0])))
 
     assert kinds(told) == ["never"]
     assert "is 4, on node-a" in told.findings[0].message
@@ -83,7 +83,7 @@ def test_devices_that_a_pod_has_already_do_not_come_free_for_it() -> None:
     entries = [{"name": name, "resourceClaimName": name} for name in ("first", "second")]
     state = snapshot(claims=(held("first", *GPUS[:2]), claim("second", count=3)))
 
-    told = explain_pod(pod(resourceClaims=entries), state, {}, ())
+    told = explain_pod(pod(resourceClaims=entries), state)
 
     assert "never" in kinds(told)
 

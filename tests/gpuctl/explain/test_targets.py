@@ -11,17 +11,17 @@ from gpuctl.explain.command import Target, read_targets
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("pod train", [("pod", "train")]),
-        ("pods train", [("pod", "train")]),
-        ("po train eval", [("pod", "train"), ("pod", "eval")]),
-        ("pod/train", [("pod", "train")]),
-        ("po/train claims/mine", [("pod", "train"), ("claim", "mine")]),
-        ("claim mine", [("claim", "mine")]),
-        ("resourceclaims mine", [("claim", "mine")]),
-        ("resourceclaim/mine", [("claim", "mine")]),
-        ("resourceclaims.resource.k8s.io/mine", [("claim", "mine")]),
-        ("pods", [("pod", None)]),
-        ("claims", [("claim", None)]),
+        ("pod train", [("Pod", "train")]),
+        ("pods train", [("Pod", "train")]),
+        ("po train eval", [("Pod", "train"), ("Pod", "eval")]),
+        ("pod/train", [("Pod", "train")]),
+        ("po/train claims/mine", [("Pod", "train"), ("ResourceClaim", "mine")]),
+        ("claim mine", [("ResourceClaim", "mine")]),
+        ("resourceclaims mine", [("ResourceClaim", "mine")]),
+        ("resourceclaim/mine", [("ResourceClaim", "mine")]),
+        ("resourceclaims.resource.k8s.io/mine", [("ResourceClaim", "mine")]),
+        ("pods", [("Pod", None)]),
+        ("claims", [("ResourceClaim", None)]),
     ],
 )
 def test_these_words_mean(words: str, meant: list[tuple[str, str | None]]) -> None:
@@ -45,4 +45,4 @@ def test_these_words_mean_nothing(words: str, said: str) -> None:
 
 
 def test_a_target_is_a_value() -> None:
-    assert read_targets(["pod", "x"]) == (Target("pod", "x"),)
+    assert read_targets(["pod", "x"]) == (Target("Pod", "x"),)

@@ -15,7 +15,7 @@ from gpuctl.fleet.cluster import states_of
 from gpuctl.fleet.memory import bytes_text, memory_lines
 from gpuctl.fleet.nodes import NodeState
 from gpuctl.plan.planned import plan_node
-from gpuctl.status.picture import picture
+from gpuctl.status.picture import sentences
 from tests.gpuctl.documents import read_document
 
 GIB = 1 << 30
@@ -102,7 +102,7 @@ def test_a_status_that_tells_nothing_of_use_is_passed_over(data: Any) -> None:
 def test_a_share_whose_gpu_is_ill_says_nothing_of_its_limit() -> None:
     ill = [{"type": "Ready", "status": "False", "reason": "GpuLost", "message": "it fell off the bus"}]
     state = node(claim("a", conditions=ill))
-    assert not any("not enforced" in line for line in picture([state], wide=False))
+    assert not any("not enforced" in line for line in sentences([state]))
     assert not state.is_amiss
 
 
@@ -110,9 +110,7 @@ def test_a_limit_that_is_not_held_is_amiss() -> None:
     state = node(claim("a", conditions=NOT_READY))
 
     assert state.is_amiss
-    assert f"node-a: team/a, {GPU}: its memory limit is not enforced: NVML lies" in picture(
-        [state], wide=False
-    )
+    assert f"node-a: team/a, {GPU}: its memory limit is not enforced: NVML lies" in sentences([state])
     assert not node(claim("a")).is_amiss
 
 
@@ -143,7 +141,7 @@ def test_the_command_prints_it_for_people_and_for_scripts(tmp_path: Path) -> Non
         def run(*flags: str) -> Any:
             return CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig, *flags])
 
-        plain, wide, told = run(), run("-o", "wide"), run("-o", "json")
+        plain, wide, told = run("node-a"), run("-o", "wide"), run("-o", "json")
 
     assert "node-a: GPU 0 (0000:17:00.0): 1 share, held 10Gi, uses 1Gi" in plain.output
     assert "team/well" not in plain.output

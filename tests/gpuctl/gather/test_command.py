@@ -19,6 +19,7 @@ from gpuctl.doctor.inside.places import read_places
 from gpuctl.gather.archive import read_archive, write_archive
 from gpuctl.gather.node_files import metrics_address
 from gpuctl.gather.report import local_report
+from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.doctor.clusters import NODE
 from tests.gpuctl.doctor.programs import FakeKubectl
@@ -139,6 +140,7 @@ def test_a_node_is_gathered_in_the_pod_of_its_plugin(
 
         _, members = gathered(tmp_path, NODE, "--kubeconfig", access(server, tmp_path))
 
+    approve("gather/files", "".join(f"{name}\n" for name in members))
     assert leaks(members) == []
     inside = read_document(members[f"nodes/{NODE}/doctor.json"].decode(), "DoctorReport")
     assert [one["check"] for one in inside["results"]] == [check.name for check in INSIDE]

@@ -1,4 +1,4 @@
-"""Groups of pods and runs of them, as the tests of simulate have them."""
+"""Groups of pods and simulations of them, as the tests of simulate have them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
-from gpuctl.simulate.results import Result
-from gpuctl.simulate.simulation import Simulation
+from gpuctl.simulate.placing import simulate
+from gpuctl.simulate.results import Simulation
 from gpuctl.simulate.workload import PodGroup
 
 CLASS = "gpu.nvidia.com"
@@ -30,14 +30,6 @@ def machines(*counts: tuple[str, int]) -> SimulatedCluster:
     return planned_cluster(published, load_classes(()))
 
 
-def run(
-    *groups: PodGroup, nodes: int = 2, machine: str = "a30-quad", seed: int = 1, hours: float | None = None
-) -> Result:
-    """A run over like nodes."""
-    return run_on(machines((machine, nodes)), *groups, seed=seed, hours=hours)
-
-
-def run_on(cluster: SimulatedCluster, *groups: PodGroup, seed: int = 1, hours: float | None = None) -> Result:
-    """A run over any cluster."""
-    until = None if hours is None else hours * 3600
-    return Simulation(cluster, groups, seed, until).run(lambda _: None)
+def run(*groups: PodGroup, nodes: int = 2, seed: int = 1) -> Simulation:
+    """A simulation on so many nodes with four GPUs."""
+    return simulate(machines(("a30-quad", nodes)), groups, seed)

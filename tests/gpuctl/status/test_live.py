@@ -21,7 +21,8 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
 from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
-from tests.gpuctl.status.test_command import HEEDING, SLICES
+from tests.gpuctl.status.situations import SLICES
+from tests.gpuctl.status.test_command import HEEDING
 
 DEADLINE_SECONDS = 20.0
 

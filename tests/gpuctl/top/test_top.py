@@ -15,17 +15,21 @@ from click.testing import CliRunner
 
 from driver.errors import ConfigError
 from driver.process.metrics.table import TABLE
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.fleet.cluster import views_of
-from gpuctl.top.picture import devices_picture
-from gpuctl.top.usage import ALLOCATED, BUSY, USED, by_use, grouped, metrics_path, read_metrics, usages
+from gpuctl.top.usage import ALLOCATED, BUSY, USED, metrics_path
+from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, devices, published
 
 GIB = 1 << 30
 PODS = "/api/v1/pods"
 DRA = "/apis/resource.k8s.io/v1"
+KINDS = ("resourceslices", "resourceclaims")
+BY = ("namespace", "class", "node")
+
+
+def listed(kind: str, items: list[Object]) -> Object:
+    return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {}, "items": items}
 
 
 def series(name: str, claim: str, device: str, value: float, share_id: str = "") -> str:
@@ -57,65 +61,21 @@ def plugin_pod(node: str, *words: str, created: str = "2026-01-01T00:00:00Z") ->
 
 
 def held(folder: Path) -> tuple[list[Object], list[Object]]:
-    """A node's slices, and claims: a whole GPU, a partition, a share, and one that looks on."""
+    """A node's slices, and claims: a whole GPU, a partition, two shares, and one that looks on."""
     slices = published(folder)
     share = next(str(one["name"]) for one in devices(slices, THIRD))
-    consumed: Object = {"consumedCapacity": {"memory": "0", "shares": "1"}, "shareID": "s-1"}
+    consumed: Object = {"consumedCapacity": {"memory": "0", "shares": "1"}}
+    limited = claim("limited", share, **consumed, shareID="s-2")
+    data = {"memoryGuaranteedBytes": 10 * GIB, "memoryLimitBytes": 10 * GIB, "memoryUsedBytes": 3 * GIB}
+    place = {"driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": share, "shareID": "s-2"}
+    limited["status"]["devices"] = [{**place, "data": data}]
     return slices, [
         claim("train", SECOND, pods=("train-0",)),
         claim("ci", f"{FIRST}-mig-1g-10gb-0"),
-        claim("lab", share, **consumed),
+        claim("lab", share, **consumed, shareID="s-1"),
+        limited,
         claim("monitor", SECOND, adminAccess=True),
     ]
-
-
-def test_a_share_by_number_shows_how_much_of_the_gpu_it_is(tmp_path: Path) -> None:
-    (view,) = views_of(*held(tmp_path))
-
-    lines = devices_picture(usages(view, {}), (), wide=False).splitlines()
-
-    (lab,) = [line for line in lines if line.startswith("team/lab")]
-    assert "25%" in lab.split()
-
-
-def test_a_node_that_publishes_nothing_is_no_answer(tmp_path: Path) -> None:
-    with EmbeddedApiServer() as server:
-        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
-
-        told = CliRunner().invoke(commands, ["top", "nope", "--kubeconfig", kubeconfig])
-
-    assert isinstance(told.exception, ConfigError)
-    assert "nope publishes no GPU of this driver" in str(told.exception)
-
-
-def test_what_is_used_is_joined_by_claim_and_device(tmp_path: Path) -> None:
-    (view,) = views_of(*held(tmp_path))
-
-    train, ci, lab = by_use(usages(view, read_metrics(METRICS)))
-
-    assert (train.claim, train.allocated_bytes, train.used_bytes, train.busy) == (
-        *("team/train", 80 * GIB, 60 * GIB),
-        0.93,
-    )
-    assert (ci.claim, ci.used_bytes, ci.busy, ci.part) == ("team/ci", GIB, None, 0.125)
-    assert ci.allocated_bytes is not None
-    assert 9 * GIB < ci.allocated_bytes < 10 * GIB  # without a series, as its slice says
-    assert (lab.claim, lab.used_bytes, lab.part) == ("team/lab", None, 0.25)
-    assert lab.allocated_bytes is None  # a share by number has no memory that anybody promised
-
-
-def test_without_metrics_the_status_of_claims_tells_what_shares_use(tmp_path: Path) -> None:
-    slices, claims = held(tmp_path)
-    result = claims[2]["status"]["allocation"]["devices"]["results"][0]
-    place = {key: result[key] for key in ("driver", "pool", "device", "shareID")}
-    data = {"memoryGuaranteedBytes": 10 * GIB, "memoryLimitBytes": 10 * GIB, "memoryUsedBytes": 3 * GIB}
-    claims[2]["status"]["devices"] = [{**place, "data": data}]
-    (view,) = views_of(slices, claims)
-
-    first, *others = by_use(usages(view, {}))
-
-    assert (first.claim, first.used_bytes) == ("team/lab", 3 * GIB)
-    assert [one.used_bytes for one in others] == [None, None]
 
 
 @pytest.mark.parametrize("name", [ALLOCATED, USED, BUSY])
@@ -123,22 +83,6 @@ def test_the_series_are_those_that_the_plugin_shows(name: str) -> None:
     series = next(one for one in TABLE.rows if one.name == name)
 
     assert {"claim_namespace", "claim", "device", "share_id"} <= set(series.labels)
-
-
-def test_groups_add_up_and_say_of_how_many_nothing_is_told(tmp_path: Path) -> None:
-    (view,) = views_of(*held(tmp_path))
-    found = usages(view, read_metrics(METRICS))
-
-    (team,) = grouped(found, "namespace")
-    (node,) = grouped(found, "node")
-    (tier,) = grouped(found, "class")
-
-    assert (team.name, team.devices, team.gpus, team.used_bytes, team.untold) == (
-        *("team", 3, 1.375, 61 * GIB),
-        1,
-    )
-    assert (node.name, tier.name) == ("node-a", "large")
-    assert team.busy == 0.93
 
 
 @pytest.mark.parametrize(
@@ -155,8 +99,8 @@ def test_the_port_is_that_of_the_plugins_flag(words: tuple[str, ...], path: str 
 
 
 @contextmanager
-def api_server(answers: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """An API server that knows these paths, and hands requests on to pods; the path of its kubeconfig."""
+def api_server(answers: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
+    """An API server that knows these paths, and hands requests on to pods; its kubeconfig and its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -183,50 +127,52 @@ def api_server(answers: Mapping[str, Any], folder: Path) -> Iterator[str]:
         }
         (folder / "config").write_text(json.dumps(config))
         try:
-            yield str(folder / "config")
+            yield str(folder / "config"), f"127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
 
 
-def listed(kind: str, items: list[Object]) -> Object:
-    return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {}, "items": items}
+SCRAPED = "/api/v1/namespaces/gpu-dra/pods/plugin-node-a:9402/proxy/metrics"
 
 
-def test_metrics_come_through_the_api_server_and_who_cannot_be_asked_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "answers", "asked"),
+    [
+        ("metrics", {SCRAPED: METRICS}, ("", "-o wide", "node-a", *(f"--by {by}" for by in BY))),
+        ("no-metrics", {SCRAPED: "what is this"}, ("",)),
+        ("no-claims", {f"{DRA}/resourceclaims": listed("ResourceClaim", [])}, ("", "--by node")),
+    ],
+)
+def test_it_says_what_is_approved(
+    name: str, answers: dict[str, Any], asked: tuple[str, ...], tmp_path: Path
+) -> None:
     slices, claims = held(tmp_path)
-    others = [published(tmp_path, node) for node in ("node-b", "node-c", "node-d")]
-    claims += [claim(f"on-{node}", SECOND, node=node) for node in ("node-b", "node-c", "node-d")]
+    for node in ("node-b", "node-c", "node-d"):
+        slices += published(tmp_path, node)
+        claims.append(claim(f"on-{node}", SECOND, node=node))
     port = "--metrics-addr=:9402"
     pods = [plugin_pod("node-a", port), plugin_pod("node-b"), plugin_pod("node-c", port)]
-    answers = {
-        f"{DRA}/resourceslices": listed(
-            "ResourceSlice", [*slices, *(one for each in others for one in each)]
-        ),
+    cluster = {
+        f"{DRA}/resourceslices": listed("ResourceSlice", slices),
         f"{DRA}/resourceclaims": listed("ResourceClaim", claims),
         PODS: listed("Pod", pods),
-        "/api/v1/namespaces/gpu-dra/pods/plugin-node-a:9402/proxy/metrics": METRICS,
     }
+    told = []
+    with api_server({**cluster, **answers}, tmp_path) as (kubeconfig, address):
+        for words in (*asked, "-o json"):
+            arguments = ["top", "--kubeconfig", kubeconfig, *words.split()]
+            output = CliRunner().invoke(commands, arguments, catch_exceptions=False).stdout
+            told.append(f"$ gpuctl top {words}".rstrip() + f"\n{output.replace(address, 'SERVER')}")
 
-    with api_server(answers, tmp_path) as kubeconfig:
+    *told, document = told
+    read_document(document.partition("\n")[2], "GpuUsage")
+    approve(f"top/{name}", "\n".join(told))
 
-        def run(*words: str) -> str:
-            arguments = ["top", "--kubeconfig", kubeconfig, *words]
-            return CliRunner().invoke(commands, arguments, catch_exceptions=False).stdout
 
-        table, one_node = run().splitlines(), run("node-a")
-        spaces = run("--by", "namespace")
-        told = read_document(run("-o", "json"), "GpuUsage")
+def test_a_node_that_publishes_nothing_is_no_answer(tmp_path: Path) -> None:
+    with api_server({f"{DRA}/{kind}": listed("", []) for kind in KINDS}, tmp_path) as (kubeconfig, _):
+        told = CliRunner().invoke(commands, ["top", "nope", "--kubeconfig", kubeconfig])
 
-    assert table[0].split() == ["CLAIM", "POD", "NODE", "GPU", "WHAT", "HELD", "USED", "USED%", "BUSY%"]
-    assert table[1].split() == ["team/train", "train-0", "node-a", "1", "whole", "80Gi", "60Gi", "75", "93"]
-    notes = "\n".join(line for line in table if "no metrics" in line)
-    assert "node-b: no metrics: its plugin serves no metrics: set metrics.enabled" in notes
-    assert "node-c: no metrics: " in notes
-    assert "node-d: no metrics: no pod of the kubelet plugin runs there" in notes
-    assert "node-a: no metrics" not in notes
-    assert "no metrics" not in one_node
-    assert spaces.splitlines()[1].split() == ["team", "6", "4.375", "328.7Gi", "61Gi", "68", "93"]
-    assert "the use of 4 of the devices is unknown" in spaces
-    assert [one["node"] for one in told["lacking"]] == ["node-b", "node-c", "node-d"]
-    assert told["devices"][0]["usedBytes"] == 60 * GIB
+    assert isinstance(told.exception, ConfigError)
+    assert "nope publishes no GPU of this driver" in str(told.exception)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
+from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 
 MACHINE = "t4"
@@ -32,6 +34,13 @@ def nvml_of(machine: FakeMachine) -> tuple[str, str]:
 
 def by_check(ran: Result) -> dict[str, Any]:
     return {one["check"]: one for one in read_document(ran.stdout, "VerifyReport")["results"]}
+
+
+@pytest.mark.parametrize("name", ["t4", "gh200", "a100-vgpu-guest", "vgpu-and-passthrough"])
+def test_what_is_said_about_a_machine_that_nothing_is_changed_of(name: str) -> None:
+    ran = verify("--nvml", f"fake:{name}", "-o", "wide")
+
+    approve(f"verify/{name}", re.sub(r"/tmp/[\w.-]+/", "/FOLDER/", ran.stdout))
 
 
 def test_a_healthy_machine_passes_all_checks_and_the_report_is_written(

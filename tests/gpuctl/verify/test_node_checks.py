@@ -20,9 +20,9 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from fakegpu.smi.program import main
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Result, run_checks
 from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.outside.seen import Unread
 from gpuctl.verify.checks.kernel_checks import bus_differences, information_differences, number_differences
 from gpuctl.verify.checks.node_checks import NODE_CHECKS, RunSmi, ask_gpus, compare_smi, run_smi
 from gpuctl.verify.checks.smi_differences import Asked
@@ -381,4 +381,4 @@ def test_checks_of_doctor_are_used_as_they_are() -> None:
     reused: list[Callable[..., Any]] = [check.find for check in NODE_CHECKS if check.name in known]
     assert len(names) == len(set(names))
     assert len(reused) == 16
-    assert {"plugin", "runtime-cdi", "registration"}.isdisjoint(names)
+    assert {"plugin", "runtime-cdi"}.isdisjoint(names)

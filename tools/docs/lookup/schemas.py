@@ -20,10 +20,17 @@ from gpuctl.cli.output import API_VERSION, camel_case
 
 SCHEMAS = Path(gpuctl.__file__).with_name("schemas")
 DOCUMENTS: tuple[str, ...] = (
+    "gpuctl.demo.story:DemoStory",
     "gpuctl.describe.sections:Description",
+    "gpuctl.doctor.report:DoctorReport",
+    "gpuctl.explain.findings:Explanation",
+    "gpuctl.explain.findings:ExplanationList",
     "gpuctl.plan.machines:MachineList",
     "gpuctl.plan.partitions:MigPlan",
     "gpuctl.plan.topology:NodeTopology",
+    "gpuctl.simulate.results:Simulation",
+    "gpuctl.status.picture:GpuStatus",
+    "gpuctl.top.usage:GpuUsage",
 )
 """The dataclasses, as ``module:Name``; the name is the kind of the document."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -71,6 +78,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": schema_of(parts[1])}
+    if origin is tuple and parts[-1] is not ...:
+        return {"type": "array", "prefixItems": [schema_of(part) for part in parts]}
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return {"type": "array", "items": schema_of(parts[0])}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):

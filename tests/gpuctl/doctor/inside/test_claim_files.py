@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.claim_files import read_sharing, read_specs
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.gpuctl.doctor.nodes import UID
 

@@ -10,6 +10,7 @@ import pytest
 
 from driver.errors import NvmlError
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.claim_files import (
     HOOK,
     hook_seen,
@@ -18,7 +19,6 @@ from gpuctl.doctor.inside.claim_files import (
     read_ledger,
     sockets_seen,
 )
-from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.claims.cdi.hooks import HookCopies
 from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name

@@ -10,8 +10,8 @@ import pytest
 
 from driver.kube.client import KubeClient
 from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.outside.reading import offered_to_machines, read_configurations
-from gpuctl.doctor.outside.seen import Unread
 from tests.gpuctl.doctor.clusters import NODE, node, well_cluster
 
 VFIO_CONFIG = {

@@ -13,9 +13,9 @@ from driver.kube.client import KubeClient
 from driver.kube.errors import Unreachable
 from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.cli.unread import Unread
 from gpuctl.doctor.outside.probes import GATES, dropped_fields, read_features
 from gpuctl.doctor.outside.reading import driver_accounts, look_at_cluster
-from gpuctl.doctor.outside.seen import Unread
 from tests.gpuctl.doctor.clusters import daemon_set, driver_pod, pod, webhook
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

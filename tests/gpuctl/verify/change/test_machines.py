@@ -13,10 +13,12 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from fakegpu.machine.state import GpuState
 from gpuctl.doctor.check import Result
+from gpuctl.doctor.report import picture
 from gpuctl.verify.change import run
 from gpuctl.verify.change.claims import Limits
 from gpuctl.verify.change.kinds import Kind, kinds_of
 from tests import fork_server
+from tests.gpuctl.approved import approve
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 
 ALL_PARTITIONS = "gh200"
@@ -65,6 +67,8 @@ def test_all_kinds_work_on(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     found = run.verify_changes(subject_of(tmp_path, machine), lambda _step: None, start=fork_server.start)
 
     assert [one for one in found.results if one.status not in ("ok", "skipped")] == []
+    if name in DIFFERENT:
+        approve(f"verify/may-change-{name}", f"{picture(found.results, wide=True)}\n")
     assert without_minors(machine) == before
     if name not in VGPU_HOSTS:
         assert {"whole", "time-slicing"} <= {one.check for one in found.results if one.status == "ok"}

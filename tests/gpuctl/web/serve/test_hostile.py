@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpuctl.explain.findings import Explanation, Finding, NodeReport, Outcome, RequestReport
+from gpuctl.explain.findings import (
+    ExplainedObject,
+    Explanation,
+    Finding,
+    NodeReport,
+    Outcome,
+    RequestReport,
+)
 from gpuctl.web.seen.view import View
 from gpuctl.web.serve.query import Query
 from gpuctl.web.serve.rendering import Renderer
@@ -81,7 +88,8 @@ def view(text: str) -> View:
 def answer(text: str) -> Answer:
     outcome = Outcome(text, text, (text,), (text,))
     report = RequestReport(text, text, text, (NodeReport(text, (outcome,), (text,), text),))
-    found = Explanation("pod", text, text, "waits", text, (Finding(text, text, text),), (report,), (text,))
+    about, finding = ExplainedObject("Pod", text, text), Finding(text, text, text)
+    found = Explanation(about, "waits", text, (finding,), (report,), unread=(text,))
     return Answer("1", 1, 0.0, found)
 
 

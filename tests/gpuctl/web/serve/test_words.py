@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver.health.remedies import BY_KEY, BY_VALUE, Remedy
-from gpuctl.explain.findings import Explanation, Verdict
+from gpuctl.explain.findings import ExplainedObject, Explanation, Verdict
 from gpuctl.web.serve.rendering import percent, summary_words, with_commands
 
 
@@ -38,4 +38,4 @@ def test_a_little_is_not_nothing_and_nearly_all_is_not_all(part: float, said: st
     ],
 )
 def test_the_summary_does_not_repeat_the_verdict(verdict: Verdict, summary: str, said: str) -> None:
-    assert summary_words(Explanation("pod", "team", "train", verdict, summary)) == said
+    assert summary_words(Explanation(ExplainedObject("Pod", "team", "train"), verdict, summary)) == said

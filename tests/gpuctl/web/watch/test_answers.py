@@ -15,9 +15,9 @@ from gpuctl.web.seen.view import Objects, View
 from gpuctl.web.watch.answers import Answer, Answers, explained
 from gpuctl.web.watch.state import ClusterState, Kind
 from tests.costly_selector import COSTLY_SELECTOR
+from tests.gpuctl.explain.served import Served
+from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 from tests.gpuctl.fleet.test_nodes import slices
-from tests.gpuctl.room.served import Served
-from tests.gpuctl.room.site import WHOLE, Site, claim_spec
 
 Object = dict[str, Any]
 

@@ -1,1 +1,0 @@
-"""The command ``gpuctl room``: who would have to go for a pod, and which moves would free whole GPUs."""

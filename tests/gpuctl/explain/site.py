@@ -1,0 +1,165 @@
+"""Nodes with GPUs that are offered whole and in shares, and pods that use them, as the API serves them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.findings import Explanation
+from gpuctl.explain.room import MOVABLE, Policy
+from gpuctl.explain.snapshot import Snapshot
+from gpuctl.plan.planned import plan_node
+from kubernetes_rules.allocator.allocate import Allocator
+from tests.gpuctl.explain.objects import StoredLists
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
+WHOLE, SHARE = "gpu.nvidia.com", "shared-timesliced"
+
+
+@cache
+def shipped_classes() -> tuple[Object, ...]:
+    """The DeviceClasses that the driver brings."""
+    files = sorted((ROOT / "deviceclasses").glob("*.yaml"))
+    return tuple(one for path in files for one in yaml.safe_load_all(path.read_bytes()))
+
+
+def slices_of(node: str, machine: str = "t4") -> list[Object]:
+    """What a node publishes."""
+    return copy.deepcopy(_planned(node, machine))
+
+
+@cache
+def _planned(node: str, machine: str) -> list[Object]:
+    return list(plan_node(machine, node, CONFIG).slices)
+
+
+def claim_spec(device_class: str = SHARE, shares: int | None = None, count: int = 1) -> Object:
+    """The spec of a claim."""
+    exactly: Object = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    if shares is not None:
+        exactly["capacity"] = {"requests": {"shares": str(shares)}}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+
+
+class Site:
+    """A cluster that is built step by step; each node has one T4 unless it says otherwise."""
+
+    def __init__(self, *nodes: str, machine: str = "t4") -> None:
+        self.nodes: list[Object] = [{"metadata": {"name": name}, "spec": {}} for name in nodes]
+        self.slices = [one for name in nodes for one in slices_of(name, machine)]
+        self.classes = shipped_classes()
+        self.pods: list[Object] = []
+        self.claims: list[Object] = []
+        self.budgets: list[Object] = []
+        self.groups: list[Object] | None = None
+
+    def runs(
+        self,
+        name: str,
+        node: str,
+        spec: Object,
+        *,
+        owner: str | None = "ReplicaSet/web",
+        movable: bool = True,
+        priority: int = 0,
+        avoid: Sequence[str] = (),
+        **pod_spec: Any,
+    ) -> Object:
+        """A pod that runs on a node with the devices that the scheduler would give it there.
+
+        It avoids these GPUs, as if they had been in use when it came.
+        """
+        pod = self.pod(name, owner=owner, movable=movable, priority=priority, **pod_spec)
+        pod["spec"]["nodeName"] = node
+        pod["status"] |= {"phase": "Running", "startTime": "2026-03-01T08:00:00Z"}
+        claim = self.claim_of(pod, spec)
+        found = self.allocation(node, spec, avoid)
+        assert found is not None
+        user = {"resource": "pods", "name": name, "uid": name}
+        self.claims.append({**claim, "status": {"allocation": found, "reservedFor": [user]}})
+        self.pods.append(pod)
+        return pod
+
+    def allocation(self, node: str, spec: Object, avoid: Sequence[str] = ()) -> Object | None:
+        """What the scheduler would give to a claim on a node, without these GPUs; None if it does not fit."""
+        stored = next(one for one in self.nodes if one["metadata"]["name"] == node)
+        slices = copy.deepcopy(self.slices)
+        for device in (device for one in slices for device in one["spec"].get("devices") or ()):
+            if any(device["name"].startswith(gpu) for gpu in avoid):
+                device["taints"] = [{"key": "avoid", "effect": "NoSchedule"}]
+        claim = {"metadata": {"namespace": "team", "name": "new", "uid": "new"}, "spec": spec}
+        found = Allocator(slices, self.classes, self.claims).allocate(stored, [claim])
+        return found[0] if found else None
+
+    def pod(
+        self,
+        name: str,
+        *,
+        owner: str | None = None,
+        movable: bool = False,
+        priority: int = 0,
+        **spec: Any,
+    ) -> Object:
+        """A pod that waits; ``owner`` is its controller, which is not in the cluster."""
+        metadata: Object = {"namespace": "team", "name": name, "uid": name, "labels": {"app": name}}
+        if movable:
+            metadata["annotations"] = {MOVABLE: "true"}
+        if owner:
+            kind, _, of = owner.partition("/")
+            reference = {"apiVersion": "apps/v1", "kind": kind, "name": of, "uid": of, "controller": True}
+            metadata["ownerReferences"] = [reference]
+        entries = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+        containers = [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+        body = {"containers": containers, "resourceClaims": entries, "priority": priority, **spec}
+        made = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]}
+        return {"metadata": metadata, "spec": body, "status": {"phase": "Pending", **made}}
+
+    def claim_of(self, pod: Object, spec: Object) -> Object:
+        """The claim that was made for a pod."""
+        name = pod["metadata"]["name"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": True}
+        metadata = {"namespace": "team", "name": f"{name}-gpu", "uid": f"{name}-gpu"}
+        return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec}
+
+    def waits(self, name: str, spec: Object, *, priority: int = 0, **pod_spec: Any) -> Object:
+        """A pod that waits, with its claim."""
+        pod = self.pod(name, priority=priority, **pod_spec)
+        self.claims.append(self.claim_of(pod, spec))
+        return pod
+
+    def protect(self, pod: str, allowed: int = 0) -> None:
+        """A budget for one pod."""
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": pod}}}
+        status = {"disruptionsAllowed": allowed, "desiredHealthy": 1, "currentHealthy": 1 + allowed}
+        self.pods_ready()
+        metadata = {"namespace": "team", "name": f"{pod}-budget"}
+        self.budgets.append({"metadata": metadata, "spec": spec, "status": status})
+
+    def pods_ready(self) -> None:
+        """All pods are ready, so that budgets count them."""
+        for pod in self.pods:
+            pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+    def snapshot(self, *refused: str) -> Snapshot:
+        """The cluster; lists of these kinds may not be read."""
+        lists = {"pods": self.pods, "poddisruptionbudgets": self.budgets, "podgroups": self.groups}
+        return Snapshot(
+            nodes=tuple(self.nodes),
+            slices=tuple(self.slices),
+            classes=self.classes,
+            claims=tuple(self.claims),
+            view=StoredLists(lists, refused),
+        )
+
+    def explained(self, pod: Object, *refused: str) -> Explanation:
+        """Why a pod waits, and whose end would help under all policies."""
+        return explain_pod(pod, self.snapshot(*refused), tuple(Policy))

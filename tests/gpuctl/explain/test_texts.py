@@ -1,0 +1,179 @@
+"""What ``gpuctl explain`` prints, a text for each situation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envtest.embedded.server import EmbeddedApiServer
+from tests.gpuctl.approved import approve
+from tests.gpuctl.explain.served import Served
+from tests.gpuctl.explain.site import SHARE, WHOLE, Object, Site, claim_spec
+
+Built = tuple[Site, list[Object]]
+
+
+def asking(device_class: str, *selectors: str, **more: Any) -> Object:
+    """The spec of a claim with these selectors and fields."""
+    spec = claim_spec(device_class)
+    exactly = spec["devices"]["requests"][0]["exactly"]
+    exactly |= {"selectors": [{"cel": {"expression": one}} for one in selectors], **more}
+    return spec
+
+
+def waiting(machine: str, spec: Object, *in_use: Object, nodes: tuple[str, ...] = ("node-a",)) -> Built:
+    """A pod that waits while others hold what they ask for, each on the first node."""
+    site = Site(*nodes, machine=machine)
+    for number, one in enumerate(in_use):
+        site.runs(f"busy-{number}", nodes[0], one, priority=10)
+    return site, [site.waits("train", spec, priority=10)]
+
+
+def in_use() -> Built:
+    return waiting("hgx-h100", claim_spec(WHOLE), claim_spec(WHOLE, count=8))
+
+
+def partition_too_many() -> Built:
+    spec = claim_spec("mig-small", count=15)
+    return waiting("hgx-h100", spec, *[claim_spec(WHOLE)] * 6)
+
+
+def tainted() -> Built:
+    site, pods = waiting("l4-quad", claim_spec(WHOLE, count=4))
+    taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+    devices = [device for one in site.slices for device in one["spec"].get("devices") or ()]
+    for device in devices:
+        if device["name"].startswith(devices[0]["name"][:13]):
+            device["taints"] = [taint]
+    return site, pods
+
+
+def selector_near_miss() -> Built:
+    selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'"
+    return waiting("hgx-h100", asking(WHOLE, selector), nodes=("node-a", "node-b"))
+
+
+def class_missing() -> Built:
+    return waiting("t4", claim_spec("mig-smal"))
+
+
+def extended_resource() -> Built:
+    site, pods = waiting("t4", claim_spec(WHOLE))
+    site.claims.clear()
+    pods[0]["spec"] |= {"resourceClaims": []}
+    pods[0]["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    pods[0]["status"] = {"phase": "Pending"}
+    return site, pods
+
+
+def more_than_any_node_has() -> Built:
+    return waiting("t4", claim_spec(WHOLE, count=9), nodes=("node-a", "node-b"))
+
+
+def memory_where_shares_are_by_number() -> Built:
+    return waiting("t4", asking(SHARE, capacity={"requests": {"memory": "10Gi"}}))
+
+
+def fits() -> Built:
+    return waiting("t4", claim_spec(WHOLE))
+
+
+def claim_not_there() -> Built:
+    site, pods = waiting("t4", claim_spec(WHOLE))
+    site.claims.clear()
+    return site, pods
+
+
+def sick_gpu() -> Built:
+    site = Site("node-a")
+    pod = site.runs("train", "node-a", claim_spec(WHOLE))
+    taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+    for device in (device for one in site.slices for device in one["spec"].get("devices") or ()):
+        device["taints"] = [taint]
+    pod["status"]["phase"] = "Running"
+    return site, []
+
+
+def closed_nodes() -> Built:
+    site, pods = waiting("t4", claim_spec(WHOLE), nodes=("node-a", "node-b"))
+    site.nodes[0]["spec"] = {"unschedulable": True}
+    pods[0]["spec"]["nodeSelector"] = {"zone": "moon"}
+    return site, pods
+
+
+def three_policies() -> Built:
+    site = Site("node-a", "node-b")
+    site.runs("batch", "node-a", claim_spec(WHOLE), owner="Job/nightly", movable=False, priority=5)
+    site.protect("batch")
+    site.runs("note-1", "node-b", claim_spec(shares=1), priority=100)
+    site.runs("note-2", "node-b", claim_spec(shares=1), priority=100)
+    return site, [site.waits("train", claim_spec(WHOLE), priority=10)]
+
+
+def many_nodes() -> Built:
+    names = [f"node-{n}" for n in range(5)]
+    site = Site(*names)
+    for name in names:
+        site.runs(f"on-{name}", name, claim_spec(WHOLE))
+    return site, [site.waits("train", claim_spec(WHOLE), priority=10)]
+
+
+def ending() -> Built:
+    site = Site("node-a")
+    site.runs("batch", "node-a", claim_spec(WHOLE))["metadata"]["deletionTimestamp"] = "2026-03-01T09:00:00Z"
+    return site, [site.waits("train", claim_spec(WHOLE))]
+
+
+def other_scheduler() -> Built:
+    site = Site("node-a")
+    site.runs("batch", "node-a", claim_spec(WHOLE))
+    return site, [site.waits("train", claim_spec(WHOLE), priority=10, schedulerName="other")]
+
+
+SITUATIONS: list[tuple[Callable[[], Built], str]] = [
+    (in_use, "pod train"),
+    (in_use, "pod train -o wide"),
+    (partition_too_many, "pod train"),
+    (tainted, "pod train"),
+    (selector_near_miss, "pod train"),
+    (class_missing, "pod train"),
+    (extended_resource, "pod train"),
+    (more_than_any_node_has, "pod train"),
+    (memory_where_shares_are_by_number, "pod train"),
+    (fits, "pod train"),
+    (fits, "claim train-gpu"),
+    (claim_not_there, "pod train"),
+    (sick_gpu, "pod train"),
+    (sick_gpu, "claim train-gpu"),
+    (closed_nodes, "pod train"),
+    (three_policies, "pod train"),
+    (three_policies, "pod train -o wide"),
+    (three_policies, "claim train-gpu"),
+    (three_policies, "pods"),
+    (three_policies, "pods -o wide"),
+    (many_nodes, "pod train"),
+    (many_nodes, "pod train -o wide"),
+    (ending, "pod train"),
+    (other_scheduler, "pod train"),
+]
+
+
+def named(case: tuple[Callable[[], Built], str]) -> str:
+    """The situation and what is asked, as the name of a file."""
+    build, asked = case
+    return f"{build.__name__}-{'-'.join(word.strip('-') for word in asked.split())}".replace("_", "-")
+
+
+@pytest.mark.parametrize("case", SITUATIONS, ids=named)
+def test_a_situation_is_explained_like_this(case: tuple[Callable[[], Built], str], tmp_path: Path) -> None:
+    build, asked = case
+    with EmbeddedApiServer() as server:
+        served = Served(server, tmp_path)
+        site, pods = build()
+        served.load(site, *pods)
+        told = served.run(*asked.split(), "-n", "team")
+
+    approve(f"explain/{named(case)}", f"{told.output}exit code {told.exit_code}\n")

@@ -1,0 +1,145 @@
+"""A simulated cluster gives devices by the scheduler's rules, counts them once, and repeats itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuctl.plan.planned import plan_node
+from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
+from gpuctl.simulate.command import WORKLOAD_HELP
+from gpuctl.simulate.placing import simulate
+from gpuctl.simulate.workload import load_workload
+from kubernetes_rules.taints import tainted_slices
+from tests.gpuctl.simulate.workloads import group, machines, run, wants
+
+SMALL = wants(1, "mig-small")
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> SimulatedCluster:
+    """A node with two GPUs that are offered whole and in parts."""
+    config = tmp_path / "node.yaml"
+    config.write_text(
+        "version: v1\nrules:\n"
+        "- {when: gpu.index < 2, mig: {dynamic: {profiles: [1g, 3g]}}}\n- offer: hidden\n"
+    )
+    return planned_cluster([(1, plan_node("hgx-h100", "node", config).slices)], load_classes(()))
+
+
+def test_the_workload_that_the_help_shows_can_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "workload.yaml"
+    file.write_text(WORKLOAD_HELP.split("\b\n")[1])
+
+    (train,) = load_workload(file)
+
+    assert (train.count, train.gang, train.pods, train.priority) == (200, 4, 800, 100)
+
+
+def test_constraints_and_several_claims_count() -> None:
+    island = [{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]
+
+    linked = run(group("pair", 3, wants(2, constraints=island)), nodes=1)
+    too_large = run(group("triple", 1, wants(3, constraints=island)), nodes=1)
+    both = run(group("double", 3, wants(1), wants(1)), nodes=1)
+
+    assert [(one.groups[0].placed, one.groups[0].waiting) for one in (linked, too_large, both)] == [
+        (2, 1),
+        (0, 1),
+        (2, 1),
+    ]
+
+
+def test_the_same_seed_gives_the_same_and_another_one_may_not() -> None:
+    groups = (group("ones", 8), group("fours", 3, wants(4)))
+
+    assert run(*groups, nodes=5) == run(*groups, nodes=5)
+    assert len({run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(9)}) > 1
+
+
+def test_a_gang_that_does_not_fit_leaves_its_devices_to_others() -> None:
+    result = run(group("gang", 1, wants(3), gang=3), group("ones", 8))
+
+    assert [(one.placed, one.nodes) for one in result.groups] == [(0, 0), (8, 2)]
+
+
+def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(parts: SimulatedCluster) -> None:
+    whole = wants(1, "gpu.nvidia.com")
+    result = simulate(parts, [group("small", 7, SMALL), group("whole", 2, whole)], 1)
+
+    assert [one.placed for one in result.groups] == [7, 1]
+    assert {tier: found.free for tier, found in result.tiers.items()} == {
+        "whole": 0,
+        "mig 1g.10gb": 0,
+        "mig 3g.40gb": 0,
+    }
+
+
+def test_a_gpu_that_is_cut_is_no_free_whole_gpu(parts: SimulatedCluster) -> None:
+    result = simulate(parts, [group("small", 1, SMALL)], 1)
+
+    assert (result.tiers["whole"].allocated, result.tiers["whole"].free) == (0, 1)
+    assert (result.tiers["mig 1g.10gb"].allocated, result.tiers["mig 1g.10gb"].free) == (1, 13)
+    assert [(one.gpus, one.free, one.usable) for one in result.fragments] == [(1, 1, 1), (2, 1, 0)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gpu_is_in_use_once_in_every_table_and_never_more_are_than_there_are(
+    parts: SimulatedCluster, seed: int
+) -> None:
+    cut = simulate(parts, [group("small", 20, SMALL)], seed)
+    whole = run(group("train", 9), nodes=2, seed=seed)
+
+    assert (cut.tiers["mig 1g.10gb"].allocated, cut.groups[0].placed) == (14, 14)
+    assert [(one.gpus, one.in_use) for one in cut.gpus.values()] == [(2, 2)]
+    assert [(one.gpus, one.in_use) for one in whole.gpus.values()] == [(8, 8)]
+    assert (whole.tiers["whole"].allocated, whole.groups[0].placed) == (8, 8)
+
+
+def test_who_only_looks_on_uses_no_gpu() -> None:
+    looking = wants(4)
+    looking["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+
+    result = run(group("train", 1, wants(1)), group("monitor", 5, looking), nodes=1)
+
+    assert [one.placed for one in result.groups] == [1, 5]
+    assert (result.tiers["whole"].allocated, result.gpus["NVIDIA A30"].in_use) == (1, 1)
+
+
+def test_a_pool_that_is_invalid_closes_its_node_and_no_other() -> None:
+    good = machines(("a30-quad", 2))
+    (first, *rest) = good.slices
+    devices = first["spec"]["devices"]
+    invalid = {**first, "spec": {**first["spec"], "devices": [*devices, devices[0]]}}
+
+    (train,) = simulate(replace(good, slices=(invalid, *rest)), [group("train", 5)], 1).groups
+
+    assert (train.placed, train.waiting, train.error) == (4, 1, None)
+
+
+def test_a_tainted_device_is_not_free() -> None:
+    good = machines(("a30-quad", 1))
+    taint = {"key": "service", "effect": "NoSchedule"}
+    rule = {"spec": {"deviceSelector": {"device": "gpu-0000-17-00-0"}, "taint": taint}}
+
+    tainted = replace(good, slices=tuple(tainted_slices(good.slices, [rule])))
+    result = simulate(tainted, [group("train", 1)], 1)
+
+    assert (result.tiers["whole"].devices, result.tiers["whole"].free) == (4, 2)
+    assert result.fragments[0].free == 2
+
+
+def test_a_device_that_many_nodes_reach_is_given_once() -> None:
+    good = machines(("t4", 2))
+    pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "net.example.com", "allNodes": True, "pool": pool, "devices": [{"name": "port"}]}
+    net = {"metadata": {"name": "net"}, "spec": spec}
+    selector = {"cel": {"expression": 'device.driver == "net.example.com"'}}
+    port = {"metadata": {"name": "port"}, "spec": {"selectors": [selector]}}
+    cluster = replace(good, slices=(*good.slices, net), classes=(*good.classes, port))
+
+    for seed in range(4):
+        both = simulate(cluster, [group("both", 2, wants(1, "port"), wants(1))], seed).groups[0]
+        assert (both.placed, both.waiting) == (1, 1)
