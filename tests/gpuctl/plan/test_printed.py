@@ -61,10 +61,10 @@ SITUATIONS = {
     "partitions/no-layout": "plan --partitions --machine hgx-h100 --layout 1g,",
     "partitions/offered": "plan --partitions --machine hgx-h100 --config mixed.yaml",
     "partitions/shared": "plan --partitions --machine hgx-h100 --config shared-partitions.yaml",
-    "partitions/yaml": "plan --partitions --machine a30-quad --layout 4g,4g --config shared.yaml -o yaml",
+    "partitions/json": "plan --partitions --machine t4 --layout 1g --config shared.yaml -o json",
     "machines/all": "plan --machines",
     "machines/named": "plan --machines t4 passthrough-quad",
-    "machines/json": "plan --machines -o json vgpu-host-a100-mdev t4",
+    "machines/json": "plan --machines -o json t4",
 }
 
 
