@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,6 +132,7 @@ def _topology(
     machine: str | None, names: tuple[str, ...], kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
     from driver.devices.names import DRIVER_NAME
+    from gpuctl.cli.cluster import DRA, ClusterView
     from gpuctl.fleet.cluster import views_of
     from gpuctl.plan.planned import plan_node
     from gpuctl.plan.topology import topology_of, topology_text
@@ -138,7 +140,11 @@ def _topology(
     if len(names) + (machine is not None) != 1:
         raise click.UsageError("name one node, or a machine with --machine")
     node = machine or names[0]
-    slices = plan_node(node, "node", None).slices if machine else _slices_of(node, kubeconfig, context)
+    if machine:
+        slices: Iterable[Object] = plan_node(machine, "node", None).slices
+    else:
+        cluster = ClusterView.connect(kubeconfig, context)
+        slices = cluster.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
     gpus = [gpu for view in views_of(slices, ()) for gpu in view.gpus]
     if not gpus:
         raise ConfigError(
@@ -146,15 +152,6 @@ def _topology(
         )
     found = topology_of(node, gpus)
     emit(output, document("NodeTopology", found), lambda: topology_text(found))
-
-
-def _slices_of(node: str, kubeconfig: Path | None, context: str | None) -> tuple[Object, ...]:
-    from driver.devices.names import DRIVER_NAME
-    from gpuctl.cli.cluster import DRA, ClusterView
-
-    view = ClusterView.connect(kubeconfig, context)
-    mine = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
-    return tuple(one for one in mine if one["spec"]["driver"] == DRIVER_NAME)
 
 
 def _partitions(
