@@ -25,6 +25,8 @@ DOCUMENTS: tuple[str, ...] = (
     "gpuctl.doctor.report:DoctorReport",
     "gpuctl.explain.findings:Explanation",
     "gpuctl.explain.findings:ExplanationList",
+    "gpuctl.heal.plan:Heal",
+    "gpuctl.heal.steps:HealStep",
     "gpuctl.plan.machines:MachineList",
     "gpuctl.plan.partitions:MigPlan",
     "gpuctl.plan.topology:NodeTopology",

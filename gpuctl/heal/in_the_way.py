@@ -1,8 +1,8 @@
-"""Finds the claims and pods that use the GPUs to be changed, and makes room: cordon and eviction."""
+"""Finds the claims and pods that use a GPU, and evicts pods."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from driver.devices.names import pool_name
@@ -10,30 +10,22 @@ from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.kube.errors import Conflict, NotFound, TooManyRequests
 from driver.kube.evictions import evict_pod
-from driver.kube.paths import NODES, object_path, pod_path
-from driver.nvml.pci_address import PciAddress
+from driver.kube.paths import pod_path
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.fleet.holders import Object, allocated
 
 
 @dataclass(frozen=True, slots=True)
 class PodInTheWay:
-    """A pod that uses a GPU. ``controller`` is its controller (``ReplicaSet/web``), None without one.
-
-    ``ends`` says whether it is being deleted already.
-    """
+    """A pod that uses a GPU."""
 
     namespace: str
     name: str
     uid: str
     controller: str | None
+    """What recreates it: ReplicaSet/web."""
     ends: bool
-
-    @property
-    def of_daemon_set(self) -> bool:
-        """Whether a DaemonSet starts such a pod again in spite of a cordon."""
-        # The pods of DaemonSets tolerate node.kubernetes.io/unschedulable.
-        return (self.controller or "").startswith("DaemonSet/")
+    """Whether it is being deleted already."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -41,27 +33,20 @@ class PodInTheWay:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInTheWay:
-    """A claim that has devices of the GPUs, if only with admin access.
-
-    ``others`` are users other than pods.
-    """
+    """A claim that has devices of the GPUs, if only with admin access."""
 
     namespace: str
     name: str
     devices: tuple[str, ...]
     pods: tuple[PodInTheWay, ...]
     others: tuple[str, ...] = ()
+    """Users other than pods."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    def line(self, words: Callable[[PodInTheWay], str]) -> str:
-        """The claim with its devices and users, for people; ``words`` describe a pod."""
-        users = ", ".join((*map(words, self.pods), *self.others)) or "not in use now"
-        return f"  claim {self} has {', '.join(self.devices)}: {users}"
 
-
-def claims_using(view: ClusterView, node: str, gpus: Collection[PciAddress]) -> tuple[ClaimInTheWay, ...]:
+def claims_using(view: ClusterView, node: str, gpus: Collection[str]) -> tuple[ClaimInTheWay, ...]:
     """The claims that have a device of these GPUs of the node; raises ApiError."""
     found = []
     for claim in view.claims():
@@ -79,7 +64,7 @@ def claims_using(view: ClusterView, node: str, gpus: Collection[PciAddress]) -> 
     return tuple(found)
 
 
-def _devices(claim: Object, node: str, gpus: Collection[PciAddress]) -> Iterable[str]:
+def _devices(claim: Object, node: str, gpus: Collection[str]) -> Iterable[str]:
     for one in allocated(claim):
         name = KINDS.parse(one.device) if one.pool == pool_name(node) else None
         if name is not None and any(region.pci in gpus for region in name.regions):
@@ -100,18 +85,6 @@ def _pod(view: ClusterView, namespace: str, user: Object) -> PodInTheWay | None:
     controller = next((f"{one['kind']}/{one['name']}" for one in owners), None)
     ends = "deletionTimestamp" in metadata
     return PodInTheWay(namespace, str(user["name"]), str(user["uid"]), controller, ends)
-
-
-def pods_of(claims: Iterable[ClaimInTheWay]) -> tuple[PodInTheWay, ...]:
-    """The pods of these claims, each once."""
-    return tuple(dict.fromkeys(pod for claim in claims for pod in claim.pods))
-
-
-def set_cordon(client: KubeClient, node: str, *, cordoned: bool) -> None:
-    """Keep new pods away from a node, or let them come again. Raises ApiError."""
-    # As kubectl does it: the field is absent where pods may come, and null removes it in a merge patch.
-    spec = {"unschedulable": True if cordoned else None}
-    client.patch(object_path(NODES, node), {"spec": spec}, "application/merge-patch+json")
 
 
 def evict(client: KubeClient, pod: PodInTheWay) -> str | None:
