@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import document, emit, output_option
-from gpuctl.plan.machine_options import complete_machines, config_options, machine_option
+from gpuctl.plan.machine_options import check_exists, complete_machines, config_options, machine_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,8 +80,8 @@ def plan(
     --machines lists what --machine takes here and in other commands. MACHINE may be a file of your own, which
     is checked (docs/fakes-and-machines.md has its fields).
 
-    Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a machine, a configuration or a node that
-    cannot be used, 2 for a wrong command line.
+    Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a file or a node that cannot be used, 2 for
+    a machine that does not exist or another wrong command line.
     """
     flags = {"--topology": topology, "--partitions": partitions, "--machines": machines}
     _check_flags([name for name, is_given in flags.items() if is_given], output)
@@ -119,6 +119,8 @@ def _check_flags(flags: list[str], output: str) -> None:
 def _machines(names: tuple[str, ...], output: str) -> None:
     from gpuctl.plan.machines import machines, machines_table
 
+    for name in names:
+        check_exists(name)
     listed = machines(names)
     emit(
         output,

@@ -49,6 +49,7 @@ SITUATIONS = {
     "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
     "plan/machine-unknown": "plan --machine hgx-h10",
     "plan/no-machine": "plan",
+    "machines/unknown": "plan --machines hgx-h10",
     "topology/dgx1-v100": "plan --topology --machine dgx1-v100",
     "topology/l40s-octo": "plan --topology --machine l40s-octo",
     "topology/json": "plan --topology --machine a30-passthrough-guest -o json",
