@@ -34,15 +34,20 @@ def machine_option(default: str | None = None) -> Callable[[Command], Command]:
 
 
 def _existing(ctx: click.Context, _param: click.Parameter, machine: str | None) -> str | None:
-    """The machine as it was named; UsageError if neither a shipped machine nor a file has the name."""
+    if machine is not None and not ctx.resilient_parsing:
+        check_exists(machine)
+    return machine
+
+
+def check_exists(machine: str) -> None:
+    """Raise UsageError if neither a shipped machine nor a file has the name."""
     from fakegpu.machine.spec import load_machine
 
-    if machine is not None and not ctx.resilient_parsing and not Path(machine).exists():
+    if not Path(machine).exists():
         try:
             load_machine(machine)
         except ConfigError as error:
             raise click.UsageError(error_text(error)) from error
-    return machine
 
 
 def complete_machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
