@@ -43,6 +43,16 @@ class Taint:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
+def driver_version_text(version: str) -> str:
+    """A published driver version as NVIDIA writes it: ``580.95.05``.
+
+    A semantic version has no leading zeros: 580.95.5. NVIDIA's third number has two digits, or is left out,
+    so that a 0 says nothing.
+    """
+    *first, last = version.split(".")
+    return ".".join((*first, last.zfill(2) if len(first) == 2 and last != "0" else last))
+
+
 def meaning(taint: Taint) -> str:
     """What a taint means, and what to do about it."""
     return str(remedy_of(taint) or "not set by this driver")
