@@ -36,14 +36,22 @@ class NothingToCheck(Exception):
 class Clause:
     """One promise of NVML. ``test`` is called with an NVML that has no session, and only reads.
 
-    It raises BrokenPromise, or NothingToCheck, or the NvmlError that a call ended with. ``alone``: it holds
-    only while no other session of this process is open, since NVML counts the sessions of a process.
+    It raises BrokenPromise, or NothingToCheck, or the NvmlError that a call ended with.
     """
 
     name: str
     promise: str
     test: Callable[[Nvml], None]
-    alone: bool = False
+
+
+def clause(name: str, promise: str) -> Callable[[Callable[[Nvml], None]], Clause]:
+    """Make a clause of the test below; the arguments are the fields of ``Clause``."""
+    return lambda test: Clause(name, promise, test)
+
+
+def gpu_clause(name: str, promise: str) -> Callable[[Callable[[NvmlDevice], object]], Clause]:
+    """Make a clause of a question to each GPU; it has NothingToCheck if none could be asked."""
+    return lambda question: Clause(name, promise, lambda nvml: check_each_gpu(nvml, question))
 
 
 def expect(holds: bool, wrong: str) -> None:
@@ -102,15 +110,11 @@ def ask_gpus(nvml: Nvml, question: Callable[[NvmlDevice], T]) -> Asked[T]:
     return Asked(answers, tuple(dict.fromkeys(passed_over)))
 
 
-def each_gpu(question: Callable[[NvmlDevice], object]) -> Callable[[Nvml], None]:
-    """A clause's test that asks each GPU; it raises NothingToCheck if none could be asked."""
-
-    def test(nvml: Nvml) -> None:
-        asked = ask_gpus(nvml, question)
-        if not asked.answers:
-            raise NothingToCheck("; ".join(asked.passed_over) or "NVML lists no GPU")
-
-    return test
+def check_each_gpu(nvml: Nvml, question: Callable[[NvmlDevice], object]) -> None:
+    """Ask each GPU; raises NothingToCheck if none could be asked."""
+    asked = ask_gpus(nvml, question)
+    if not asked.answers:
+        raise NothingToCheck("; ".join(asked.passed_over) or "NVML lists no GPU")
 
 
 def answers_of(device: NvmlDevice, *methods: str) -> dict[str, object]:

@@ -9,12 +9,12 @@ from functools import partial
 
 from driver.nvml.api import Code, GpuLost, NotFound, Nvml, NvmlCallFailed, NvmlDevice, SessionLost
 from driver.nvml.pci_address import PciAddress
-from gpuctl.verify.contract.clause import (
+from tools.hardware.contract.clause import (
     BrokenPromise,
-    Clause,
     NothingToCheck,
     ask_gpus,
-    each_gpu,
+    check_each_gpu,
+    clause,
     expect,
     expect_failure,
 )
@@ -38,6 +38,10 @@ def first_gpu(nvml: Nvml) -> NvmlDevice:
     raise NothingToCheck("NVML lists no GPU that answers")
 
 
+@clause(
+    "calls before init",
+    "Before init, calls about the driver and GPUs fail with UNINITIALIZED.",
+)
 def _refuses_calls_before_init(nvml: Nvml) -> None:
     # The version of CUDA is left out: NVML asks libcuda for it, which needs no session (nvml.h).
     for name, call in (
@@ -49,6 +53,10 @@ def _refuses_calls_before_init(nvml: Nvml) -> None:
     expect_failure("device_by_index before init", partial(nvml.device_by_index, 0), SessionLost)
 
 
+@clause(
+    "handles of an ended session",
+    "A handle is invalid once its session has ended, and the next session has the same GPU.",
+)
 def _ends_handles_with_the_session(nvml: Nvml) -> None:
     device = first_gpu(nvml)
     uuid, pci = device.uuid(), device.pci()
@@ -60,6 +68,7 @@ def _ends_handles_with_the_session(nvml: Nvml) -> None:
     expect(again == uuid, f"{pci}: the UUID was {uuid}, and is {again} in the next session")
 
 
+@clause("versions", "The NVIDIA driver and CUDA have versions made of numbers.")
 def _reports_its_versions(nvml: Nvml) -> None:
     nvml.init()
     for what, version, form in (
@@ -69,6 +78,7 @@ def _reports_its_versions(nvml: Nvml) -> None:
         expect(re.fullmatch(form, version) is not None, f"the version of {what} is {version!r}")
 
 
+@clause("identity", "Each GPU has a UUID, a minor number and a PCI address that no other GPU has.")
 def _identifies_each_gpu(nvml: Nvml) -> None:
     asked = ask_gpus(nvml, lambda device: (device.uuid(), device.minor(), device.pci()))
     if not asked.answers:
@@ -81,6 +91,7 @@ def _identifies_each_gpu(nvml: Nvml) -> None:
         expect(count == 1, f"{count} GPUs have the same {what}: {value}")
 
 
+@clause("index", "A GPU that was found by an index has this index.")
 def _gives_the_gpu_of_the_index(nvml: Nvml) -> None:
     nvml.init()
     found: dict[int, int] = {}
@@ -99,14 +110,16 @@ def _gives_the_gpu_of_the_index(nvml: Nvml) -> None:
         raise BrokenPromise(*wrong)
 
 
+@clause("address", "A GPU that is found by its PCI address is the one that has this address.")
 def _finds_each_gpu_by_its_address(nvml: Nvml) -> None:
     def ask(device: NvmlDevice) -> None:
         uuid, found = device.uuid(), nvml.device_by_pci(device.pci()).uuid()
         expect(found == uuid, f"its UUID is {uuid}, and {found} if it is found by its address")
 
-    each_gpu(ask)(nvml)
+    check_each_gpu(nvml, ask)
 
 
+@clause("missing GPUs", "An index or an address without a GPU is refused, as INVALID_ARGUMENT or NOT_FOUND.")
 def _refuses_gpus_that_are_not_there(nvml: Nvml) -> None:
     nvml.init()
     count = nvml.device_count()
@@ -116,43 +129,13 @@ def _refuses_gpus_that_are_not_there(nvml: Nvml) -> None:
     expect_failure(f"device_by_pci({_NO_SUCH_GPU})", nowhere, NotFound)
 
 
-SESSION_CLAUSES: tuple[Clause, ...] = (
-    Clause(
-        "calls before init",
-        "Before init, calls about the driver and GPUs fail with UNINITIALIZED.",
-        _refuses_calls_before_init,
-        alone=True,
-    ),
-    Clause(
-        "handles of an ended session",
-        "A handle is invalid once its session has ended, and the next session has the same GPU.",
-        _ends_handles_with_the_session,
-        alone=True,
-    ),
-    Clause(
-        "versions",
-        "The NVIDIA driver and CUDA have versions made of numbers.",
-        _reports_its_versions,
-    ),
-    Clause(
-        "identity",
-        "Each GPU has a UUID, a minor number and a PCI address that no other GPU has.",
-        _identifies_each_gpu,
-    ),
-    Clause(
-        "index",
-        "A GPU that was found by an index has this index.",
-        _gives_the_gpu_of_the_index,
-    ),
-    Clause(
-        "address",
-        "A GPU that is found by its PCI address is the one that has this address.",
-        _finds_each_gpu_by_its_address,
-    ),
-    Clause(
-        "missing GPUs",
-        "An index or an address without a GPU is refused, as INVALID_ARGUMENT or NOT_FOUND.",
-        _refuses_gpus_that_are_not_there,
-    ),
+SESSION_CLAUSES = (
+    _refuses_calls_before_init,
+    _ends_handles_with_the_session,
+    _reports_its_versions,
+    _identifies_each_gpu,
+    _gives_the_gpu_of_the_index,
+    _finds_each_gpu_by_its_address,
+    _refuses_gpus_that_are_not_there,
 )
 """The clauses about sessions and the list of GPUs."""

@@ -13,7 +13,7 @@ from driver.nvml.use.calls import MemoryUse, ProcessUse, Utilisation
 from driver.nvml.vgpu import LicensableFeature, VgpuType
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import load_catalogue
-from gpuctl.verify.contract.run import CLAUSES, ClauseResult, keep_clause
+from tools.hardware.contract.run import CLAUSES, ClauseResult, check_contract, keep_clause
 
 GIB = 1 << 30
 H100 = load_catalogue("h100-80gb").profiles
@@ -155,6 +155,11 @@ def test_a_mig_device_belongs_to_an_instance_of_its_gpu() -> None:
     assert "MIG-1 is in none of the GPU instances []" in found.lines[0]
 
 
-def test_every_clause_has_a_name_of_its_own_and_a_sentence() -> None:
-    assert len({one.name for one in CLAUSES}) == len(CLAUSES)
-    assert all(one.promise[0].isupper() and one.promise.endswith(".") for one in CLAUSES)
+def test_a_call_that_hangs_is_named_and_ends_the_contract() -> None:
+    machine = FakeMachine.open("l4-quad")
+    machine.hang("name", gpu=2)
+    found = check_contract(machine.nvml, call_seconds=0.3)
+    machine.heal()
+    (hung,) = (one for one in found if one.outcome == "hung")
+    assert hung.lines == (f"nvmlDeviceGetName of {machine.pci(2)} did not return within 0.3 s",)
+    assert found[-1].outcome == "not run"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import TypeVar, cast
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.deadline import DEADLINE_SECONDS, Guard, Watch
+from driver.nvml.deadline import Watch
 from driver.nvml.health.calls import EventSet, GpuEvent
 from driver.nvml.pci_address import PciAddress
 
 T = TypeVar("T")
-
-THE_NODE = "the node"
-"""The worker of the calls that are about no single GPU."""
 
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
@@ -169,53 +166,3 @@ class _NotedEventSet:
 
     def wait(self, seconds: float) -> GpuEvent | None:
         return self._notes.make("wait_events", self._subject, self._events.wait, seconds)
-
-
-def ask_each_gpu(
-    open_nvml: Callable[[], Nvml],
-    gpus: Iterable[PciAddress],
-    ask: Callable[[Nvml, NvmlDevice], T],
-    deadline_seconds: float = DEADLINE_SECONDS,
-) -> dict[PciAddress, T | NvmlCallFailed]:
-    """Ask about each GPU in one session, all at the same time; returns the answers or the errors.
-
-    Each call has the deadline; taking a GPU's handle has six times as long, since it may initialise the GPU.
-    A call that hangs ends the questions about its GPU alone, as NvmlTimeout. Raises NvmlCallFailed if there
-    is no session.
-    """
-    guard = Guard(deadline_seconds)
-    nvml = open_nvml()
-    try:
-        guard.run(THE_NODE, lambda watch: watch("init", nvml.init))
-        # The kernel initialises one GPU at a time, so a GPU's time begins only when it is its turn.
-        opened = {pci: _opened(guard, nvml, pci) for pci in gpus}
-        jobs = {
-            str(pci): partial(_asked, nvml, pci, ask) for pci, failure in opened.items() if failure is None
-        }
-        found = guard.side_by_side(jobs)
-        answers = {pci: found[str(pci)] if failure is None else failure for pci, failure in opened.items()}
-        # NVML must not end a session in which a thread still is: the process ends soon, and the session with
-        # it.
-        if not guard.hung():
-            guard.run(THE_NODE, lambda watch: watch("shutdown", nvml.shutdown))
-        return answers
-    finally:
-        guard.close()
-
-
-def _opened(guard: Guard, nvml: Nvml, pci: PciAddress) -> NvmlCallFailed | None:
-    """Take a GPU's first handle of the session, or return why there is none."""
-
-    def job(watch: Watch) -> None:
-        watch("device_by_pci", lambda: nvml.device_by_pci(pci), patient=True)
-
-    try:
-        guard.run(str(pci), job)
-    except NvmlCallFailed as error:
-        return error
-    return None
-
-
-def _asked(nvml: Nvml, pci: PciAddress, ask: Callable[[Nvml, NvmlDevice], T], watch: Watch) -> T:
-    noted = NotedCalls(nvml, watch).nvml
-    return ask(noted, noted.device_by_pci(pci))

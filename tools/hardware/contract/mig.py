@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from driver.nvml.api import Code, NotSupported, NvmlDevice
-from gpuctl.verify.contract.clause import (
-    Clause,
+from tools.hardware.contract.clause import (
     NothingToCheck,
     answers_of,
-    each_gpu,
     expect,
     expect_failure,
+    gpu_clause,
     has_mig,
     is_in_mig_mode,
 )
@@ -19,6 +18,10 @@ from gpuctl.verify.contract.clause import (
 _NO_MIG = "no GPU has MIG"
 
 
+@gpu_clause(
+    "GPUs without MIG",
+    "A GPU without MIG refuses questions about instances, and has no MIG devices.",
+)
 def _has_no_instances_without_mig(device: NvmlDevice) -> None:
     if has_mig(device):
         raise NothingToCheck("each GPU has MIG")
@@ -35,6 +38,7 @@ def _has_no_instances_without_mig(device: NvmlDevice) -> None:
         expect_failure(f"{name} without MIG", call, *expected)
 
 
+@gpu_clause("MIG profiles", "A GPU with MIG has profiles, each with its own id, name and placements.")
 def _offers_profiles_with_placements(device: NvmlDevice) -> None:
     if not has_mig(device):
         raise NothingToCheck(_NO_MIG)
@@ -64,6 +68,7 @@ def _offers_profiles_with_placements(device: NvmlDevice) -> None:
         expect(len({place.size for place in places}) == 1, f"{profile.name} has several sizes: {places}")
 
 
+@gpu_clause("MIG off", "A GPU whose MIG mode is off has no instances.")
 def _has_no_instances_while_mig_is_off(device: NvmlDevice) -> None:
     if not has_mig(device):
         raise NothingToCheck(_NO_MIG)
@@ -77,6 +82,7 @@ def _has_no_instances_while_mig_is_off(device: NvmlDevice) -> None:
     expect(not instances, f"MIG is off, and it has GPU instances: {instances}")
 
 
+@gpu_clause("MIG devices", "Each MIG device of a GPU lies in one of its GPU instances.")
 def _places_mig_devices_in_instances(device: NvmlDevice) -> None:
     if not is_in_mig_mode(device):
         raise NothingToCheck("no GPU is in MIG mode")
@@ -91,26 +97,10 @@ def _places_mig_devices_in_instances(device: NvmlDevice) -> None:
         expect(mig.uuid.startswith("MIG-"), f"the UUID of a MIG device is {mig.uuid!r}")
 
 
-MIG_CLAUSES: tuple[Clause, ...] = (
-    Clause(
-        "GPUs without MIG",
-        "A GPU without MIG refuses questions about instances, and has no MIG devices.",
-        each_gpu(_has_no_instances_without_mig),
-    ),
-    Clause(
-        "MIG profiles",
-        "A GPU with MIG has profiles, each with its own id, name and placements.",
-        each_gpu(_offers_profiles_with_placements),
-    ),
-    Clause(
-        "MIG off",
-        "A GPU whose MIG mode is off has no instances.",
-        each_gpu(_has_no_instances_while_mig_is_off),
-    ),
-    Clause(
-        "MIG devices",
-        "Each MIG device of a GPU lies in one of its GPU instances.",
-        each_gpu(_places_mig_devices_in_instances),
-    ),
+MIG_CLAUSES = (
+    _has_no_instances_without_mig,
+    _offers_profiles_with_placements,
+    _has_no_instances_while_mig_is_off,
+    _places_mig_devices_in_instances,
 )
 """The clauses about MIG."""

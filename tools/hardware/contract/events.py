@@ -6,8 +6,8 @@ from functools import partial
 
 from driver.nvml.api import NotSupported, Nvml, NvmlDevice, SessionLost
 from driver.nvml.health.calls import EventSet
-from gpuctl.verify.contract.clause import Clause, NothingToCheck, expect, expect_failure
-from gpuctl.verify.contract.sessions import first_gpu
+from tools.hardware.contract.clause import NothingToCheck, clause, expect, expect_failure
+from tools.hardware.contract.sessions import first_gpu
 
 _SECONDS = 10.0
 """A wait of an ended set returns at once; one that does not waits so long."""
@@ -21,6 +21,7 @@ def _watch(nvml: Nvml, *devices: NvmlDevice) -> EventSet:
         raise NothingToCheck(error.what) from error
 
 
+@clause("event sets", "A set watches the GPUs that it was given and no others, and ends when it is closed.")
 def _watches_the_gpus_that_it_was_given(nvml: Nvml) -> None:
     device = first_gpu(nvml)
     events = _watch(nvml, device)
@@ -38,6 +39,7 @@ def _watches_the_gpus_that_it_was_given(nvml: Nvml) -> None:
         raise NothingToCheck(f"{uuid} reports no events")
 
 
+@clause("event sets without GPUs", "A set without GPUs can be made, and gets no events.")
 def _waits_for_nothing_without_gpus(nvml: Nvml) -> None:
     nvml.init()
     events = _watch(nvml)
@@ -47,12 +49,20 @@ def _waits_for_nothing_without_gpus(nvml: Nvml) -> None:
     events.close()
 
 
+@clause(
+    "event sets of an ended session",
+    "A set of events ends with its session: waiting for its events fails at once.",
+)
 def _ends_sets_with_the_session(nvml: Nvml) -> None:
     events = _watch(nvml, first_gpu(nvml))
     nvml.shutdown()
     expect_failure("a wait for events of an ended session", partial(events.wait, _SECONDS), SessionLost)
 
 
+@clause(
+    "event sets in the next session",
+    "The next session watches the same GPUs, also if a set was left open.",
+)
 def _watches_again_in_the_next_session(nvml: Nvml) -> None:
     watched = []
     for _ in range(2):
@@ -62,28 +72,10 @@ def _watches_again_in_the_next_session(nvml: Nvml) -> None:
     expect(first == second, f"a set watches {sorted(first)}, and {sorted(second)} in the next session")
 
 
-EVENT_CLAUSES: tuple[Clause, ...] = (
-    Clause(
-        "event sets of an ended session",
-        "A set of events ends with its session: waiting for its events fails at once.",
-        _ends_sets_with_the_session,
-        alone=True,
-    ),
-    Clause(
-        "event sets in the next session",
-        "The next session watches the same GPUs, also if a set was left open.",
-        _watches_again_in_the_next_session,
-        alone=True,
-    ),
-    Clause(
-        "event sets",
-        "A set watches the GPUs that it was given and no others, and ends when it is closed.",
-        _watches_the_gpus_that_it_was_given,
-    ),
-    Clause(
-        "event sets without GPUs",
-        "A set without GPUs can be made, and gets no events.",
-        _waits_for_nothing_without_gpus,
-    ),
+EVENT_CLAUSES = (
+    _ends_sets_with_the_session,
+    _watches_again_in_the_next_session,
+    _watches_the_gpus_that_it_was_given,
+    _waits_for_nothing_without_gpus,
 )
 """The clauses about events."""

@@ -1,4 +1,4 @@
-"""Reads what ``nvidia-smi -q -x`` and ``nvidia-smi -L`` print: values without any I/O.
+"""Reads what ``nvidia-smi -q -x`` prints: values without any I/O.
 
 The elements are those of nvsmi_device_v11.dtd to v13, which drivers 450 to 590 print. Each driver adds some
 and renames some. So every value is looked up by its path, and one that is missing is unknown.
@@ -23,11 +23,6 @@ _LOG = re.compile(rf"<{_ROOT}\b.*</{_ROOT}>", re.DOTALL)
 _PROLOG = re.compile(r"<\?xml[^<>]*>|<!DOCTYPE[^<>\[]*>")
 # The command line of a process, by any user: it may be no XML, and it may contain secrets.
 _PROCESS_NAME = re.compile(r"<process_name>.*?</process_name>", re.DOTALL)
-
-_LISTED = re.compile(
-    r"GPU\s+(?P<index>[0-9]+): (?P<name>.+?) \(UUID: (?P<uuid>GPU-[0-9a-fA-F-]+)\)", re.ASCII
-)
-_LISTED_MIG = re.compile(r"MIG\s+(?P<profile>\S+)\s+Device\s+[0-9]+: \(UUID: (?P<uuid>MIG-[^)]+)\)", re.ASCII)
 
 _UNKNOWN = frozenset(
     {
@@ -73,14 +68,6 @@ class SmiLog:
     beside: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SmiList:
-    """What ``nvidia-smi -L`` lists: names of GPUs, and profiles of MIG devices, by UUID."""
-
-    gpus: Mapping[str, str]
-    migs: Mapping[str, str]
-
-
 def plain(words: str) -> str:
     """A word without case, blanks and punctuation, in which NVML and nvidia-smi differ."""
     return "".join(filter(str.isalnum, words.casefold()))
@@ -111,14 +98,6 @@ def read_log(text: str) -> SmiLog:
     own = SmiElement(_known_values([child for child in root if child.tag != "gpu"]))
     beside = f"{before}\n{after}".splitlines()
     return SmiLog(own, gpus, tuple(line.strip() for line in beside if line.strip()))
-
-
-def read_list(text: str) -> SmiList:
-    """Read the output of ``nvidia-smi -L``; lines of another form are passed over."""
-    return SmiList(
-        {found["uuid"]: found["name"] for found in _LISTED.finditer(text)},
-        {found["uuid"]: found["profile"] for found in _LISTED_MIG.finditer(text)},
-    )
 
 
 def _read_gpu(element: ET.Element) -> SmiGpu:

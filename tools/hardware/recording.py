@@ -18,25 +18,26 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from driver.errors import ConfigError, DriverError, NodeIncomplete
-from driver.nvml.api import GPU_CALLS, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.deadline import DEADLINE_SECONDS
+from driver.nvml.api import GPU_CALLS, NvmlCallFailed
+from driver.nvml.deadline import DEADLINE_SECONDS, Guard, Watch
 from driver.nvml.pci_address import PciAddress
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import Run, Transcript, write_transcript
 from gpuctl.cli.unread import Unread
 from gpuctl.gather.archive import write_new
-from gpuctl.verify.calls import NotedCall, NotedCalls, RunningCall, ask_each_gpu
-from gpuctl.verify.checks.node_checks import run_smi
-from gpuctl.verify.checks.nvml_answers import ask_everything
-from gpuctl.verify.record.machine_file import NvmlAnswers, machine_file
-from gpuctl.verify.record.stand_ins import StandIns
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program
+from tools.hardware.answers import ask_everything
+from tools.hardware.calls import NotedCall, NotedCalls, RunningCall
+from tools.hardware.machine_file import NvmlAnswers, machine_file
+from tools.hardware.nvidia_smi import run_smi
+from tools.hardware.stand_ins import StandIns
 
 MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
     *("machine.yaml", "nvml.json", "nvidia-smi-q.xml", "mps.jsonl", "left-out.txt"),
@@ -126,26 +127,31 @@ def _read_nvml(subject: Subject, left_out: list[str], deadline_seconds: float) -
         return ()
     unread = (one.pci for one in inventory.unread if one.pci is not None)
     addresses = sorted({*(gpu.pci for gpu in inventory.gpus), *unread})
-    # Each GPU's calls are kept here, too, since those of a GPU that hangs are not returned.
-    made: dict[PciAddress, NotedCalls] = {}
+    found: list[NotedCalls] = []
+    guard = Guard(deadline_seconds)
 
-    def ask(nvml: Nvml, device: NvmlDevice) -> None:
-        pci = device.pci()
-        made[pci] = notes = NotedCalls(nvml)
+    def ask(pci: PciAddress, watch: Watch) -> None:
+        nvml = subject.open_nvml()
+        watch("init", nvml.init)
+        # Without persistence mode the first handle initialises the GPU.
+        watch("device_by_pci", partial(nvml.device_by_pci, pci), patient=True)
+        notes = NotedCalls(nvml, watch)
+        found.append(notes)
         for call in (notes.nvml.driver_version, notes.nvml.cuda_driver_version, notes.nvml.device_count):
             with suppress(NvmlCallFailed):
                 call()
         ask_everything(notes.nvml.device_by_pci(pci))
+        watch("shutdown", nvml.shutdown)
 
     try:
-        failures = ask_each_gpu(subject.open_nvml, addresses, ask, deadline_seconds)
-    except NvmlCallFailed as error:
-        left_out.append(f"{CALLS}: {error.what}")
-        return ()
-    left_out.extend(
-        f"GPU {pci}: {error.what}" for pci, error in failures.items() if isinstance(error, NvmlCallFailed)
-    )
-    return tuple(made[pci] for pci in addresses if pci in made)
+        for pci in addresses:
+            try:
+                guard.run(str(pci), partial(ask, pci))
+            except NvmlCallFailed as error:
+                left_out.append(f"GPU {pci}: {error.what}")
+    finally:
+        guard.close()
+    return tuple(found)
 
 
 def _calls_text(gpus: Sequence[NotedCalls], stand_ins: StandIns) -> str:

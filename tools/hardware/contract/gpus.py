@@ -8,14 +8,14 @@ from datetime import UTC
 from driver.nvml.api import NotFound, NotSupported, NvLinkEnd, Nvml, NvmlDevice
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.use.calls import MemoryUse, Utilisation
-from gpuctl.verify.contract.clause import (
-    Clause,
+from tools.hardware.contract.clause import (
     NothingToCheck,
     answers_of,
     ask_gpus,
-    each_gpu,
+    clause,
     expect,
     expect_failure,
+    gpu_clause,
     is_in_mig_mode,
 )
 
@@ -44,6 +44,11 @@ _NO_SUCH_INSTANCE = 99
 _TRIES = 3
 
 
+@gpu_clause(
+    "description",
+    "Each question about what a GPU is gets an answer, or NOT_SUPPORTED; its name, architecture and "
+    "compute capability are always known.",
+)
 def _describes_itself(device: NvmlDevice) -> None:
     answers = answers_of(device, *_DESCRIPTION)
     missing = [name for name in _ALWAYS_KNOWN if name not in answers]
@@ -51,10 +56,12 @@ def _describes_itself(device: NvmlDevice) -> None:
     expect(bool(device.name()), "its name is empty")
 
 
+@gpu_clause("health", "Each question about the health of a GPU gets an answer, or NOT_SUPPORTED.")
 def _reports_its_health(device: NvmlDevice) -> None:
     answers_of(device, *_HEALTH)
 
 
+@gpu_clause("use", "Each question about the use of a GPU gets a possible answer, or NOT_SUPPORTED.")
 def _reports_its_use(device: NvmlDevice) -> None:
     answers = answers_of(device, *_USE)
     use = answers.get("utilisation")
@@ -68,6 +75,7 @@ def _reports_its_use(device: NvmlDevice) -> None:
     expect(fits, f"temperature_celsius is {celsius}")
 
 
+@gpu_clause("vGPU types", "Only a GPU of a vGPU host has vGPU types, each with its own id and name.")
 def _offers_vgpus_on_a_host_alone(device: NvmlDevice) -> None:
     types = answers_of(device, "vgpu_types").get("vgpu_types", ())
     if device.virtualization() != "host-vgpu":
@@ -81,6 +89,10 @@ def _offers_vgpus_on_a_host_alone(device: NvmlDevice) -> None:
     expect(not empty, f"none of these vGPU types can be made: {empty}")
 
 
+@gpu_clause(
+    "licenses",
+    "A GPU has at most three features that take a license, and only a license that is there expires.",
+)
 def _reports_possible_licenses(device: NvmlDevice) -> None:
     try:
         features = device.licensable_features()
@@ -94,6 +106,7 @@ def _reports_possible_licenses(device: NvmlDevice) -> None:
             expect(feature.expires.tzinfo is UTC, f"a license expires in no time zone: {feature}")
 
 
+@clause("NVLinks", "Two GPUs report the same number of NVLinks to each other.")
 def _links_from_both_ends(nvml: Nvml) -> None:
     def ask(device: NvmlDevice) -> tuple[PciAddress, tuple[NvLinkEnd, ...]]:
         try:
@@ -115,6 +128,10 @@ def _links_from_both_ends(nvml: Nvml) -> None:
         expect(back == count, f"{count} NVLinks lead from {here} to {there}, and {back} back")
 
 
+@gpu_clause(
+    "memory",
+    "A GPU has the same memory in both calls, and no more of it is used and reserved than there is.",
+)
 def _uses_no_more_memory_than_there_is(device: NvmlDevice) -> None:
     use = answers_of(device, "memory_use").get("memory_use")
     if not isinstance(use, MemoryUse):
@@ -125,6 +142,10 @@ def _uses_no_more_memory_than_there_is(device: NvmlDevice) -> None:
     expect(holds and use.used_bytes + use.reserved_bytes <= total, f"its use of memory is impossible: {use}")
 
 
+@gpu_clause(
+    "memory of partitions",
+    "Each MIG device has a part of its GPU's memory, and an instance that is not there has none.",
+)
 def _reports_the_memory_of_partitions_alone(device: NvmlDevice) -> None:
     for mig in device.mig_devices():
         use = device.partition_memory_use(mig.gpu_instance_id, mig.compute_instance_id)
@@ -137,6 +158,7 @@ def _reports_the_memory_of_partitions_alone(device: NvmlDevice) -> None:
     )
 
 
+@gpu_clause("processes", "Both calls list the same processes of a GPU.")
 def _lists_the_same_processes_in_each_way(device: NvmlDevice) -> None:
     for _ in range(_TRIES):
         before = answers_of(device, "process_ids").get("process_ids")
@@ -154,52 +176,15 @@ def _lists_the_same_processes_in_each_way(device: NvmlDevice) -> None:
     raise NothingToCheck("its processes change too often")
 
 
-GPU_CLAUSES: tuple[Clause, ...] = (
-    Clause(
-        "description",
-        "Each question about what a GPU is gets an answer, or NOT_SUPPORTED; its name, architecture and "
-        "compute capability are always known.",
-        each_gpu(_describes_itself),
-    ),
-    Clause(
-        "health",
-        "Each question about the health of a GPU gets an answer, or NOT_SUPPORTED.",
-        each_gpu(_reports_its_health),
-    ),
-    Clause(
-        "use",
-        "Each question about the use of a GPU gets a possible answer, or NOT_SUPPORTED.",
-        each_gpu(_reports_its_use),
-    ),
-    Clause(
-        "vGPU types",
-        "Only a GPU of a vGPU host has vGPU types, each with its own id and name.",
-        each_gpu(_offers_vgpus_on_a_host_alone),
-    ),
-    Clause(
-        "licenses",
-        "A GPU has at most three features that take a license, and only a license that is there expires.",
-        each_gpu(_reports_possible_licenses),
-    ),
-    Clause(
-        "NVLinks",
-        "Two GPUs report the same number of NVLinks to each other.",
-        _links_from_both_ends,
-    ),
-    Clause(
-        "memory",
-        "A GPU has the same memory in both calls, and no more of it is used and reserved than there is.",
-        each_gpu(_uses_no_more_memory_than_there_is),
-    ),
-    Clause(
-        "memory of partitions",
-        "Each MIG device has a part of its GPU's memory, and an instance that is not there has none.",
-        each_gpu(_reports_the_memory_of_partitions_alone),
-    ),
-    Clause(
-        "processes",
-        "Both calls list the same processes of a GPU.",
-        each_gpu(_lists_the_same_processes_in_each_way),
-    ),
+GPU_CLAUSES = (
+    _describes_itself,
+    _reports_its_health,
+    _reports_its_use,
+    _offers_vgpus_on_a_host_alone,
+    _reports_possible_licenses,
+    _links_from_both_ends,
+    _uses_no_more_memory_than_there_is,
+    _reports_the_memory_of_partitions_alone,
+    _lists_the_same_processes_in_each_way,
 )
 """The clauses about what a GPU is, how it is and how it is used."""

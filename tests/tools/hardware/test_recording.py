@@ -12,18 +12,20 @@ import yaml
 
 from driver.errors import ConfigError
 from driver.nvml.api import Code
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import CATALOGUES
 from fakegpu.machine.spec import MACHINES, MachineSpec, known_machines, load_machine, topology_level
 from fakegpu.sysfs.functions import functions_of
-from gpuctl.verify.record.machine_file import NvmlAnswers, machine_file
-from gpuctl.verify.record.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
-from gpuctl.verify.record.stand_ins import StandIns
 from tests import needs
 from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
 from tests.nvml_library.library import compile_nvml
+from tools.hardware.machine_file import NvmlAnswers, machine_file
+from tools.hardware.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
+from tools.hardware.stand_ins import StandIns
+
+DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")
+"""The long variant of the tests has all."""
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000"
 
@@ -45,20 +47,17 @@ def shape(spec: MachineSpec) -> list[Any]:
     return [boards, groups, levels, spec.product.sriov, host and host.framework, shared]
 
 
-def same_machine(tmp_path: Path, name: str) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give ``name`` the machines."""
+    if "name" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--hypothesis-profile") == "long"
+        metafunc.parametrize("name", known_machines() if is_long else DIFFERENT)
+
+
+def test_the_machine_file_of_a_recording_gives_the_same_node(tmp_path: Path, name: str) -> None:
     folder = recorded(tmp_path, name)
     assert list(differences(folder, everything=True)) == []
     assert shape(load_machine(str(folder / MACHINE))) == shape(load_machine(name))
-
-
-@pytest.mark.parametrize("name", ["t4", "gb200-tray", "a30-vgpu-guest"])
-def test_the_machine_file_of_a_recording_gives_the_same_node(tmp_path: Path, name: str) -> None:
-    same_machine(tmp_path, name)
-
-
-@pytest.mark.parametrize("name", known_machines())
-def test_every_machine_can_be_recorded(tmp_path: Path, name: str) -> None:
-    same_machine(tmp_path, name)
 
 
 def test_mig_profiles_that_no_table_has_are_written_into_the_machine_file(tmp_path: Path) -> None:
@@ -72,14 +71,6 @@ def test_mig_profiles_that_no_table_has_are_written_into_the_machine_file(tmp_pa
     written = yaml.safe_load((folder / MACHINE).read_text())["product"]["mig"]
     assert written == {**table, "profiles": sorted(table["profiles"], key=lambda one: int(one["index"]))}
     assert list(differences(folder, everything=True)) == []
-
-
-def test_a_wrong_table_in_a_machine_file_is_told_with_its_path(tmp_path: Path) -> None:
-    machine = yaml.safe_load((MACHINES / "a30-quad.yaml").read_text())
-    machine["product"]["mig"] = {"memory_slices": 4, "profiles": [{"name": "huge"}]}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(machine))
-    with pytest.raises(ConfigError, match=r"product\.mig\.profiles\[0\]\.name: must be a profile such as"):
-        load_machine(str(tmp_path / "mine.yaml"))
 
 
 def test_a_recording_names_neither_the_node_nor_its_boards_nor_its_processes(tmp_path: Path) -> None:
@@ -101,16 +92,12 @@ def test_a_recording_names_neither_the_node_nor_its_boards_nor_its_processes(tmp
 
 
 def test_the_folder_is_its_owners_and_no_file_in_it_is_overwritten(tmp_path: Path) -> None:
-    folder = recorded(tmp_path, "t4")
+    subject, folder = subject_of(tmp_path, machine_in(tmp_path, "t4")), tmp_path / "recorded"
+    write_recording(subject, folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
     with pytest.raises(ConfigError, match=r"has machine\.yaml, nvml\.json"):
-        write_recording(subject_of(tmp_path / "other", machine_of(tmp_path / "other")), folder)
-
-
-def machine_of(folder: Path) -> FakeMachine:
-    folder.mkdir()
-    return machine_in(folder, "t4")
+        write_recording(subject, folder)
 
 
 def test_a_gpu_that_hangs_costs_only_what_comes_after_the_call(tmp_path: Path) -> None:
