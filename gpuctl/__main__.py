@@ -112,9 +112,6 @@ COMMANDS = {
         "Say whether a container has the GPUs that its claim promises.",
         is_listed=False,
     ),
-    "repartition": LazyCommand(
-        "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
-    ),
     "simulate": LazyCommand(
         "gpuctl.simulate.command:simulate", "Try whether a workload fits on a number of nodes."
     ),

@@ -124,7 +124,7 @@ def _deleted_claims(seen: ClusterSeen) -> Finding:
         f"{counted(len(found), 'pod')} with devices of deleted claims",
         "end these pods, whose devices are free for the scheduler and for quotas; the policy "
         "gpu-dra-claims-in-use keeps tenants from deleting a claim of a running pod",
-        list(map(str, found)),
+        list(found),
     )
 
 

@@ -133,7 +133,6 @@ COMMANDS = (
     ["doctor"],
     ["doctor", NODE],
     *(["explain", kind, name] for kind in ("claim", "pod") for name in ("gpu", "lacking")),
-    ["repartition", NODE, "--layout", "all-balanced"],
     ["heal", NODE, "0"],
 )
 

@@ -110,7 +110,6 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl describe node node-", ["node-a", "node-b"]),
         ("gpuctl describe gpu node-", ["node-a/", "node-b/"]),
         ("gpuctl describe claim ", ["mine"]),
-        ("gpuctl repartition ", ["node-a", "node-b"]),
         ("gpuctl doctor node-", ["node-a", "node-b"]),
         ("gpuctl doctor --loc", ["--local"]),
         ("gpuctl gather node-", ["node-a", "node-b"]),
