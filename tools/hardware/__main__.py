@@ -23,20 +23,19 @@ from gpuctl.verify.reading import missing, node_of, read_subject
 from gpuctl.verify.report import masked, masking
 from gpuctl.verify.subject import Subject
 from tools.hardware.contract.run import check_contract
-from tools.hardware.nvidia_ctk import ctk_check
-from tools.hardware.nvidia_smi import smi_check
+from tools.hardware.nvidia_ctk import nvidia_ctk
+from tools.hardware.nvidia_smi import nvidia_smi
 from tools.hardware.recording import write_recording
 
 _PATH = click.Path(path_type=Path)
 
 
-@check(
-    "nvml-contract",
-    "whether NVML keeps what the driver relies on: each promise in a session of its own, 30 s for each call",
-    "it breaks a promise, or a call hangs",
-)
-def contract_check(subject: Subject) -> Finding:
-    """Keep all clauses."""
+@check
+def nvml_contract(subject: Subject) -> Finding:
+    """Whether NVML keeps what the driver relies on: each promise in a session of its own, 30 s for each call.
+
+    Fails if it breaks a promise, or a call hangs.
+    """
     require(subject.seen.inventory)
     return judged(subject.open_nvml)
 
@@ -68,7 +67,7 @@ def main(record: Path | None, to: Path | None, *, may_change: bool, **places: An
             subject = read_subject(node)
             if (error := missing(subject.seen)) is not None:
                 raise error
-            results = run_checks("hardware", (contract_check, smi_check, ctk_check), subject)
+            results = run_checks("hardware", (nvml_contract, nvidia_smi, nvidia_ctk), subject)
             if record is not None:
                 names = ", ".join(write_recording(subject, record, may_change=may_change))
                 results += (Result("hardware", "recording", "ok", f"{record} has {names}"),)

@@ -21,13 +21,12 @@ _SECONDS = 60.0
 _MOST_SHOWN = 200
 
 
-@check(
-    "nvidia-smi",
-    "whether `nvidia-smi -q -x` says the same as NVML about the node, its GPUs and their MIG devices",
-    "a value differs, or nvidia-smi fails, hangs or prints no log; warns about what it prints besides",
-)
-def smi_check(subject: Subject) -> Finding:
-    """Ask both."""
+@check
+def nvidia_smi(subject: Subject) -> Finding:
+    """Whether `nvidia-smi -q -x` says the same as NVML about the node, its GPUs and their MIG devices.
+
+    Fails if a value differs, or nvidia-smi fails, hangs or prints no log; warns about what it prints besides.
+    """
     inventory, files = require(subject.seen.inventory), require(subject.seen.driver_files)
     if not any(path.endswith(f"/{_SMI}") for path in files.binaries):
         return skipped(f"driver {files.version} is installed without {_SMI}")

@@ -36,13 +36,13 @@ _UVM, _CAPS = "nvidia-uvm", "nvidia-caps"
 _CAPABILITY = re.compile(r"/dev/nvidia-caps/nvidia-cap([0-9]{1,7})\Z", re.ASCII)
 
 
-@check(
-    "pci-bus",
-    "Whether each GPU of NVML is on the PCI bus, with the nvidia driver, and which GPUs NVML does not list",
-    "a GPU is not there or has another driver, or NVML lacks one that the nvidia driver has; warns about a "
-    "GPU without a driver",
-)
-def _bus(subject: Subject) -> Finding:
+@check
+def _pci_bus(subject: Subject) -> Finding:
+    """Whether each GPU of NVML is on the PCI bus, with the nvidia driver, and which GPUs NVML does not list.
+
+    Fails if a GPU is not there or has another driver, or NVML lacks one that the nvidia driver has; warns
+    about a GPU without a driver.
+    """
     gpus, view, sysfs = subject.gpus, subject.seen.kernel.pci, subject.places.sysfs_root
     if not has_own_files(subject):
         return skipped(OTHER_MACHINE)
@@ -84,12 +84,12 @@ def bus_differences(gpu: Gpu, view: PciView, function: PciFunction | None) -> It
         yield f"GPU {gpu.pci}: NUMA node: inventory {gpu.numa_node}, sysfs {function.numa_node}"
 
 
-@check(
-    "device-numbers",
-    "The numbers of the device nodes, by NVML and `/proc/devices`, and whether this user may open them",
-    "a node has other numbers: it opens another device, or none; warns if this user may not open one",
-)
-def _numbers(subject: Subject) -> Finding:
+@check
+def _device_numbers(subject: Subject) -> Finding:
+    """The numbers of the device nodes, by NVML and `/proc/devices`, and whether this user may open them.
+
+    Fails if a node has other numbers: it opens another device, or none; warns if this user may not open one.
+    """
     gpus, proc, folder = subject.gpus, _proc(subject), _nodes(subject)
     if subject.is_fake:
         return skipped("the device nodes of a fake machine are null devices")
@@ -196,5 +196,5 @@ def _read(file: Path) -> str:
         return ""
 
 
-KERNEL_CHECKS: tuple[Check[Subject], ...] = (_bus, _numbers)
+KERNEL_CHECKS: tuple[Check[Subject], ...] = (_pci_bus, _device_numbers)
 """The checks of the kernel's view, in their order."""

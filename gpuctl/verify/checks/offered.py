@@ -7,14 +7,13 @@ from gpuctl.doctor.check import Finding, check, counted, fail, ok, require
 from gpuctl.verify.subject import Subject
 
 
-@check(
-    "offered",
-    "Which GPUs the driver would offer to pods without a node configuration, and which it would keep from "
-    "them",
-    "NVML does not identify a GPU, or answers so that it would be tainted",
-)
+@check
 def offered(subject: Subject) -> Finding:
-    """Plan the node."""
+    """Which GPUs the driver would offer to pods without a node configuration, and which it would keep from
+    them.
+
+    Fails if NVML does not identify a GPU, or answers so that it would be tainted.
+    """
     inventory = require(subject.seen.inventory)
     offers = node_offers(inventory, None)
     sick = [

@@ -17,7 +17,7 @@ from fakegpu.smi.program import main
 from gpuctl.doctor.check import Finding, require, run_checks
 from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said
 from tests.gpuctl.verify.subjects import built_machine, subject_of
-from tools.hardware.nvidia_smi import compare_smi, run_smi, smi_check
+from tools.hardware.nvidia_smi import compare_smi, nvidia_smi, run_smi
 from tools.hardware.smi_xml import MOST_CHARACTERS, SmiUnreadable, is_unknown, read_log
 
 LOG = """<?xml version="1.0" ?>
@@ -134,7 +134,7 @@ def test_a_program_that_fails_hangs_or_warns_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProgramHangs):
         run_smi(subject_of(tmp_path, machine), ["-q"], timeout_seconds=0.05)
     program.write_text("#!/bin/sh\necho garbage\n")
-    (found,) = run_checks("hardware", (smi_check,), subject_of(tmp_path, machine))
+    (found,) = run_checks("hardware", (nvidia_smi,), subject_of(tmp_path, machine))
     assert (found.status, found.message) == (
         "fail",
         "nvidia-smi -q -x printed no XML log: garbage (exit code 0)",
