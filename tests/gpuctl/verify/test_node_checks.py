@@ -380,5 +380,5 @@ def test_checks_of_doctor_are_used_as_they_are() -> None:
     known = {check.name: check for check in INSIDE}
     reused: list[Callable[..., Any]] = [check.find for check in NODE_CHECKS if check.name in known]
     assert len(names) == len(set(names))
-    assert len(reused) == 16
+    assert len(reused) == 12
     assert {"plugin", "runtime-cdi"}.isdisjoint(names)

@@ -98,7 +98,7 @@ def test_every_flag_of_a_process_is_on_the_page_with_its_variable() -> None:
 def test_every_command_of_gpuctl_and_each_of_its_options_is_on_its_page() -> None:
     commands = flags.gpuctl_commands()
     text = flags.gpuctl_tables()
-    assert {"gpuctl status", "gpuctl mig plan", "gpuctl import device-plugin"} <= set(commands)
+    assert {"gpuctl status", "gpuctl plan", "gpuctl import device-plugin"} <= set(commands)
     for name, command in commands.items():
         part = text.partition(f"### `{name}`\n")[2].partition("\n### ")[0]
         told = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
