@@ -63,6 +63,16 @@ def test_everything_is_verified_from_the_folder_alone(folder: Path, python: Path
     assert "everything holds on this machine" in done.stdout
 
 
+def test_the_makers_learn_about_the_machine_from_the_same_folder(
+    folder: Path, python: Path, tmp_path: Path
+) -> None:
+    words = ("--nvml", "fake:gh200", "--record", str(tmp_path / "new"))
+    done = run(folder / "hardware", *words, python=python)
+    assert done.returncode == 0, done.stdout
+    assert "nvml-contract: NVML keeps 21 of 24 promises" in done.stdout
+    assert (tmp_path / "new/machine.yaml").is_file()
+
+
 def test_an_interpreter_of_another_kind_is_refused_before_anything_is_imported(folder: Path) -> None:
     done = run(folder / "verify", python="/bin/false")
     assert done.returncode == 2

@@ -33,6 +33,7 @@ DOCUMENTS: tuple[str, ...] = (
     "gpuctl.simulate.results:Simulation",
     "gpuctl.status.picture:GpuStatus",
     "gpuctl.top.usage:GpuUsage",
+    "gpuctl.verify.report:VerifyReport",
 )
 """The dataclasses, as ``module:Name``; the name is the kind of the document."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
