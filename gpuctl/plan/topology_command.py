@@ -48,7 +48,7 @@ def topology(
     if not gpus:
         raise ConfigError(
             f"{name} publishes no GPU of the driver {DRIVER_NAME}",
-            "`gpuctl status` lists the nodes that do",
+            "`gpuctl status -o name` lists the nodes that do",
         )
     matrix = matrix_of(gpus)
     emit(
