@@ -98,9 +98,7 @@ def rows(nodes: Iterable[NodeState], *, wide: bool) -> list[Row]:
         for tier, count in sorted(node.tiers.items()):
             numbers = (str(getattr(count, name)) for name in _COUNTS)
             left = "-" if count.claims_left is None else str(count.claims_left)
-            found.append(
-                (node.name, node.product or "-", tier, *numbers, left, node.driver_version or "-")
-            )
+            found.append((node.name, node.product or "-", tier, *numbers, left, node.driver_version or "-"))
         if not node.tiers:
             found.append((node.name, "-", "nothing offered", *"-" * (len(_WIDE_HEADS) - 3)))
     return found if wide else [row[: len(HEADS)] for row in found]
