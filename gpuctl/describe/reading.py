@@ -22,7 +22,8 @@ def read_node(view: ClusterView, name: str) -> NodeView:
     found = [one for one in views_of(slices, view.claims()) if one.name == name]
     if not found:
         raise ConfigError(
-            f"{name} publishes nothing of the driver {DRIVER_NAME}", "`gpuctl status` lists the nodes that do"
+            f"{name} publishes nothing of the driver {DRIVER_NAME}",
+            "`gpuctl status -o name` lists the nodes that do",
         )
     return found[0]
 

@@ -11,13 +11,11 @@ from gpuctl.fleet.memory import bytes_text, memory_lines, not_held
 from gpuctl.fleet.nodes import NodeState, NodeView, Tainted, TierCount
 from gpuctl.status.live_picture import sum_of
 
-HEADS = (
-    *("node", "gpu", "tier", "devices", "allocated", "free", "at-once"),
-    *("excluded", "unavailable", "claims"),
-)
-_WIDE_HEADS = (*HEADS, "claims-left", "driver")
+_COUNTS = ("devices", "allocated", "free", "at_once", "excluded", "unavailable", "claims")
 _ONLY_WIDE = frozenset({"at-once", "unavailable", "claims-left", "driver"})
-_SUM_HEADS = ("gpu", "tier", "nodes", *(head for head in HEADS[3:] if head not in _ONLY_WIDE))
+_SUMMED = ("devices", "allocated", "free", "excluded", "claims")
+HEADS = ("node", "gpu", "tier", *(name.replace("_", "-") for name in _COUNTS))
+_WIDE_HEADS = (*HEADS, "claims-left", "driver")
 _MOST_NAMED = 5
 
 Row = tuple[str, ...]
@@ -44,14 +42,11 @@ class Form:
     def table(self, nodes: Sequence[NodeState]) -> tuple[tuple[str, ...], list[Row]]:
         """The heads and the rows."""
         if not self.by_node:
-            return _SUM_HEADS, list(_sums(nodes))
-        found = rows(nodes, wide=True)
-        if self.wide:
-            return _WIDE_HEADS, found
-        kept = [place for place, head in enumerate(_WIDE_HEADS) if head not in _ONLY_WIDE]
-        return tuple(_WIDE_HEADS[place] for place in kept), [
-            tuple(row[place] for place in kept) for row in found
-        ]
+            return ("gpu", "tier", "nodes", *_SUMMED), list(_sums(nodes))
+        heads = _WIDE_HEADS
+        kept = [place for place, head in enumerate(heads) if self.wide or head not in _ONLY_WIDE]
+        found = [tuple(row[place] for place in kept) for row in rows(nodes, wide=True)]
+        return tuple(heads[place] for place in kept), found
 
 
 def picture(views: Sequence[NodeView], problems: Sequence[str], unread: Sequence[str], form: Form) -> str:
@@ -92,32 +87,21 @@ def _sums(nodes: Iterable[NodeState]) -> Iterator[Row]:
         for tier, count in node.tiers.items():
             counts.setdefault((node.product or "-", tier), []).append(count)
     for (product, tier), ones in sorted(counts.items()):
-        sums = (
-            *(len(ones), sum(one.devices for one in ones), sum(one.allocated for one in ones)),
-            *(sum(one.free for one in ones), sum(one.excluded for one in ones)),
-            sum(one.claims for one in ones),
-        )
-        yield product, tier, *map(str, sums)
+        sums = (sum(getattr(one, name) for one in ones) for name in _SUMMED)
+        yield product, tier, str(len(ones)), *map(str, sums)
 
 
 def rows(nodes: Iterable[NodeState], *, wide: bool) -> list[Row]:
     """A row for each tier of each node; a node that offers nothing has a row as well."""
-    found = []
+    found: list[Row] = []
     for node in nodes:
         for tier, count in sorted(node.tiers.items()):
-            found.append(_row(node, tier, count))
+            numbers = (str(getattr(count, name)) for name in _COUNTS)
+            left = "-" if count.claims_left is None else str(count.claims_left)
+            found.append((node.name, node.product or "-", tier, *numbers, left, node.driver_version or "-"))
         if not node.tiers:
             found.append((node.name, "-", "nothing offered", *"-" * (len(_WIDE_HEADS) - 3)))
     return found if wide else [row[: len(HEADS)] for row in found]
-
-
-def _row(node: NodeState, tier: str, count: TierCount) -> Row:
-    numbers = (
-        *(count.devices, count.allocated, count.free, count.at_once),
-        *(count.excluded, count.unavailable, count.claims),
-    )
-    left = "-" if count.claims_left is None else str(count.claims_left)
-    return (node.name, node.product or "-", tier, *map(str, numbers), left, node.driver_version or "-")
 
 
 def sentences(nodes: Iterable[NodeState]) -> Iterator[str]:
