@@ -49,16 +49,9 @@ TAKE_LONG = (
     "tests/gpuctl/doctor/test_tier_probes.py",
     "tests/gpuctl/heal/test_walk.py",
     "tests/gpuctl/heal/test_with_driver.py",
-    "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/probe/test_program.py",
-    "tests/gpuctl/repartition/test_walk.py",
-    "tests/gpuctl/verify/test_nvml_checks.py::test_nothing_is_wrong_on_any_fake_machine",
-    "tests/gpuctl/verify/test_node_checks.py::test_nothing_differs_on_any_other_fake_machine",
-    "tests/gpuctl/verify/test_recording.py::test_every_machine_can_be_recorded",
-    "tests/gpuctl/verify/test_recording.py::test_what_the_real_binding_answers_is_recorded",
     "tests/gpuctl/verify/change/test_crash_sweep.py",
     "tests/gpuctl/verify/change/test_machines.py",
-    "tests/gpuctl/verify/test_compiled_nvml.py",
     "tests/gpuctl/verify/test_cuda_checks.py",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
@@ -70,6 +63,7 @@ TAKE_LONG = (
     "tests/kubeletplugin/sharing/mps/test_recovery.py",
     "tests/kubeletplugin/sharing/test_crashes.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
+    "tests/tools/hardware/test_recording.py::test_what_the_real_binding_answers_is_recorded",
 )
 """Files and tests in the folders above that belong to the rest: they start processes or take many steps."""
 

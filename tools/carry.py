@@ -1,8 +1,9 @@
-"""``python -m tools.carry TARGET`` builds a folder with which ``gpuctl verify`` runs on an isolated machine.
+"""``python -m tools.carry TARGET`` builds a folder that verifies the GPUs of an isolated machine.
 
 The folder is copied there and needs neither network nor installation, only a Python like the one that built
 it. Its ``packages`` are this project's wheel and the wheels that ``verify`` needs, unpacked, as they are
-installed in this environment; ``verify`` and ``gpuctl`` in it are the programs.
+installed in this environment. ``verify`` and ``gpuctl`` in it are the programs, and ``hardware`` is that of
+tools/hardware, for those who make this driver.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ CARRIED = (
     *("click", "google-re2", "grpcio", "h2", "hpack", "hyperframe", "nvidia-ml-py", "prometheus-client"),
     *("protobuf", "pyyaml", "rich", "structlog", "typing-extensions", "urllib3"),
 )
-"""The distributions that the driver's processes, the embedded API server and ``verify`` import."""
+"""The distributions that the driver's processes and the programs of the folder import."""
+
+CARRIED_TOOLS = (
+    *("tools/__init__.py", "tools/hardware/**/*.py"),
+    *("tools/conformance/__init__.py", "tools/conformance/cdi_edits.py"),
+)
+"""The files of tools/hardware, with what it imports of tools."""
 
 LEFT_OUT = {
     "kubernetes": "driver/kube/ reads an ordinary kubeconfig without it",
@@ -44,7 +51,7 @@ LEFT_OUT = {
 
 _LAUNCHER = """\
 #!/bin/sh
-# Runs gpuctl with the packages of this folder. PYTHON names another interpreter than python3.
+# Runs @program@ with the packages of this folder. PYTHON names another interpreter than python3.
 set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd -P)
 python=${PYTHON:-python3}
@@ -56,7 +63,7 @@ if [ "$found" != "@modules@" ]; then
 fi
 PYTHONPATH=$here/packages PYTHONNOUSERSITE=1
 export PYTHONPATH PYTHONNOUSERSITE
-exec "$python" -P -m gpuctl "$@"
+exec "$python" -P -m @module@ "$@"
 """
 _VERIFY = """\
 #!/bin/sh
@@ -79,11 +86,21 @@ def build_folder(target: Path) -> int:
     for name in CARRIED:
         _copy(_installed(name), packages)
     _unpack_own_wheel(packages)
+    # No wheel has it: users do not need it.
+    for file in CARRIED_TOOLS:
+        for source in sorted(SOURCE.glob(file)):
+            place = packages / source.relative_to(SOURCE)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, place)
     # Names the interpreter, its version, the processor and the C library: .cpython-311-x86_64-linux-gnu.so
     modules = sysconfig.get_config_var("EXT_SUFFIX")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     launcher = _LAUNCHER.replace("@modules@", modules).replace("@version@", version)
-    for name, text in (("gpuctl", launcher), ("verify", _VERIFY)):
+    programs = {
+        name: launcher.replace("@program@", name).replace("@module@", module)
+        for name, module in (("gpuctl", "gpuctl"), ("hardware", "tools.hardware"))
+    }
+    for name, text in (*programs.items(), ("verify", _VERIFY)):
         (target / name).write_text(text)
         (target / name).chmod(0o755)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())

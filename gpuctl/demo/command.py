@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from driver.errors import DriverError
-from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import document, emit, output_option
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.plan.machine_options import machine_option
@@ -61,7 +59,6 @@ def demo(
     """
     if nvml and kind == "real":
         raise click.UsageError("the GPUs of this machine are for the embedded cluster: leave out --cluster")
-    _check_machine(machine)
     try:
         if output == "table":  # at once: the imports of the cluster take a second
             node = "the idle GPUs of this machine" if nvml else f"the machine {machine}; no GPU is needed"
@@ -84,15 +81,6 @@ def has_gpu(dev: Path = Path("/dev"), sysfs: Path = Path("/sys")) -> bool:
     return (dev / "nvidiactl").exists() or bool(pci_view(sysfs).physical)
 
 
-def _check_machine(machine: str) -> None:
-    from fakegpu.machine.spec import load_machine
-
-    try:
-        load_machine(machine)
-    except DriverError as error:
-        raise click.UsageError(error_text(error)) from error
-
-
 def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_real: bool, keep: bool) -> None:
     """Tell the story, print its facts, and keep the cluster if that is wanted."""
     from rich.console import Console
@@ -105,7 +93,7 @@ def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_re
     narrator = Narrator(Console(quiet=output != "table"))
     with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
         cluster = DemoCluster(kind, "real" if is_real else machine, lent, keep=keep)
-        with _closed(cluster, ending), _logs_of_failure(cluster):
+        try:
             story = tell(cluster, narrator)
             if output != "table":
                 emit(output, document("DemoStory", story), lambda: "")
@@ -127,6 +115,15 @@ def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_re
                         }
                     )
                 )
+        except Exception:
+            # The logs are removed with the cluster.
+            for name, tail in cluster.logs().items():
+                click.echo(f"--- the end of the log of {name}\n{tail}", err=True)
+            raise
+        finally:
+            # A second Ctrl-C must not keep the processes of the cluster alive.
+            ending()
+            cluster.close()
 
 
 def _wait_for_the_end(cluster: DemoCluster) -> None:
@@ -184,25 +181,3 @@ def _lent(
         finally:
             # A second Ctrl-C must not leave the GPUs as they are now.
             ending()
-
-
-@contextmanager
-def _logs_of_failure(cluster: DemoCluster) -> Iterator[None]:
-    """Print the ends of the logs on stderr when the story fails: they are removed with the cluster."""
-    try:
-        yield
-    except Exception:
-        for name, tail in cluster.logs().items():
-            click.echo(f"--- the end of the log of {name}\n{tail}", err=True)
-        raise
-
-
-@contextmanager
-def _closed(cluster: DemoCluster, ending: Callable[[], None]) -> Iterator[None]:
-    """Close the cluster, however the story ends."""
-    try:
-        yield
-    finally:
-        # A second Ctrl-C must not keep the processes of the cluster alive.
-        ending()
-        cluster.close()

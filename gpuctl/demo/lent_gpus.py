@@ -17,15 +17,22 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.child_processes import start_process
+from envtest.embedded.node.kubelet import KubeletTimes
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.memory.calls import knows_limits
 from fakegpu.nvml.flag import nvml_from_flag
-from gpuctl.demo.driver_node import DriverProcesses
+from gpuctl.demo.brisk import BRISK
+from gpuctl.demo.driver_node import DriverProcesses, apply_manifests, played_hook
 from gpuctl.doctor.check import Finding, Result
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.verify.change.gpu_state import GpuState, gpu_tools, read_state
-from gpuctl.verify.change.run import TIMES, driver_on, idle_gpus, recorded
+from gpuctl.verify.change.run import idle_gpus, recorded
 from gpuctl.verify.change.undo import RESTORE, UndoRecord, restore
 from gpuctl.verify.subject import Subject
+
+TIMES = KubeletTimes(scan=0.1, prepare_retry=(1.0, 2.0), unprepare_retry=1.0)
+"""The kubelet's intervals: shorter than the real one's, since somebody watches."""
 
 
 class NotLent(DriverError):
@@ -50,7 +57,28 @@ class LentGpus:
 
     def driver(self, cluster: EmbeddedCluster) -> DriverProcesses:
         """The driver's processes over these GPUs, not started yet."""
-        return driver_on(self.places, cluster)
+        apply_manifests(cluster)
+        places, node, proc, hook = self.places, cluster.nodes[0], Path("/proc"), None
+        if places.nvml.startswith("fake:"):
+            # An empty one: the processes of this machine are not those of the fake node.
+            proc = node.folder / "proc"
+            proc.mkdir(parents=True)
+            hook = played_hook(node.folder)
+            machine = FakeMachine.open(places.nvml)
+            if knows_limits(machine.state.driver_version) and not machine.state.pretend_cgroups:
+                machine.pretend_cgroups(node.cgroup_dir)
+        return DriverProcesses(
+            cluster=cluster,
+            node=node,
+            nvml=places.nvml,
+            driver_root=places.driver_root,
+            sysfs_root=places.sysfs_root,
+            proc_root=proc,
+            own_shm=False,  # no container of the demo has a process that would need it
+            host_root=places.host_root,
+            launcher=BRISK,
+            memory_hook=hook,
+        )
 
     def node_config(self, config: Path) -> dict[str, Any]:
         """A node configuration that hides all GPUs but these from the driver."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Generic, Literal, TypeVar
 
 from gpuctl.cli.unread import Unread
 
@@ -49,23 +49,12 @@ class Check(Generic[Seen]):
             return skipped(str(error))
 
 
-@overload
-def check(find: Callable[[Seen], Finding], /) -> Check[Seen]: ...
-@overload
-def check(
-    name: str, looks_at: str, fails_when: str, /
-) -> Callable[[Callable[[Seen], Finding]], Check[Seen]]: ...
-def check(given: Any, looks_at: str = "", fails_when: str = "") -> Any:
-    """Make a check of a function: by its name and docstring, or by the texts.
-
-    The docstring says what it looks at, and after an empty line when it fails.
-    """
-    if looks_at:
-        return lambda find: Check(given, looks_at, fails_when, find)
-    looks_at, _, fails = str(given.__doc__).partition("\n\n")
+def check(find: Callable[[Seen], Finding]) -> Check[Seen]:
+    """Make a check of a function, by its name and docstring: what it looks at, and below when it fails."""
+    looks_at, _, fails = str(find.__doc__).partition("\n\n")
     fails_when = " ".join(fails.split()).removeprefix("Fails if ").replace("Never fails", "never").rstrip(".")
-    name = given.__name__.strip("_").replace("_", "-")
-    return Check(name, " ".join(looks_at.split()).rstrip("."), fails_when, given)
+    name = find.__name__.strip("_").replace("_", "-")
+    return Check(name, " ".join(looks_at.split()).rstrip("."), fails_when, find)
 
 
 def require(value: Value | Unread, missing: str = "") -> Value:

@@ -1,4 +1,4 @@
-"""The command ``gpuctl verify``: checks everything on a machine with a GPU, without a cluster."""
+"""The command ``gpuctl verify``: checks whether GPUs work on a machine, without a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from gpuctl.doctor.inside.places import place_options
 if TYPE_CHECKING:
     from gpuctl.doctor.check import Result
     from gpuctl.doctor.inside.places import Places
-    from gpuctl.verify.report import Report
-    from gpuctl.verify.subject import Found, Subject
+    from gpuctl.verify.report import VerifyReport
+    from gpuctl.verify.subject import Subject
 
 NOTHING_TO_VERIFY = 3
 
@@ -33,25 +32,17 @@ NOTHING_TO_VERIFY = 3
 )
 @click.option("--restore", is_flag=True, help="Restore the machine after a verification that was killed.")
 @click.option(
-    "--record",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Write what NVML and the programs answered into a new folder, as a machine for the fakes.",
-)
-@click.option(
     "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON into a new file."
 )
 @partial(place_options, hidden=False)
 @output_option("wide", "markdown")
-def verify(
-    output: str, record: Path | None, to: Path | None, *, may_change: bool, restore: bool, **places: Any
-) -> None:
-    """Check everything that the driver needs on this machine and its GPUs; no cluster is needed.
+def verify(output: str, to: Path | None, *, may_change: bool, restore: bool, **places: Any) -> None:
+    """Check whether GPUs work on this machine: for minutes, and without a cluster.
 
-    Without --may-change nothing is changed: NVML, the programs and files of the NVIDIA driver are read and
-    compared, and a small CUDA program runs on a GPU that nobody uses. With --may-change the driver itself
-    runs on a small cluster inside this command, and prepares a claim of each kind: whole, MIG, time-slicing,
-    MPS, memory limits, passthrough. It needs root, and refuses while anything else uses or manages the GPUs.
+    Without --may-change nothing is changed: the NVIDIA driver, NVML and device nodes are looked at, and a
+    small CUDA program runs on a GPU that nobody uses. With --may-change the driver's plugin runs, and
+    prepares a claim of each kind: whole, MIG, time-slicing, MPS, memory limits, passthrough. It needs root,
+    and refuses while anything else uses or manages the GPUs.
 
     Exit codes: 0 when everything holds, 1 when something does not, 2 for a wrong command line, 3 without an
     NVIDIA GPU or driver.
@@ -60,11 +51,11 @@ def verify(
     from gpuctl.cli.failures import error_text
     from gpuctl.doctor.inside.places import read_places
     from gpuctl.verify.reading import missing, node_of, read_subject
+    from gpuctl.verify.report import make_report
 
-    if restore and (to or record or may_change):
-        raise click.UsageError("--restore only restores: leave out --to, --record and --may-change")
-    for path in (to, record):
-        _check_new(path)
+    if restore and (to or may_change):
+        raise click.UsageError("--restore only restores: leave out --to and --may-change")
+    _check_new(to)
     configure("error")  # the code of the driver's processes logs what it reads
     given = read_places(places, ())
     if restore:
@@ -76,13 +67,8 @@ def verify(
         if (error := missing(subject.seen)) is not None:
             say(f"gpuctl: {error_text(error)}", err=True)
             click.get_current_context().exit(NOTHING_TO_VERIFY)
-        found = _verified(subject, may_change=may_change)
-        if record is not None:
-            found = _with_recording(subject, found, record, may_change=may_change)
-    from gpuctl.verify.report import make_report
-
-    seconds = time.monotonic() - began
-    report = make_report(subject, found.results, found.figures, may_change=may_change, seconds=seconds)
+        results = _verified(subject, may_change=may_change)
+    report = make_report(subject, results, may_change=may_change, seconds=time.monotonic() - began)
     _print(report, output, to)
     if not report.holds:
         click.get_current_context().exit(1)
@@ -98,33 +84,21 @@ def _check_new(path: Path | None) -> None:
         raise click.UsageError(f"{path.parent} is not a folder: make it first")
 
 
-def _verified(subject: Subject, *, may_change: bool) -> Found:
+def _verified(subject: Subject, *, may_change: bool) -> tuple[Result, ...]:
     """Run the checks of all parts."""
     from gpuctl.doctor.check import run_checks
     from gpuctl.verify.checks.cuda_checks import CUDA_CHECKS
     from gpuctl.verify.checks.node_checks import NODE_CHECKS
-    from gpuctl.verify.checks.nvml_checks import NVML_CHECKS
-    from gpuctl.verify.subject import Found
 
     results: list[Result] = []
-    for place, checks in (("nvml", NVML_CHECKS), ("node", NODE_CHECKS), ("cuda", CUDA_CHECKS)):
+    for place, checks in (("node", NODE_CHECKS), ("cuda", CUDA_CHECKS)):
         _progress(f"checking {place}")
         results += run_checks(place, checks, subject)
-    if not may_change:
-        return Found(tuple(results))
-    from gpuctl.verify.change.run import verify_changes
+    if may_change:
+        from gpuctl.verify.change.run import verify_changes
 
-    changed = verify_changes(subject, _progress)
-    return Found((*results, *changed.results), changed.figures)
-
-
-def _with_recording(subject: Subject, found: Found, folder: Path, *, may_change: bool) -> Found:
-    from gpuctl.doctor.check import Result
-    from gpuctl.verify.record.recording import write_recording
-
-    files = write_recording(subject, folder, may_change=may_change)
-    written = Result("record", "recording", "ok", f"{folder} has {', '.join(files)}")
-    return replace(found, results=(*found.results, written))
+        results += verify_changes(subject, _progress)
+    return tuple(results)
 
 
 def _restore(places: Places, output: str) -> None:
@@ -138,15 +112,14 @@ def _restore(places: Places, output: str) -> None:
         click.get_current_context().exit(1)
 
 
-def _print(report: Report, output: str, to: Path | None) -> None:
-    from gpuctl.cli.output import as_data
+def _print(report: VerifyReport, output: str, to: Path | None) -> None:
     from gpuctl.gather.archive import write_new
     from gpuctl.gather.masking import masked_json
-    from gpuctl.verify.report import KIND, markdown_row, masked, masking, picture
+    from gpuctl.verify.report import markdown_row, masked, masking, picture
 
     # The table stays on this machine; everything else is made to be sent to others.
     mask = masking(os.uname().nodename)
-    data = document(KIND, masked(masked_json(as_data(report)), mask))
+    data = masked(masked_json(document("VerifyReport", report)), mask)
     if to is not None:
         write_new(to, json.dumps(data, indent=2).encode() + b"\n")
         say(f"{to}: the report; check what it contains before you share it", err=True)

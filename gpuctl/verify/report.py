@@ -14,9 +14,7 @@ from gpuctl.cli.output import own_version
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Result, Status
 from gpuctl.gather.masking import masked_text
-from gpuctl.verify.subject import Figure, Subject
-
-KIND = "VerifyReport"
+from gpuctl.verify.subject import Subject
 
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.ASCII)
 _LEAST_HOST_NAME = 3
@@ -28,7 +26,7 @@ _FAKE = ", which is fake"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """GPUs of one model. Unknown values are None."""
+    """GPUs of one model. What is not known is left out."""
 
     name: str
     count: int
@@ -36,27 +34,29 @@ class Model:
     compute_capability: str | None
     memory_bytes: int | None
     mig: bool
+    """Whether they can be cut into MIG partitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was verified, with which versions, and what was found.
-
-    ``may_change`` is whether the part that changes the node was asked for, ``fake`` whether the GPUs were
-    those of a fake machine.
-    """
+class VerifyReport:
+    """What was verified on a machine, with which versions, and what was found."""
 
     version: str
+    """That of gpuctl."""
     driver_version: str | None
+    """That of the NVIDIA driver."""
     cuda_version: str | None
+    """The newest CUDA that the NVIDIA driver can run."""
     kernel: str
     processor: str
     models: tuple[Model, ...]
     may_change: bool
+    """Whether claims of each kind were asked for, with --may-change."""
     fake: bool
+    """Whether the GPUs are those of a fake machine."""
     seconds: float
+    """How long it took."""
     results: tuple[Result, ...]
-    figures: tuple[Figure, ...]
 
     @property
     def refused(self) -> bool:
@@ -72,15 +72,14 @@ class Report:
 def make_report(
     subject: Subject,
     results: Sequence[Result],
-    figures: Sequence[Figure],
     *,
     may_change: bool,
     seconds: float,
-) -> Report:
+) -> VerifyReport:
     """The report about a node."""
     inventory = None if isinstance(subject.seen.inventory, Unread) else subject.seen.inventory
     system = os.uname()
-    return Report(
+    return VerifyReport(
         version=own_version(),
         driver_version=inventory.driver_version if inventory else subject.seen.kernel_driver,
         cuda_version=inventory.cuda_driver_version if inventory else None,
@@ -91,7 +90,6 @@ def make_report(
         fake=subject.is_fake,
         seconds=round(seconds, 1),
         results=tuple(results),
-        figures=tuple(figures),
     )
 
 
@@ -134,21 +132,12 @@ def masking(host_name: str) -> Callable[[str], str]:
     return mask
 
 
-def picture(report: Report, results: str) -> str:
+def picture(report: VerifyReport, results: str) -> str:
     """The report for people; ``results`` are its results as lines."""
-    lines = [results]
-    if report.figures:
-        lines += ["", *map(_figure_line, report.figures)]
-    lines += ["", _verdict(report)]
-    return "\n".join(lines)
+    return f"{results}\n\n{_verdict(report)}"
 
 
-def _figure_line(figure: Figure) -> str:
-    fake = "" if figure.fake_milliseconds is None else f" (the fake: {figure.fake_milliseconds:.0f} ms)"
-    return f"{figure.what}: {figure.milliseconds:.0f} ms{fake}"
-
-
-def _verdict(report: Report) -> str:
+def _verdict(report: VerifyReport) -> str:
     if report.refused:
         return "the machine was left as it is: what would have been changed was not verified"
     warns = any(one.status == "warn" for one in report.results)
@@ -157,7 +146,7 @@ def _verdict(report: Report) -> str:
     return f"{holds} on this machine{warnings}{_FAKE if report.fake else _ASK}"
 
 
-def markdown_row(report: Report) -> str:
+def markdown_row(report: VerifyReport) -> str:
     """A row for the table of seen hardware in docs/compatibility.md."""
     models = ", ".join(f"{one.count} x {one.name}" for one in report.models) or "unknown"
     driver = f"{report.driver_version or 'unknown'}, CUDA {report.cuda_version or 'unknown'}"

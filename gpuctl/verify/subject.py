@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from driver.hardware.gpu import Gpu
 from driver.nvml.api import Nvml
-from gpuctl.doctor.check import Result, require
+from gpuctl.doctor.check import require
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.seen import NodeSeen
-
-Section = Literal["nvml", "node", "cuda", "claims"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +33,3 @@ class Subject:
     def is_fake(self) -> bool:
         """Whether the GPUs are those of a fake machine."""
         return self.places.nvml.startswith("fake:")
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """How long one thing took on this node, beside the time that the fake takes for it, in milliseconds."""
-
-    what: str
-    milliseconds: float
-    fake_milliseconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a part of the verification found."""
-
-    results: tuple[Result, ...] = ()
-    figures: tuple[Figure, ...] = ()

@@ -15,9 +15,9 @@ from envtest.real.build import go_programs
 from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
 from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.verify.checks.ctk import ALL_CALLS, generator_arguments, own_spec
 from kubeletplugin.claims.cdi.hook import Hook
 from kubeletplugin.devices.host.driver_files import InstalledDriver
+from tools.conformance.cdi_edits import ALL_CALLS, generator_arguments, own_spec
 
 HOOK = "/opt/nvidia-cdi-hook"
 _NVML = Path(__file__).with_name("generator_nvml.c")

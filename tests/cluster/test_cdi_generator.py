@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from fakegpu.driver_files.layouts import LAYOUTS, Layout
-from gpuctl.verify.checks.ctk import (
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from tests.cluster.cdi_generator import FakeNode
+from tools.conformance.cdi_edits import (
     ACCEPTED,
     EditDifference,
     calls_in_order,
-    compare_specs,
     differences,
     taken_apart,
 )
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from tests.cluster.cdi_generator import FakeNode
+from tools.hardware.nvidia_ctk import compare_specs
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/compatibility.md"
 

@@ -150,6 +150,10 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
         ("gpus:", "nvlink: []\ngpus:", "nvlink: must be a mapping"),
         ("brand: Nvidia,", "brand: Nvidia, mig: a100-41gb,", "product.mig: must be one of a100-40gb"),
         ("brand: Nvidia,", "brand: Nvidia, mig: true,", "product.mig: must be one of a100-40gb"),
+        (
+            *("brand: Nvidia,", "brand: Nvidia, mig: {memory_slices: 4, profiles: [{name: huge}]},"),
+            "product.mig.profiles[0].name: must be a profile such as",
+        ),
         ("gpus:", "p2p: maybe\ngpus:", "p2p: must be true or false"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.state: must be one of"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.cluster_uuid: must be"),

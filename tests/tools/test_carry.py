@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.carry import CARRIED, LEFT_OUT, MOST_BYTES, build_folder, main
+from tools.carry import CARRIED, LEFT_OUT, MOST_BYTES, build_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 120
@@ -63,16 +63,17 @@ def test_everything_is_verified_from_the_folder_alone(folder: Path, python: Path
     assert "everything holds on this machine" in done.stdout
 
 
+def test_the_makers_learn_about_the_machine_from_the_same_folder(
+    folder: Path, python: Path, tmp_path: Path
+) -> None:
+    words = ("--nvml", "fake:gh200", "--record", str(tmp_path / "new"))
+    done = run(folder / "hardware", *words, python=python)
+    assert done.returncode == 0, done.stdout
+    assert "nvml-contract: NVML keeps 21 of 24 promises" in done.stdout
+    assert (tmp_path / "new/machine.yaml").is_file()
+
+
 def test_an_interpreter_of_another_kind_is_refused_before_anything_is_imported(folder: Path) -> None:
     done = run(folder / "verify", python="/bin/false")
     assert done.returncode == 2
     assert "build a folder for yours" in done.stdout
-
-
-def test_a_folder_with_something_in_it_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine").touch()
-    assert main([str(tmp_path)]) == 1
-    assert "is there already" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -27,16 +27,14 @@ def _driver_root(seen: NodeSeen) -> Finding:
         require(seen.gpus_on_bus, _NO_GPU)
         return fail(
             files.why,
-            "install the NVIDIA driver, which is then found by itself, or set --driver-root of "
-            "the driver's processes to its folder",
+            "install the NVIDIA driver, or set --driver-root of the driver's processes to its folder",
             passed_over,
         )
     root = next((f"{one.path} ({one.name})" for one in seen.looked if not one.reason), "the driver root")
     # The plugin sets time-slices and compute modes by calling nvidia-smi.
     if "nvidia-smi" not in {path.rpartition("/")[2] for path in files.binaries}:
         return warn(
-            f"driver {files.version} below {root} has no nvidia-smi, which sets time-slices and compute "
-            "modes",
+            f"driver {files.version} below {root} has no nvidia-smi, which sets time-slices",
             "install the driver's programs if GPUs are to be shared",
         )
     lying = [f"{one.path} ({one.name}): {one.version}" for one in seen.looked if one.version]
@@ -63,8 +61,7 @@ def _nvml(seen: NodeSeen) -> Finding:
         require(seen.gpus_on_bus, _NO_GPU)
         return fail(
             seen.inventory.why,
-            "check that the kernel module is loaded (lsmod) and look into the kernel log; "
-            "`nvidia-smi` on the node has to work first",
+            "check with lsmod and the kernel log that the module is loaded; `nvidia-smi` has to work first",
         )
     found, version = seen.inventory, seen.inventory.driver_version or "of an unknown version"
     if not found.gpus and not found.unread:
@@ -268,8 +265,7 @@ def _fabric(seen: NodeSeen) -> Finding:
     if foreign:
         return warn(
             f"{counted(len(foreign), 'fabric partition')} active without a claim of this node",
-            "deactivate them (fmpm -d NUMBER) if their GPUs are to be handed out; the plugin did "
-            "not activate them",
+            "deactivate them (fmpm -d NUMBER) if their GPUs are to be handed out",
             [f"partition {number}" for number in foreign],
         )
     return ok(f"{counted(len(partitions), 'fabric partition')}, {len(active)} active, each for a claim")

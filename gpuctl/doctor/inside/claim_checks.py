@@ -31,8 +31,7 @@ def _journal(seen: NodeSeen) -> Finding:
     if unreadable:
         return fail(
             f"{counted(len(unreadable), 'file')} of the journal cannot be read",
-            "check the disk; the plugin puts such files aside when it starts, and other claims "
-            "are not affected",
+            "check the disk; the plugin puts such files aside when it starts, and other claims go on",
             unreadable,
         )
     held = held_entries(seen)

@@ -37,8 +37,7 @@ def _iommu(seen: NodeSeen) -> Finding:
     if not shared or PASSTHROUGH not in kernel.offers:
         return ok(f"{counted(len(kernel.gpus), 'GPU')} in IOMMU groups", shared)
     return warn(
-        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets all of a "
-        "group, or nothing",
+        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets a whole group",
         "put the boards into slots behind ports with ACS, and enable ACS in the firmware (BIOS)",
         shared,
     )
@@ -88,16 +87,13 @@ def _vfio_modules(seen: NodeSeen) -> Finding:
     if absent:
         return fail(
             f"{counted(len(absent), 'kernel module')} of VFIO missing",
-            "install the package with the kernel's extra modules (linux-modules-extra, "
-            "kernel-modules), or a kernel with CONFIG_VFIO_PCI",
+            "install the kernel's extra modules (linux-modules-extra), or a kernel with CONFIG_VFIO_PCI",
             absent,
         )
     if IOMMUFD in kernel.offers and not kernel.pci.has_iommufd:
         return warn(
-            "IOMMUFD is asked for (PreferIommuFD), but the kernel has no /dev/iommu: claims get groups "
-            "instead",
-            "load the module iommufd, on a kernel from 6.2 on with CONFIG_IOMMUFD and "
-            "CONFIG_VFIO_DEVICE_CDEV",
+            "PreferIommuFD is asked for, but the kernel has no /dev/iommu: claims get groups instead",
+            "load iommufd, on a kernel from 6.2 on with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV",
         )
     if not missing:
         return ok(f"the modules {', '.join(wanted)} are loaded")
@@ -119,14 +115,12 @@ def _vfio_safety(seen: NodeSeen) -> Finding:
     if kernel.without_iommu:
         return fail(
             "VFIO works without an IOMMU (enable_unsafe_noiommu_mode): a GPU could write to all memory",
-            "remove enable_unsafe_noiommu_mode from the options of the module vfio, and reload "
-            "it; the driver hands out no such device",
+            "remove enable_unsafe_noiommu_mode from the options of the module vfio, and reload it",
         )
     if kernel.unsafe_interrupts:
         return warn(
             "VFIO takes interrupts that are not remapped (allow_unsafe_interrupts): a machine can forge them",
-            "remove allow_unsafe_interrupts from the options of vfio_iommu_type1, and enable "
-            "interrupt remapping in the firmware (BIOS)",
+            "remove it from the options of vfio_iommu_type1, and enable interrupt remapping in the BIOS",
         )
     # A module that is not loaded shows no parameters in sysfs.
     if kernel.without_iommu is None:
@@ -205,8 +199,7 @@ def _guest_without_nvml(seen: NodeSeen) -> Finding:
         return fail(
             f"the vGPU guest driver {seen.driver_files.version} does not support "
             f"{counted(len(vgpus), 'vGPU')}",
-            "install the guest driver of the same release as the host's vGPU manager; the kernel "
-            "log has more",
+            "install the guest driver of the release of the host's vGPU manager; see the kernel log",
             vgpus,
         )
     return fail(

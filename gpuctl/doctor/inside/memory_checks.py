@@ -25,8 +25,7 @@ def _memory_limits(seen: NodeSeen) -> Finding:
     require(limited or accounted, f"no whole GPU is shared; {why}" if why else "no whole GPU is shared")
     if limited and why:
         return fail(
-            f"{counted(len(limited), 'share')} with a memory limit that the NVIDIA driver cannot "
-            f"enforce: {why}",
+            f"{counted(len(limited), 'share')} whose memory the NVIDIA driver cannot limit: {why}",
             "restore the node's driver and cgroup version, or end the pods of these claims",
             limited,
         )
@@ -90,8 +89,7 @@ def _memory_hook(seen: NodeSeen) -> Finding:
     if wrong:
         return fail(
             f"{counted(len(wrong), 'program')} that containers need at their start cannot be run",
-            "delete the pods of these claims, so that new ones are prepared; check that nothing "
-            "cleans the plugin's folder, and that its file system is not mounted noexec",
+            "delete these pods; check that nobody cleans the plugin's folder, nor mounts it noexec",
             wrong,
         )
     if not memory.copies and not memory.named:
@@ -159,8 +157,7 @@ def _memory_held(seen: NodeSeen) -> Finding:
     if loose:
         return fail(
             f"{counted(len(loose), 'limit')} of GPU memory not enforced as required",
-            "the plugin sets missing limits every 15 s; the claim's events and the plugin's log "
-            "say what is in the way",
+            "the plugin sets missing limits every 15 s; the claim's events say what is in the way",
             loose,
         )
     unknown = [f"{_who(one)}: {one.in_nvml.why}" for one in memory.limits if isinstance(one.in_nvml, Unread)]

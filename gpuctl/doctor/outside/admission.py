@@ -46,8 +46,7 @@ def _webhook(seen: ClusterSeen) -> Finding:
     if wrong:
         return fail(
             f"the API server does not trust {counted(len(wrong), 'webhook')}, so it ignores them",
-            "set caBundle to the certificate of the authority that signed the webhook's "
-            "certificate, or have cert-manager do so",
+            "set caBundle to the authority of the webhook's certificate, or have cert-manager do so",
             wrong,
         )
     unready = list(_unready(seen, hooks))
@@ -57,12 +56,10 @@ def _webhook(seen: ClusterSeen) -> Finding:
             "check that the webhook's Deployment runs, and that the Service selects its pods",
             unready,
         )
-    answer = require(seen.webhook_answer)
-    if not answer.denied_by_it:
+    if answer := require(seen.webhook_answer):
         return fail(
-            f"in a dry run, the webhook does not deny a claim that cannot be prepared: {answer.message}",
-            "check the logs of its pods, that caBundle fits their certificate, and that the API "
-            "server can reach them",
+            f"in a dry run, the webhook does not deny a claim that cannot be prepared: {answer}",
+            "check its logs, that caBundle fits its certificate, and that the API server can reach it",
         )
     soon = [
         f"{name}: its caBundle expires in {days:.0f} days" for name, (days, _) in left.items() if days < 30

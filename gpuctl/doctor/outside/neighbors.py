@@ -60,8 +60,7 @@ def _device_plugin(seen: ClusterSeen) -> Finding:
         )
     if beside:
         return warn(
-            f"a device plugin has the GPUs of {counted(len(beside), 'node')}, so this driver's "
-            "devices there are tainted",
+            f"a device plugin has the GPUs of {counted(len(beside), 'node')}: they are tainted for claims",
             "remove the device plugin from these nodes to use the GPUs through claims",
             beside,
         )
@@ -123,10 +122,9 @@ def _deleted_claims(seen: ClusterSeen) -> Finding:
         return ok("every running pod has its claims")
     return fail(
         f"{counted(len(found), 'pod')} with devices of deleted claims",
-        "end these pods: the scheduler can allocate their devices again, and quotas no longer "
-        "count them; the policy gpu-dra-claims-in-use keeps tenants from deleting a claim of a "
-        "running pod",
-        list(map(str, found)),
+        "end these pods, whose devices are free for the scheduler and for quotas; the policy "
+        "gpu-dra-claims-in-use keeps tenants from deleting a claim of a running pod",
+        list(found),
     )
 
 

@@ -11,7 +11,7 @@ from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden, NotFound, Unauthorized
 from gpuctl.cli.cluster import Object
 from gpuctl.cli.unread import Unread
-from gpuctl.doctor.outside.seen import Right, WebhookAnswer
+from gpuctl.doctor.outside.seen import Right
 
 T = TypeVar("T")
 
@@ -125,10 +125,11 @@ def read_features(metrics: str) -> dict[str, bool]:
     return {name: value == "1" for name, value in _FEATURE.findall(metrics)}
 
 
-def asked_webhook(client: KubeClient, webhooks: Iterable[Mapping[str, Any]]) -> WebhookAnswer:
+def asked_webhook(client: KubeClient, webhooks: Iterable[Mapping[str, Any]]) -> str:
     """Create a claim, in a dry run, whose configuration one of these webhooks has to deny.
 
-    Raises Forbidden if this user may not create claims in the namespace default.
+    Returns what else the API server answers; empty if one denies it. Raises Forbidden if this user may not
+    create claims in the namespace default.
     """
     # Admission webhooks are called in a dry run too, if they are declared without side effects.
     names = [str(one["name"]) for item in webhooks for one in item.get("webhooks") or ()]
@@ -152,8 +153,8 @@ def asked_webhook(client: KubeClient, webhooks: Iterable[Mapping[str, Any]]) -> 
     except ApiError as error:
         # A denial has the status that the webhook chose; the name of the webhook is the API server's own.
         if any(f'webhook "{name}" denied' in error.what for name in names):
-            return WebhookAnswer(denied_by_it=True, message=error.what)
+            return ""
         if isinstance(error, Forbidden):
             raise
-        return WebhookAnswer(denied_by_it=False, message=error.what)
-    return WebhookAnswer(denied_by_it=False, message="the claim would have been stored")
+        return error.what
+    return "the claim would have been stored"

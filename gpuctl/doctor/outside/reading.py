@@ -21,7 +21,7 @@ from gpuctl.doctor.outside import probes
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.programs import Program, account_of, programs_of
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
-from gpuctl.doctor.outside.seen import ClusterSeen, Right, WebhookAnswer, name_of, namespace_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Right, name_of, namespace_of
 from gpuctl.fleet.devices import attribute
 
 DEFAULT_NAMESPACE = "gpu-dra"
@@ -148,7 +148,7 @@ def _ours(webhooks: Listed) -> Listed:
     )
 
 
-def _webhook_answer(client: KubeClient, webhooks: Listed) -> WebhookAnswer | Unread:
+def _webhook_answer(client: KubeClient, webhooks: Listed) -> str | Unread:
     if isinstance(webhooks, Unread):
         return webhooks
     if not webhooks:

@@ -52,18 +52,14 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
 WHERE_IT_RUNS = frozenset({"page"})
 """The optional processes: their rights are only checked where they run."""
 
+_ADMISSION = "admissionregistration.k8s.io"
 TO_LOOK = (
-    Right("list", "", "nodes"),
-    Right("list", "", "pods"),
-    Right("list", "", "events"),
-    Right("list", DRA, "resourceslices"),
-    Right("list", DRA, "resourceclaims"),
-    Right("list", DRA, "deviceclasses"),
-    Right("list", "apps", "daemonsets"),
-    Right("list", "apps", "deployments"),
-    Right("list", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
-    Right("list", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    Right("list", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    *(Right("list", "", resource) for resource in ("nodes", "pods", "events")),
+    *(Right("list", DRA, resource) for resource in ("resourceslices", "resourceclaims", "deviceclasses")),
+    *(Right("list", "apps", resource) for resource in ("daemonsets", "deployments")),
+    Right("list", _ADMISSION, "validatingwebhookconfigurations"),
+    Right("list", _ADMISSION, "validatingadmissionpolicies"),
+    Right("list", _ADMISSION, "validatingadmissionpolicybindings"),
     Right("create", "authorization.k8s.io", "subjectaccessreviews"),
     Right("create", DRA, "resourceslices"),
 )

@@ -27,23 +27,13 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookAnswer:
-    """The API server's answer to a dry run that creates a claim which the webhook has to deny.
-
-    ``denied_by_it`` is whether the webhook denied it; ``message`` is the answer's text.
-    """
-
-    denied_by_it: bool
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterSeen:
     """A cluster at one moment; ``now`` is in seconds since 1970, ``node`` is the node that the user named.
 
     ``features`` are the feature gates of the API server by name. ``dropped_fields`` are the fields that it
     left out of slices in a dry run. ``own_rights`` are this user's rights, ``account_rights`` those of the
-    driver's service accounts by ``namespace/name``; a right is True if it is granted.
+    driver's service accounts by ``namespace/name``; a right is True if it is granted. ``webhook_answer`` is
+    what the API server answers to a claim that the webhook has to deny; empty if the webhook denies it.
     """
 
     gpuctl_version: str
@@ -66,7 +56,7 @@ class ClusterSeen:
     policies: Listed
     bindings: Listed
     events: Listed
-    webhook_answer: WebhookAnswer | Unread
+    webhook_answer: str | Unread
     now: float
     node: str | None = None
     namespaces: tuple[str, ...] = field(default=("gpu-dra",))

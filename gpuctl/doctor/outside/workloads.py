@@ -114,8 +114,7 @@ def _driver_pods(seen: ClusterSeen) -> Finding:
     if len(images) > 1:
         return warn(
             f"the driver's pods run {len(images)} images",
-            "this passes with a rolling update; pods with the update strategy OnDelete have to "
-            "be deleted by you, those of MPS once no pod has a share",
+            "this passes with an update; with OnDelete delete them, those of MPS once no pod has a share",
             [
                 f"{image}: {', '.join(f'{number} x {program}' for program, number in sorted(found.items()))}"
                 for image, found in sorted(images.items())

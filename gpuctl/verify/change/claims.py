@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
-from driver.devices.names import DRIVER_NAME
 from driver.errors import DriverError
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_view import read_function
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.errors import ClusterError
-from envtest.embedded.cluster import EmbeddedCluster
-from gpuctl.demo.driver_node import DriverProcesses
+from fakegpu.machine.capabilities import VISIBLE_NODES
 from gpuctl.demo.journal_files import holding
-from gpuctl.doctor.check import Finding, Result, fail, ok, skipped, warn
-from gpuctl.doctor.inside.places import Places
-from gpuctl.verify.change.container import Containers, RunningContainer
-from gpuctl.verify.change.gpu_state import GpuState, GpuTools, differences, gpu_tools, read_state
+from gpuctl.doctor.check import Result, fail, ok, skipped
+from gpuctl.probe.answer import Answer
+from gpuctl.probe.run import OK
+from gpuctl.verify.change.claim_server import ClaimServer
+from gpuctl.verify.change.gpu_state import GpuState, differences, gpu_tools, read_state
+from gpuctl.verify.change.held_probe import control_group, held_probe, hold_to_limit
+from gpuctl.verify.change.injected import Injected, injected
 from gpuctl.verify.change.kinds import Kind, Object
+from gpuctl.verify.change.plugin import NODE, Driver, StepFailed
 from gpuctl.verify.change.undo import result
-from gpuctl.verify.subject import Figure
+from gpuctl.verify.subject import Subject
+from kubeletplugin.claims.cdi.memory_hook import memory_sockets
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.errors import AllocationFailed
+
+T = TypeVar("T")
 
 NAMESPACE = "default"
 _POLL_SECONDS = 0.05
-_LOG_LINES = 12
-
-_FIGURES: dict[tuple[str, str], tuple[str, float]] = {
-    ("whole", "prepare"): ("prepare a whole GPU", 6.0),
-    ("whole", "unprepare"): ("unprepare a whole GPU", 2.0),
-    ("partition", "prepare"): ("create a MIG partition (prepare)", 38.0),
-    ("partition", "unprepare"): ("destroy a MIG partition (unprepare)", 26.0),
-    ("mps", "prepare"): ("start MPS (prepare)", 245.0),
-    ("mps", "unprepare"): ("end MPS (unprepare)", 78.0),
-    ("passthrough", "prepare"): ("bind to vfio (prepare)", 62.0),
-    ("passthrough", "unprepare"): ("give back from vfio (unprepare)", 46.0),
-}
-"""What is timed of each form, and how many milliseconds it took on the fake hgx-h100, on two cores."""
+_NO_WAY_OUT = "see the logs below"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +51,6 @@ class Limits:
     same_again: float = 30.0
 
 
-class StepFailed(DriverError):
-    """A step of a kind did not succeed; the message names it."""
-
-    retryable = False
-
-
 class NotBroughtBack(DriverError):
     """After a kind, the GPU is not as before, so no other kind can be tried."""
 
@@ -70,33 +59,21 @@ class NotBroughtBack(DriverError):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What the kinds are tried with: the driver at work on an embedded cluster, and one GPU of it.
+    """What the kinds are tried with: the driver at work, and one GPU, whose state before is ``before``.
 
-    ``containers`` is why there are none, if there are none. ``before`` is the state of the GPU.
+    ``environment`` are the variables with which a program on this machine finds libcuda. ``note`` notes a
+    process that has to be killed if this one is.
     """
 
-    places: Places
+    subject: Subject
     gpu: Gpu
     before: GpuState
-    cluster: EmbeddedCluster
-    driver: DriverProcesses
-    containers: Containers | str
+    server: ClaimServer
+    driver: Driver
+    environment: Mapping[str, str]
     say: Callable[[str], None]
+    note: Callable[[int], None]
     limits: Limits = field(default_factory=Limits)
-
-    @property
-    def pci(self) -> PciAddress:
-        """Where the GPU sits."""
-        return self.gpu.pci
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A prepared claim: its UID and its CDI devices."""
-
-    name: str
-    uid: str
-    cdi_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +81,38 @@ class Tried:
     """What came of a kind; ``stuck`` says why no other kind can be tried after it, empty if one can."""
 
     result: Result
-    figures: tuple[Figure, ...] = ()
     stuck: str = ""
 
 
-def try_kind(bench: Bench, kind: Kind) -> Tried:
+def try_all(bench: Bench, kinds: Sequence[Kind]) -> Iterator[Result]:
+    """Try kinds one after the other; once the GPU is not brought back, those that follow are skipped."""
+    stuck = ""
+    for kind in kinds:
+        if kind.why_not or stuck:
+            yield result(kind.name, skipped(kind.why_not or f"not tried: {stuck}"))
+            continue
+        tried = _try_kind(bench, kind)
+        stuck = tried.stuck
+        yield tried.result
+
+
+def _try_kind(bench: Bench, kind: Kind) -> Tried:
     """Try a kind, and give everything back. Every error of it becomes a result that fails."""
-    if kind.why_not:
-        return Tried(result(kind.name, skipped(kind.why_not)))
     run = _Run(bench, kind)
+    failed: tuple[str, ...] = ()
+    stuck = way_out = message = ""
     try:
-        finding = run.forwards()
-    except (DriverError, ClusterError) as error:
-        finding = _failure(bench, error)
+        message = run.forwards()
+    except (DriverError, AllocationFailed, OSError) as error:
+        failed, way_out = (_words(error),), getattr(error, "way_out", "")
     try:
         run.back()
-    except (DriverError, ClusterError) as error:
-        if finding.status == "ok":
-            finding = _failure(bench, error)
-        else:
-            finding = fail(finding.message, finding.way_out, (_words(error), *finding.details))
-        return Tried(result(kind.name, finding), run.figures(), _words(error))
-    return Tried(result(kind.name, finding), run.figures())
+    except DriverError as error:
+        failed, stuck, way_out = (*failed, error.what), error.what, way_out or error.way_out
+    if not failed:
+        return Tried(result(kind.name, ok(message, run.times())))
+    finding = fail(failed[0], way_out or _NO_WAY_OUT, (*failed[1:], *bench.driver.log_tails()))
+    return Tried(result(kind.name, finding), stuck)
 
 
 class _Run:
@@ -134,180 +121,176 @@ class _Run:
     def __init__(self, bench: Bench, kind: Kind) -> None:
         self._bench = bench
         self._kind = kind
-        self._api = bench.cluster.api
-        self._claims: list[Claim] = []
-        self._uids: list[str] = []
+        self._claims: list[Object] = []
+        self._milliseconds: defaultdict[str, list[str]] = defaultdict(list)
 
-    def forwards(self) -> Finding:
-        """Prepare the claims and run the probes; raises StepFailed, and what the parts raise."""
-        self._api.apply(self._kind.device_class(self._bench.gpu))
-        for number in range(self._kind.claims):
-            self._say(f"prepare claim {number + 1} of {self._kind.claims}")
-            self._claims.append(self._prepared(f"{self._kind.class_name}-{number}"))
-        if self._kind.form == "passthrough":
+    def forwards(self) -> str:
+        """Prepare the claims and use them; returns what is well. Raises what the parts raise."""
+        kind, bench = self._kind, self._bench
+        allocator = Allocator(bench.server.slices, [kind.device_class(bench.gpu)], ())
+        prepared: list[tuple[Injected, str]] = []
+        for number in range(kind.claims):
+            self._say(f"prepare claim {number + 1} of {kind.claims}")
+            known = self._partitions()
+            found = self._prepared(allocator, f"{kind.class_name}-{number}")
+            prepared.append((found, next(iter(self._partitions() - known), bench.gpu.uuid)))
+        if kind.form == "passthrough":
             return self._bound()
-        if isinstance(self._bench.containers, str):
-            why = f"it was prepared; no probe ran with it, since {self._bench.containers}"
-            return warn(why, "run this as root on a machine with runc")
         with ExitStack() as running:
-            return self._probed(self._bench.containers, running)
+            return self._probed(prepared, running)
 
     def back(self) -> None:
-        """Delete the pods, wait until their claims are unprepared, and see that the GPU is as before.
-
-        Raises NotBroughtBack.
-        """
-        bench, names = self._bench, self._names()
-        if not names:
+        """Let the plugin give the claims back, and see that the GPU is as before. Raises NotBroughtBack."""
+        bench = self._bench
+        if not self._claims:
             return
         self._say("unprepare")
-        for name in names:
-            self._api.delete(paths.pod(name))
-        left = self._wait(
-            bench.limits.unprepare,
-            lambda: "" if not (still := self._left()) else f"the node still has {', '.join(still)}",
-        )
-        for name in names:
-            self._api.delete(paths.resource_claim(name))
+        try:
+            for claim in self._claims:
+                self._timed("unprepare", partial(bench.driver.unprepare, claim, bench.limits.unprepare))
+        except StepFailed as error:
+            raise NotBroughtBack(error.what, error.way_out) from error
+        left = self._wait(bench.limits.unprepare, self._left)
         if left:
-            raise NotBroughtBack(
-                f"unprepare did not end within {bench.limits.unprepare:g} s: {left}", "see the plugin's log"
-            )
+            raise NotBroughtBack(f"after unprepare the node still has {left}", "see the plugin's log")
+        for claim in self._claims:
+            bench.server.remove(claim)
         self._say("compare the GPU with what it was")
         left = self._wait(bench.limits.same_again, self._differs)
         if left:
             raise NotBroughtBack(f"after it, the GPU is not as before: {left}", "see the plugin's log")
 
-    def figures(self) -> tuple[Figure, ...]:
-        """How long prepare of the first claim and unprepare of the last one took in the plugin.
-
-        The first one turns MIG mode on or starts the MPS daemon, and the last one ends that.
-        """
-        found = []
-        for step, which in (("prepare", 0), ("unprepare", -1)):
-            named, times = _FIGURES.get((self._kind.form, step)), self._milliseconds(step)
-            if named is not None and times:
-                found.append(Figure(named[0], times[which], named[1]))
-        return tuple(found)
+    def times(self) -> tuple[str, ...]:
+        """How long the plugin's calls took, a line for each step."""
+        return tuple(f"{step}: {', '.join(each)}" for step, each in self._milliseconds.items())
 
     def _say(self, what: str) -> None:
         self._bench.say(f"{self._kind.name}: {what}")
 
-    def _names(self) -> list[str]:
-        return [f"{self._kind.class_name}-{number}" for number in range(len(self._uids))]
+    def _timed(self, step: str, call: Callable[[], T]) -> T:
+        began = time.monotonic()
+        answer = call()
+        self._milliseconds[step].append(f"{(time.monotonic() - began) * 1000:.0f} ms")
+        return answer
 
-    def _prepared(self, name: str) -> Claim:
-        """Make a claim and a pod with it, and wait until the plugin has prepared it."""
-        bench = self._bench
-        claim = self._api.create(_claim(name, self._kind.class_name), NAMESPACE)
-        self._uids.append(str(claim["metadata"]["uid"]))
-        # None of its containers has the claim, which is prepared for it all the same: what the embedded
-        # runtime would start with it is no process, and the probe must be the only user.
-        self._api.create(_pod(name), NAMESPACE)
-        why = self._wait(bench.limits.prepare, lambda: self._not_running(name))
-        if why:
-            raise StepFailed(
-                f"prepare did not succeed within {bench.limits.prepare:g} s: {why}", "see the plugin's log"
-            )
-        info = bench.cluster.kubelets[0].claims.of(NAMESPACE, name)
-        ids = () if info is None else tuple(one for each in info.devices[DRIVER_NAME] for one in each.cdi_ids)
+    def _prepared(self, allocator: Allocator, name: str) -> Injected:
+        """Allocate a claim, have it prepared, and look at what a container would get with it."""
+        bench, driver = self._bench, self._bench.driver
+        claim = _claim(name, self._kind.class_name)
+        found = allocator.allocate({"metadata": {"name": NODE}}, [claim])
+        if found is None:
+            raise StepFailed("no free device of the slices fits the claim", "report it with these slices")
+        claim["status"] = {"allocation": found[0]}
+        allocator.assume(claim)
+        bench.server.put(claim)
+        self._claims.append(claim)
+        ids = self._timed("prepare", partial(driver.prepare, claim, bench.limits.prepare))
         if not ids:
             raise StepFailed("the plugin named no CDI device for a prepared claim", "see its log")
-        return Claim(name, self._uids[-1], ids)
+        spec = driver.cdi_dir / cdi_spec_file_name(claim["metadata"]["uid"])
+        subject = bench.subject
+        seen = injected(spec, ids, subject.places.host_root, numbers=not subject.is_fake)
+        wrong = [*seen.wrong, *self._other_gpus(seen.gpu_nodes)]
+        if wrong:
+            raise StepFailed(f"a container would not get what was asked for: {'; '.join(wrong)}", "report it")
+        return seen
 
-    def _not_running(self, name: str) -> str:
-        """Why the pod does not run yet, in the words of scheduler and kubelet; empty if it runs."""
-        pod = self._api.get(paths.pod(name))
-        status = pod.get("status", {})
-        if status.get("phase") == "Running":
-            return ""
-        unscheduled = [
-            str(one.get("message"))
-            for one in status.get("conditions", ())
-            if one["type"] == "PodScheduled" and one["status"] != "True" and one.get("message")
-        ]
-        events = [
-            str(event["message"])
-            for event in self._api.list_objects(paths.event(namespace=NAMESPACE))
-            if event.get("involvedObject", {}).get("name") == name and event.get("type") == "Warning"
-        ]
-        return (unscheduled or events or [f"the pod is {status.get('phase', 'not seen yet')}"])[-1]
+    def _other_gpus(self, nodes: Sequence[str]) -> Iterator[str]:
+        own = f"/dev/nvidia{self._bench.gpu.minor}"
+        is_right = (
+            nodes and not any(one.startswith("/dev/nvidia") for one in nodes)
+            if self._kind.form == "passthrough"
+            else list(nodes) == [own]
+        )
+        if not is_right:
+            yield f"it would get the GPU nodes {', '.join(nodes) or 'none'}"
 
-    def _bound(self) -> Finding:
+    def _partitions(self) -> set[str]:
+        """The UUIDs of the partitions that were made since; none for a kind without partitions."""
+        if self._kind.form != "partition":
+            return set()
+        old = {one.id for one in self._bench.before.instances}
+        with gpu_tools(self._bench.subject.places) as tools:
+            listed = tools.discovery.on_gpu(
+                self._bench.gpu.pci, lambda device, watch: watch("mig_devices", device.mig_devices)
+            )
+        return {one.uuid for one in listed if one.gpu_instance_id not in old}
+
+    def _bound(self) -> str:
         """Whether the kernel shows the GPU with vfio."""
         self._say("look at the kernel driver")
-        function = read_function(self._bench.places.sysfs_root, self._bench.pci)
+        function = read_function(self._bench.subject.places.sysfs_root, self._bench.gpu.pci)
         if function is None or not function.on_vfio:
             driver = None if function is None else function.driver
             raise StepFailed(f"the GPU has the kernel driver {driver}, not vfio", "see the plugin's log")
-        return ok(f"bound to {function.driver} and given back")
+        return f"bound to {function.driver} and given back"
 
-    def _probed(self, containers: Containers, running: ExitStack) -> Finding:
+    def _probed(self, prepared: Sequence[tuple[Injected, str]], running: ExitStack) -> str:
         """Run a probe with each claim, the later ones beside the earlier ones."""
         wrong: list[str] = []
         got: list[int] = []
-        uuids = self._uuids()
-        for number, claim in enumerate(self._claims):
+        for number, (device, gpu_uuid) in enumerate(prepared):
             self._say("start the probe" if number == 0 else "start a second probe beside the first")
-            words = _probe_words(self._bench.places, fill=self._kind.expected.share_bytes is not None)
-            container = containers.start(self._bench.driver.node.cdi_dir, claim.cdi_ids, words)
-            running.callback(container.end)
             which = "the probe" if number == 0 else "the second probe"
-            said = _line_of(container, which, self._bench.limits.probe)
-            found, allocated = self._judged(said, uuids)
-            wrong += [f"{which}: {one}" for one in found]
-            got.append(allocated)
+            answer = self._answer(device, gpu_uuid, number, running)
+            wrong += [f"{which}: {one}" for one in self._wrong(answer, gpu_uuid)]
+            got += [one.allocated_bytes for one in answer.devices]
         self._say("end the probes")
         running.close()
         if wrong:
-            raise StepFailed("; ".join(wrong), "compare the CDI spec with what the container got")
+            raise StepFailed("; ".join(wrong), "compare the CDI spec with what the program got")
         amounts = " and ".join(f"{one // (1 << 20)} MiB" for one in got)
-        alone = "" if containers.isolated else ", in plain processes"
-        return ok(f"the probe sees its device alone and computes; it got {amounts}{alone}")
+        return f"a container would get this device alone; a program used it and got {amounts}"
 
-    def _uuids(self) -> set[str]:
-        """The UUIDs that CUDA may show of this kind's devices."""
-        if self._kind.form != "partition":
-            return {_bare(self._bench.gpu.uuid)}
-        with gpu_tools(self._bench.places) as tools:
-            return {_bare(one) for one in _new_partitions(tools, self._bench.pci, self._bench.before)}
+    def _answer(self, device: Injected, gpu_uuid: str, number: int, running: ExitStack) -> Answer:
+        bench, subject = self._bench, self._bench.subject
+        words: tuple[str, ...] = ()
+        variables = {**bench.environment, **device.of_host()}
+        if subject.is_fake:
+            variables[VISIBLE_NODES] = ":".join(sorted(device.nodes))
+        elif not self._kind.expected.mps:  # the daemon shows its clients no other GPU
+            variables["CUDA_VISIBLE_DEVICES"] = gpu_uuid
+        name = f"{self._kind.class_name}-{number}"
+        for options in device.memory_calls:
+            group, words, more = running.enter_context(control_group(name, subject.open_nvml()))
+            variables |= more
+            hold_to_limit(memory_sockets(bench.driver.data_dir), options, group)
+        flags = ("--hold", *(("--fill",) if self._kind.expected.share_bytes is not None else ()))
+        cuda = ("--cuda", subject.places.nvml) if subject.is_fake else ()
+        command = (*words, sys.executable, "-m", "gpuctl.probe", *flags, *cuda)
+        errors = bench.driver.folder / f"{name}.stderr"
+        return running.enter_context(held_probe(command, variables, errors, bench.limits.probe, bench.note))
 
-    def _judged(self, said: Object, uuids: set[str]) -> tuple[list[str], int]:
-        """What is wrong with what a probe said, and how many bytes it got."""
-        error = said.get("error")
-        if error:
-            return [f"{error.get('call')} failed with {error.get('name')} ({error.get('code')})"], 0
-        devices = said.get("devices") or []
-        seen = [str(one.get("uuid")) for one in devices]
-        if len(devices) != 1:
-            return [f"it sees {len(devices)} devices, not one: {', '.join(seen)}"], 0
-        (one,) = devices
-        wrong = []
-        if _bare(seen[0]) not in uuids:
-            wrong.append(f"it sees {seen[0]}, which is not the device of its claim")
-        # The second probe has another partition than the first.
-        if self._kind.form == "partition":
-            uuids.discard(_bare(seen[0]))
-        if one.get("kernel") != "ok":
-            wrong.append(f"the kernel did not run: {one.get('kernel')}")
-        allocated = int(one.get("allocatedBytes") or 0)
-        total, under_mps = int(one.get("totalBytes") or 0), one.get("underMps")
-        wrong += self._kind.expected.wrong(total, allocated, under_mps=under_mps)
-        return wrong, allocated
+    def _wrong(self, answer: Answer, gpu_uuid: str) -> Iterator[str]:
+        """What is wrong with what a probe said."""
+        if answer.error is not None:
+            yield str(answer.error)
+            return
+        seen = [str(one.uuid) for one in answer.devices]
+        if len(seen) != 1:
+            yield f"it sees {len(seen)} devices, not one: {', '.join(seen)}"
+            return
+        (one,) = answer.devices
+        if _bare(seen[0]) != _bare(gpu_uuid):
+            yield f"it sees {seen[0]}, which is not the device of its claim"
+        if one.kernel != OK:
+            yield f"the kernel did not run: {one.kernel}"
+        total_bytes = one.total_bytes or 0
+        yield from self._kind.expected.wrong(total_bytes, one.allocated_bytes, under_mps=one.under_mps)
 
-    def _left(self) -> tuple[str, ...]:
+    def _left(self) -> str:
         """What the node still has of the claims: CDI specs, and journal entries that hold devices."""
-        node = self._bench.driver.node
-        specs = [name for uid in self._uids if (node.cdi_dir / (name := cdi_spec_file_name(uid))).exists()]
-        held = set(holding(self._bench.driver.journal_dir))
-        return (*specs, *(name for uid in self._uids if (name := f"{uid}.json") in held))
+        driver, uids = self._bench.driver, [one["metadata"]["uid"] for one in self._claims]
+        specs = [name for uid in uids if (driver.cdi_dir / (name := cdi_spec_file_name(uid))).exists()]
+        held = set(holding(driver.data_dir / "journal"))
+        return ", ".join((*specs, *(name for uid in uids if (name := f"{uid}.json") in held)))
 
     def _differs(self) -> str:
         """What of the GPU is not as before, or why it cannot be read now; empty if all is as before."""
         before = self._bench.before
         try:
-            with gpu_tools(self._bench.places) as tools:
-                now = read_state(tools, self._bench.pci)
+            with gpu_tools(self._bench.subject.places) as tools:
+                now = read_state(tools, self._bench.gpu.pci)
         except DriverError as error:
             return error.what
         # The driver turns MIG mode off after the last partition. The end of the verification turns it on.
@@ -324,108 +307,27 @@ class _Run:
                 return why
             pause.wait(_POLL_SECONDS)
 
-    def _milliseconds(self, step: str) -> list[float]:
-        """How long a step of each claim took, by the plugin's log."""
-        found = []
-        for line in self._bench.driver.process("kubeletplugin").log.splitlines():
-            if '"operation ended"' not in line or not any(uid in line for uid in self._uids):
-                continue
-            with _ignoring_other_lines():
-                entry = json.loads(line)
-                if entry.get("operation") == step and entry.get("uid") in self._uids:
-                    found.append(float(entry["duration_ms"]))
-        return found
-
-
-@contextmanager
-def _ignoring_other_lines() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, KeyError):
-        return
-
-
-def log_tails(driver: DriverProcesses) -> tuple[str, ...]:
-    """The last lines of the logs of the driver's processes, each with the name of its process."""
-    processes = driver.cluster.processes
-    return tuple(
-        f"{name}: {line}"
-        for name in processes.names()
-        for line in processes.log_tail(name).splitlines()[-_LOG_LINES:]
-    )
-
-
-def _failure(bench: Bench, error: Exception) -> Finding:
-    way_out = error.way_out if isinstance(error, DriverError) else ""
-    return fail(_words(error), way_out or "see the logs below", log_tails(bench.driver))
-
 
 def _words(error: Exception) -> str:
-    """The first line of what an error says; errors of the cluster have the ends of logs below it."""
-    return error.what if isinstance(error, DriverError) else f"{error}".partition("\n")[0]
+    return error.what if isinstance(error, DriverError) else str(error)
 
 
-def _new_partitions(tools: GpuTools, pci: PciAddress, before: GpuState) -> list[str]:
-    """The UUIDs of the partitions that were made since."""
-    old = {one.id for one in before.instances}
-    found = tools.discovery.on_gpu(pci, lambda device, watch: watch("mig_devices", device.mig_devices))
-    return [one.uuid for one in found if one.gpu_instance_id not in old]
-
-
-def _probe_words(places: Places, *, fill: bool) -> tuple[str, ...]:
-    cuda = ("--cuda", places.nvml) if places.nvml.startswith("fake:") else ()
-    return (sys.executable, "-m", "gpuctl.probe", "--hold", *(("--fill",) if fill else ()), *cuda)
-
-
-def _line_of(container: RunningContainer, which: str, seconds: float) -> Object:
-    """What a probe said; raises StepFailed if it is nothing that a probe says."""
-    line = container.line(seconds)
-    try:
-        said = json.loads(line)
-    except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        raise StepFailed(f"{which} did not print a report: {line[:200]!r}", "see what it wrote")
-    return said
-
-
-def _bare(uuid: str) -> str:
+def _bare(gpu_uuid: str) -> str:
     """A UUID without its kind: CUDA gives the same sixteen bytes for a GPU and for a partition."""
-    return uuid.partition("-")[2].lower() or uuid.lower()
+    return gpu_uuid.partition("-")[2].lower() or gpu_uuid.lower()
 
 
 def _claim(name: str, device_class: str) -> Object:
     # Also on a GPU that the driver taints, as a vGPU without its license: what is wrong then shows here.
-    exactly = {"deviceClassName": device_class, "tolerations": [{"operator": "Exists"}]}
+    exactly = {
+        "deviceClassName": device_class,
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "tolerations": [{"operator": "Exists"}],
+    }
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": str(uuid.uuid4())},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
     }
-
-
-def _pod(name: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "restartPolicy": "Never",
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-            "containers": [{"name": "main", "image": "none", "imagePullPolicy": "Never"}],
-        },
-    }
-
-
-def try_all(bench: Bench, kinds: Sequence[Kind]) -> Iterator[Tried]:
-    """Try kinds one after the other; once the GPU is not brought back, those that follow are skipped."""
-    stuck = ""
-    for kind in kinds:
-        if stuck and not kind.why_not:
-            yield Tried(result(kind.name, skipped(f"not tried: {stuck}")))
-            continue
-        tried = try_kind(bench, kind)
-        stuck = tried.stuck or stuck
-        yield tried

@@ -109,7 +109,7 @@ class Kind:
         }
 
 
-def node_config(gpu: Gpu, *, memory_limits: bool, passthrough: bool) -> Object:
+def node_config(gpu: Gpu, *, passthrough: bool) -> Object:
     """The node configuration that offers this GPU in every form that it may have, and hides all others."""
     is_guest = gpu.virtualization == "vgpu"
     offered: Object = {"when": f'gpu.pciBusID == "{gpu.pci}"', "offer": "whole"}
@@ -120,15 +120,13 @@ def node_config(gpu: Gpu, *, memory_limits: bool, passthrough: bool) -> Object:
         offered["mig"] = {"dynamic": {"profiles": list(names)}}
     if passthrough and not is_guest:
         offered["passthrough"] = True
-    if not memory_limits:
-        offered["memoryLimits"] = False
     return {"version": "v1", "rules": [offered, {"offer": "hidden"}]}
 
 
-def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_limits: str, no_passthrough: str) -> tuple[Kind, ...]:
+def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_passthrough: str) -> tuple[Kind, ...]:
     """The kinds in the order in which they are tried; ``devices`` are those of the driver's slices.
 
-    ``no_limits`` and ``no_passthrough`` say why these two were not asked for, empty if they were.
+    ``no_passthrough`` says why that was not asked for, empty if it was.
     """
     whole: dict[str, str | None] = {"type": "gpu"}
     shared: dict[str, str | None] = {"type": "shared", "profile": None}
@@ -137,7 +135,7 @@ def kinds_of(gpu: Gpu, devices: Sequence[Object], *, no_limits: str, no_passthro
     limits = {**slices, "memoryLimits": "cgroup"}
     vfio: dict[str, str | None] = {"type": "vfio"}
     no_mig = _text_of(devices, whole, "migWithheld") or "the GPU has no MIG"
-    no_limits = no_limits or _text_of(devices, shared, "memoryLimitsWithheld") or "needs NVIDIA driver R615"
+    no_limits = _text_of(devices, shared, "memoryLimitsWithheld") or "needs NVIDIA driver R615"
     in_mig = "the GPU is in MIG mode, which does not change without a reset"
     no_whole = in_mig if gpu.mig_enabled else ""
     share = _share_bytes(devices, mps)

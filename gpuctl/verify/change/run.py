@@ -1,54 +1,52 @@
-"""Prepares a claim of each kind on one idle GPU with the real driver, and brings the GPU back.
+"""Prepares a claim of each kind on one idle GPU with the real plugin, and brings the GPU back.
 
-The driver's processes run on an embedded cluster in this process. Everything that they write is in a
-temporary folder, except what they change of the GPU; the undo record has that.
+This process is the API server and the kubelet of the plugin. Everything that the driver writes is in a
+temporary folder, except what it changes of the GPU; the undo record has that.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from driver.devices.names import pool_name
 from driver.errors import DriverError
-from driver.hardware.gpu import Gpu
+from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import iommu_group_of
+from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.errors import ClusterError
-from envtest.client.waiting import wait_until
-from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
-from envtest.embedded.node.child_processes import StartProcess, start_process
-from envtest.embedded.node.kubelet import KubeletTimes
+from driver.policy.config import parse_config
+from driver.policy.offers import node_offers
+from driver.slices.specs import lay_out
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
+from fakegpu.nvml.flag import fabric_from_flag
 from gpuctl.cli.unread import Unread
-from gpuctl.demo.brisk import BRISK
-from gpuctl.demo.driver_node import DriverProcesses, apply_manifests, played_hook
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.demo.watchdog import watched_folder
 from gpuctl.doctor.check import Finding, Result, fail, skipped
 from gpuctl.doctor.inside.places import Places
 from gpuctl.verify.change import guard
-from gpuctl.verify.change.claims import Bench, Limits, log_tails, try_all
-from gpuctl.verify.change.container import containers_for
+from gpuctl.verify.change.claim_server import claim_server
+from gpuctl.verify.change.claims import Bench, Limits, try_all
 from gpuctl.verify.change.gpu_state import gpu_tools, read_state
 from gpuctl.verify.change.kinds import kinds_of, node_config
-from gpuctl.verify.change.undo import CONTAINERS, UndoRecord, record_path, restore, result, unfinished
-from gpuctl.verify.subject import Figure, Found, Subject
-from kubeletplugin.claims.cdi.hook import IMAGE_MEMORY_HOOK
-from kubernetes_rules.pool_generations import is_complete, newest_slices
+from gpuctl.verify.change.plugin import NODE, Start, running_driver, start_process
+from gpuctl.verify.change.undo import UndoRecord, record_path, restore, result, unfinished
+from gpuctl.verify.checks.cuda_checks import program_environment
+from gpuctl.verify.subject import Subject
 
 Object = dict[str, Any]
 
-TIMES = KubeletTimes(scan=0.1, prepare_retry=(1.0, 2.0), unprepare_retry=1.0)
-"""The kubelet's intervals: shorter than the real one's, since somebody waits for the report."""
+_FOLDER_PREFIX = "gpu-dra-verify-"
 _NO_GPU = "end what uses a GPU, and run this again"
 
 
@@ -56,8 +54,8 @@ def verify_changes(
     subject: Subject,
     say: Callable[[str], None],
     limits: Limits | None = None,
-    start: StartProcess = start_process,
-) -> Found:
+    start: Start = start_process,
+) -> tuple[Result, ...]:
     """Try claims of every kind on one idle GPU; afterwards everything is as before.
 
     Every problem is a result. Each step is announced before it is done. ``start`` starts the processes of
@@ -65,20 +63,21 @@ def verify_changes(
     """
     chosen = _chosen_gpu(subject)
     if isinstance(chosen, Finding):
-        return Found((result("may-change", chosen),))
+        return (result("may-change", chosen),)
     say(f"try claims of every kind on GPU {chosen.gpu.pci}")
     verification = _Verification(subject, chosen, say, limits or Limits(), start)
+    results: list[Result] = []
     with signals_end_it_once() as ending:
         try:
-            verification.run(recorded(subject.places, [chosen.gpu]))
-        except (DriverError, ClusterError, OSError) as error:
-            verification.results.append(result("driver-runs", _failure(error)))
+            results.extend(verification.run(recorded(subject.places, [chosen.gpu])))
+        except (DriverError, OSError) as error:
+            results.append(result("driver-runs", _failure(error)))
         finally:
             # A second Ctrl-C must not leave the machine as it is now.
             ending()
             if record_path(subject.places).exists():
-                verification.results += restore(subject.places, say)
-    return Found(tuple(verification.results), tuple(verification.figures.values()))
+                results += restore(subject.places, say)
+    return tuple(results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,56 +145,49 @@ def _forms(gpu: Gpu) -> int:
     return 2 if gpu.mig.without_reset and not gpu.mig.enabled else 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Verification:
-    """The kinds that are tried on a GPU, and what came of them so far."""
+    """The kinds that are tried on a GPU."""
 
     subject: Subject
     chosen: _Chosen
     say: Callable[[str], None]
     limits: Limits
-    start: StartProcess
-    results: list[Result] = field(default_factory=list)
-    figures: dict[str, Figure] = field(default_factory=dict)
+    start: Start
 
-    def run(self, record: UndoRecord) -> None:
+    def run(self, record: UndoRecord) -> Iterator[Result]:
         """Start the driver, try all kinds, and end the driver. Raises what its parts raise."""
-        self.say("start the driver on an embedded cluster")
-        places, gpu = self.subject.places, self.chosen.gpu
-        no_limits, no_passthrough = self._no_limits(), self._no_passthrough()
+        self.say("start the driver")
+        places, gpu, subject = self.subject.places, self.chosen.gpu, self.subject
+        no_passthrough = self._no_passthrough()
+        slices = _published(self._inventory(), node_config(gpu, passthrough=not no_passthrough))
+        devices = [device for one in slices for device in one["spec"].get("devices") or ()]
+        self.say(f"the driver offers the GPU as {len(devices)} devices")
         with ExitStack() as cleanup:
-            folder = cleanup.enter_context(watched_folder(FOLDER_PREFIX))
+            folder = cleanup.enter_context(watched_folder(_FOLDER_PREFIX))
             record.note_folder(folder)
+            if subject.is_fake:
+                _pretend_cgroups(places, folder)
+            environment = cleanup.enter_context(program_environment(subject, folder))
+            server = cleanup.enter_context(claim_server(slices, folder))
             start = partial(record.start_noted, self.start)
-            cluster = cleanup.enter_context(EmbeddedCluster(times=TIMES, folder=folder, start=start))
-            driver = driver_on(places, cluster)
-            containers = containers_for(self.subject, _new_folder(folder / CONTAINERS))
-            if not isinstance(containers, str):
-                cleanup.callback(containers.close)
-            offered = node_config(gpu, memory_limits=not no_limits, passthrough=not no_passthrough)
-            try:
-                devices = _published(driver, offered)
-            except (DriverError, ClusterError) as error:
-                failed = replace(_failure(error), details=log_tails(driver))
-                self.results.append(result("driver-runs", failed))
-                return
-            self.say(f"the driver offers the GPU as {len(devices)} devices")
-            kinds = kinds_of(gpu, devices, no_limits=no_limits, no_passthrough=no_passthrough)
-            bench = Bench(places, gpu, record.gpus[0], cluster, driver, containers, self.say, self.limits)
-            for tried in try_all(bench, kinds):
-                self.results.append(tried.result)
-                for one in tried.figures:
-                    self.figures.setdefault(one.what, one)
+            driver = cleanup.enter_context(running_driver(places, folder, start, server.kubeconfig))
+            before, note = record.gpus[0], record.note_process
+            bench = Bench(subject, gpu, before, server, driver, environment, self.say, note, self.limits)
+            yield from try_all(bench, kinds_of(gpu, devices, no_passthrough=no_passthrough))
             self.say("end the driver")
 
-    def _no_limits(self) -> str:
-        """Why no container can be held to a memory limit here; empty if the driver may be able to."""
-        if self.subject.is_fake or IMAGE_MEMORY_HOOK.is_file():
-            return ""
-        return (
-            f"{IMAGE_MEMORY_HOOK} is not here: copy it there from the driver's image, or from what "
-            "`make memory-hook` prints"
-        )
+    def _inventory(self) -> Inventory:
+        """The GPUs now, with the fabric that their claims need."""
+        subject, guard = self.subject, Guard()
+        places = subject.places
+        fabric = fabric_from_flag(places.nvml, places.roots())
+        discovery = Discovery(subject.open_nvml(), places.sysfs_root, guard, fabric)
+        try:
+            return discovery.snapshot()
+        finally:
+            discovery.close()
+            guard.close()
 
     def _no_passthrough(self) -> str:
         """Why the GPU cannot be given to a virtual machine; empty if it may be possible."""
@@ -206,74 +198,34 @@ class _Verification:
         return f"its IOMMU group also has {', '.join(others)}" if others else self.chosen.keeps
 
 
-def _new_folder(path: Path) -> Path:
-    path.mkdir(mode=0o700)
-    return path
+def _pretend_cgroups(places: Places, folder: Path) -> None:
+    machine = FakeMachine.open(places.nvml)
+    if knows_limits(machine.state.driver_version) and not machine.state.pretend_cgroups:
+        machine.pretend_cgroups(folder / "cgroups")
 
 
-def driver_on(places: Places, cluster: EmbeddedCluster) -> DriverProcesses:
-    """The driver's processes over these GPUs, on the first node of a cluster. None is started yet."""
-    apply_manifests(cluster)
-    node, proc, hook = cluster.nodes[0], Path("/proc"), None
-    is_fake = places.nvml.startswith("fake:")
-    if is_fake:
-        # An empty one: the processes of this machine are not those of the fake node.
-        proc = node.folder / "proc"
-        proc.mkdir(parents=True)
-        hook = played_hook(node.folder)
-        machine = FakeMachine.open(places.nvml)
-        if knows_limits(machine.state.driver_version) and not machine.state.pretend_cgroups:
-            machine.pretend_cgroups(node.cgroup_dir)
-    return DriverProcesses(
-        cluster=cluster,
-        node=node,
-        nvml=places.nvml,
-        driver_root=places.driver_root,
-        sysfs_root=places.sysfs_root,
-        proc_root=proc,
-        own_shm=not is_fake and _may_mount(),
-        host_root=places.host_root,
-        launcher=BRISK,
-        memory_hook=hook,
+def _published(inventory: Inventory, offered: Object) -> list[Object]:
+    """The slices that the controller would publish of a node with this configuration."""
+    offers = node_offers(inventory, parse_config(yaml.safe_dump(offered), "the node configuration"))
+    layout = lay_out(
+        offers.devices,
+        pool=pool_name(NODE),
+        node=NODE,
+        counter_sets=offers.counter_sets,
+        near_nodes=offers.near_nodes,
     )
-
-
-def _may_mount() -> bool:
-    """Whether mounts of this process reach the containers of the node."""
-    try:
-        is_host = Path("/proc/1/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
-    except OSError:
-        return False
-    return is_host and os.geteuid() == 0
-
-
-def _published(driver: DriverProcesses, offered: Object) -> tuple[Object, ...]:
-    """Start the processes with a node configuration, and wait for what they publish; returns the devices."""
-    config = driver.node.folder / "node-config.yaml"
-    config.write_text(yaml.safe_dump(offered))
-    driver.start_plugin("--log-level", "debug")
-    # Without it, shares by MPS alone fail, and their result says why.
-    with suppress(ClusterError):
-        driver.start_mps()
-    driver.start_controller("--config", str(config))
-    driver.wait_serving()
-    api = driver.cluster.api
-
-    def devices() -> tuple[Object, ...] | None:
-        pools = newest_slices(api.list_objects(paths.resource_slice()))
-        found = tuple(
-            device
-            for slices in pools.values()
-            for one in slices
-            for device in one["spec"].get("devices") or ()
-        )
-        return found if found and all(map(is_complete, pools.values())) else None
-
-    names = [driver.process(package).name for package in ("controller", "kubeletplugin")]
-    return wait_until(names, driver.cluster.processes, devices)
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{NODE}-{number}", "resourceVersion": "1"},
+            "spec": {**spec, "pool": {**spec["pool"], "generation": 1}},
+        }
+        for number, spec in enumerate(layout.specs)
+    ]
 
 
 def _failure(error: Exception) -> Finding:
     if isinstance(error, DriverError):
         return fail(error.what, error.way_out)
-    return fail(f"{error}".partition("\n")[0], "see the logs below, if there are any")
+    return fail(f"{error}".partition("\n")[0], "look at this machine's logs")

@@ -19,12 +19,10 @@ from typing import Any, TypeVar
 from driver.errors import ConfigError, DriverError, StorageError
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import make_private_folder, remove_durably, write_durably
-from envtest.embedded.node.child_processes import RunningProcess, StartProcess
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo import watchdog
 from gpuctl.doctor.check import Finding, Result, fail, ok
 from gpuctl.doctor.inside.places import Places
-from gpuctl.verify.change import container
 from gpuctl.verify.change.gpu_state import (
     FunctionState,
     GpuState,
@@ -34,12 +32,11 @@ from gpuctl.verify.change.gpu_state import (
     gpu_tools,
     read_state,
 )
-from kubeletplugin.sharing.mps.mounts import unmount
+from gpuctl.verify.change.held_probe import remove_control_groups
+from gpuctl.verify.change.plugin import Process
 
 RESTORED = "restored"
 """The place of what restoring found."""
-CONTAINERS = "containers"
-"""The folder of the containers, below that of the verification."""
 RESTORE = "gpuctl verify --restore"
 
 _FOLDER = Path("/var/lib/gpu-dra-verify")
@@ -52,6 +49,7 @@ _START_FIELD = 22 - 3
 """Where /proc/PID/stat has the start time, counted from the field after the name (proc(5))."""
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +109,12 @@ class UndoRecord:
         self._write()
 
     def start_noted(
-        self, start: StartProcess, command: Sequence[str], environment: Mapping[str, str], output: int
-    ) -> RunningProcess:
+        self,
+        start: Callable[[Sequence[str], Mapping[str, str], int], P],
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: int,
+    ) -> P:
         """Start a process by ``start``, and note it."""
         process = start(command, environment, output)
         self.note_process(process.pid)
@@ -151,7 +153,7 @@ def unfinished(path: Path) -> ConfigError:
 
 
 def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
-    """Undo what an earlier verification left: processes, containers, folders, and the state of its GPUs.
+    """Undo what an earlier verification left: processes, folders, and the state of its GPUs.
 
     Each step is announced before it is done. The record is removed once everything is as before. Raises
     ConfigError and StorageError for a record that cannot be found or read.
@@ -183,27 +185,22 @@ def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def _processes_ended(undo: Undo, processes: Iterable[Started], say: Callable[[str], None]) -> Result:
-    """End containers, the driver's processes and MPS daemons, and remove the folder."""
+def _processes_ended(undo: Undo, processes: Sequence[Started], say: Callable[[str], None]) -> Result:
+    """End probes, the driver's processes and MPS daemons, and remove the folder."""
     say("end the processes of the verification")
-    folder = Path(undo.folder) if undo.folder else None
-    failed = []
-    # The containers first: while a client of MPS runs, its daemon must not be killed.
-    if folder is not None:
-        try:
-            container.clear(folder / CONTAINERS)
-        except DriverError as error:
-            failed.append(error.what)
-    failed += [f"process {one.pid} cannot be killed" for one in processes if not _end(one)]
-    if folder is not None:
-        _unmount_below(folder)
-        watchdog.clear(str(folder))
-        if folder.exists():
-            failed.append(f"{folder} cannot be removed")
+    # The last that was started first: while a client of MPS runs, its daemon must not be killed.
+    ended = [(one, _end(one)) for one in reversed(processes)]
+    failed = [f"process {one.pid} cannot be killed" for one, has_ended in ended if not has_ended]
+    if undo.folder:
+        watchdog.clear(undo.folder)
+        if Path(undo.folder).exists():
+            failed.append(f"{undo.folder} cannot be removed")
+    if undo.places["nvml"] == "real" and not remove_control_groups():
+        failed.append("a process in a control group of a probe does not end")
     if failed:
         why = fail("something of the verification is left on this machine", f"run {RESTORE} again", failed)
         return result("processes-ended", why, RESTORED)
-    none = ok("no process, container or file of the verification is left")
+    none = ok("no process or file of the verification is left")
     return result("processes-ended", none, RESTORED)
 
 
@@ -302,18 +299,6 @@ def _end(one: Started) -> bool:
         return bool(select.select([handle], [], [], _END_SECONDS)[0])
     finally:
         os.close(handle)
-
-
-def _unmount_below(folder: Path) -> None:
-    """Unmount what the MPS supervisor has mounted below a folder, the innermost first."""
-    try:
-        table = (_PROC / "self" / "mountinfo").read_text(errors="replace")
-    except OSError:
-        return
-    points = [Path(line.split()[4]) for line in table.splitlines()]
-    for point in sorted((one for one in points if one.is_relative_to(folder)), reverse=True):
-        with suppress(OSError):
-            unmount(str(point))
 
 
 def _is_fake(places: Places) -> bool:

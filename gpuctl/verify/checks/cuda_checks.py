@@ -87,7 +87,8 @@ def _cuda_probe(subject: Subject, *, seconds: float) -> Finding:
             return Finding("skipped", "no whole GPU is idle", "run it again when a GPU is free", reasons)
         gpu, before = chosen
         try:
-            with _environment(subject, gpu) as environment:
+            with program_environment(subject) as variables:
+                environment = {**variables, "CUDA_VISIBLE_DEVICES": gpu.uuid}
                 cuda = ["--cuda", subject.places.nvml] if subject.is_fake else []
                 answer = ask_probe(cuda, environment, seconds)
         except NoAnswer as error:
@@ -175,11 +176,13 @@ def _claimed(subject: Subject) -> dict[str, str]:
 
 
 @contextmanager
-def _environment(subject: Subject, gpu: Gpu) -> Iterator[dict[str, str]]:
-    """The environment of a probe that sees one GPU only."""
+def program_environment(subject: Subject, folder: Path | None = None) -> Iterator[dict[str, str]]:
+    """The environment of a program that finds libcuda, and nothing that says which GPU it uses.
+
+    Links to the libraries are made below ``folder``, by default below the system's for temporary files.
+    """
     # Nothing of MPS: the GPU is idle, and a daemon elsewhere on the node does not serve it.
     known = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "NVIDIA_"))}
-    known["CUDA_VISIBLE_DEVICES"] = gpu.uuid
     # No MPS daemon has its sockets there; without the variable CUDA would look for one in /tmp.
     known["CUDA_MPS_PIPE_DIRECTORY"] = os.devnull
     roots = subject.places.roots()
@@ -188,9 +191,9 @@ def _environment(subject: Subject, gpu: Gpu) -> Iterator[dict[str, str]]:
     if subject.is_fake or root.seen == SLASH or isinstance(files, Unread):
         yield known
         return
-    with tempfile.TemporaryDirectory(prefix="gpuctl-verify-") as folder:
-        _link_libraries(root, files, Path(folder))
-        yield {**known, _LIBRARY_PATH: ":".join(filter(None, (folder, known.get(_LIBRARY_PATH))))}
+    with tempfile.TemporaryDirectory(prefix="gpuctl-verify-", dir=folder) as links:
+        _link_libraries(root, files, Path(links))
+        yield {**known, _LIBRARY_PATH: ":".join(filter(None, (links, known.get(_LIBRARY_PATH))))}
 
 
 def _link_libraries(root: Root, files: DriverFiles, folder: Path) -> None:

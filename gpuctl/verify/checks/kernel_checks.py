@@ -1,4 +1,4 @@
-"""Compares NVML's GPUs with what the kernel shows of them: PCI bus, /proc/driver/nvidia, device nodes."""
+"""Compares NVML's GPUs with what the kernel shows of them: PCI bus and device nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, skipped, warn
-from gpuctl.verify.checks.smi_xml import plain
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR, DeviceFolder, DeviceNode
 
@@ -37,13 +36,13 @@ _UVM, _CAPS = "nvidia-uvm", "nvidia-caps"
 _CAPABILITY = re.compile(r"/dev/nvidia-caps/nvidia-cap([0-9]{1,7})\Z", re.ASCII)
 
 
-@check(
-    "pci-bus",
-    "whether each GPU of NVML is on the PCI bus, with the nvidia driver, and which GPUs NVML does not list",
-    "a GPU is not there or has another driver, or NVML lacks one that the nvidia driver has; warns about a "
-    "GPU without a driver",
-)
-def _bus(subject: Subject) -> Finding:
+@check
+def _pci_bus(subject: Subject) -> Finding:
+    """Whether each GPU of NVML is on the PCI bus, with the nvidia driver, and which GPUs NVML does not list.
+
+    Fails if a GPU is not there or has another driver, or NVML lacks one that the nvidia driver has; warns
+    about a GPU without a driver.
+    """
     gpus, view, sysfs = subject.gpus, subject.seen.kernel.pci, subject.places.sysfs_root
     if not has_own_files(subject):
         return skipped(OTHER_MACHINE)
@@ -85,57 +84,12 @@ def bus_differences(gpu: Gpu, view: PciView, function: PciFunction | None) -> It
         yield f"GPU {gpu.pci}: NUMA node: inventory {gpu.numa_node}, sysfs {function.numa_node}"
 
 
-@check(
-    "kernel-driver",
-    "whether `/proc/driver/nvidia/gpus` has the same GPUs, UUIDs and minor numbers as NVML",
-    "they differ",
-)
-def _information(subject: Subject) -> Finding:
-    gpus, known = subject.gpus, {gpu.pci for gpu in subject.gpus}
-    if not has_own_files(subject):
-        return skipped(OTHER_MACHINE)
-    texts = _information_files(subject)
-    if not texts:
-        return skipped(f"the kernel driver shows no GPUs in {_PROC / _GPUS} here")
-    given = {pci: text for pci, text in texts.items() if pci in known or _is_given(subject, texts, pci)}
-    wrong = information_differences(gpus, given)
-    if wrong:
-        return fail(
-            f"NVML and {_PROC / _GPUS} differ",
-            "report it with these lines; look for messages of the NVIDIA driver in the kernel log (dmesg)",
-            wrong,
-        )
-    others = [f"GPU {pci}: it has no device node here" for pci in texts if pci not in given]
-    return ok(f"the kernel driver has the same {counted(len(gpus), 'GPU')} as NVML", others)
+@check
+def _device_numbers(subject: Subject) -> Finding:
+    """The numbers of the device nodes, by NVML and `/proc/devices`, and whether this user may open them.
 
-
-def information_differences(gpus: Iterable[Gpu], texts: Mapping[PciAddress, str]) -> list[str]:
-    """What NVML and the kernel driver say differently; ``texts`` are the files ``information``."""
-    wrong = []
-    ours = {gpu.pci: gpu for gpu in gpus}
-    theirs = {pci: dict(_LINE.findall(text)) for pci, text in texts.items()}
-    for pci, gpu in ours.items():
-        if pci not in theirs:
-            wrong.append(f"GPU {pci}: only NVML lists it")
-            continue
-        for name, own in (
-            ("GPU UUID", gpu.uuid),
-            ("Device Minor", str(gpu.minor)),
-            ("Bus Location", str(pci)),
-        ):
-            value = theirs[pci].get(name, "")
-            # Of a GPU that nobody has used since the driver was loaded the UUID is question marks.
-            if plain(value) and "?" not in value and plain(value) != plain(own):
-                wrong.append(f"GPU {pci}: {name}: NVML {own}, kernel driver {value[:60]}")
-    return wrong + [f"GPU {pci}: only the kernel driver lists it" for pci in theirs if pci not in ours]
-
-
-@check(
-    "device-numbers",
-    "the numbers of the device nodes, by NVML and `/proc/devices`, and whether this user may open them",
-    "a node has other numbers: it opens another device, or none; warns if this user may not open one",
-)
-def _numbers(subject: Subject) -> Finding:
+    Fails if a node has other numbers: it opens another device, or none; warns if this user may not open one.
+    """
     gpus, proc, folder = subject.gpus, _proc(subject), _nodes(subject)
     if subject.is_fake:
         return skipped("the device nodes of a fake machine are null devices")
@@ -242,5 +196,5 @@ def _read(file: Path) -> str:
         return ""
 
 
-KERNEL_CHECKS: tuple[Check[Subject], ...] = (_bus, _information, _numbers)
+KERNEL_CHECKS: tuple[Check[Subject], ...] = (_pci_bus, _device_numbers)
 """The checks of the kernel's view, in their order."""

@@ -1,6 +1,6 @@
 """What every NVML must do when MIG changes: each function is a clause, called with a fresh machine's NVML.
 
-gpuctl/verify/contract/mig.py has what it promises to those who only read.
+tools/hardware/contract/mig.py has what it promises to those who only read.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.verify.contract.run import check_contract
 from tests import needs
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.nvml_library.library import GET, NOTHING_IS_SET, SET, NvmlDouble, compile_nvml
+from tools.hardware.contract.run import check_contract
 
 pytestmark = needs.GCC
 

@@ -14,11 +14,11 @@ from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines, load_machine
-from gpuctl.verify.contract.run import CLAUSES, keep_clause
 from tests.driver.nvml.c_library import CLibrary, unload
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES
 from tests.driver.nvml.contract_sharing import MODE_CLAUSES
+from tools.hardware.contract.run import CLAUSES, keep_clause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from typing import Any
 from driver.nvml.api import NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.verify.record.recording import CALLS, MACHINE, VERSIONS
-from gpuctl.verify.record.stand_ins import StandIns
+from tools.hardware.recording import CALLS, MACHINE, VERSIONS
+from tools.hardware.stand_ins import StandIns
 
 MIB = 2**20
 

@@ -11,10 +11,10 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import read_transcript
 from gpuctl.__main__ import commands
-from gpuctl.verify.record.recording import MACHINE, MPS, write_recording
 from tests.fakegpu.programs import Programs
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of
+from tools.hardware.recording import MACHINE, MPS, write_recording
 
 RECORDED = sorted(path.parent for path in Path(__file__).parent.glob(f"*/{MACHINE}"))
 
@@ -23,7 +23,7 @@ def check_recording(folder: Path, tmp_path: Path) -> None:
     """A recording's machine opens, is planned, and answers as the node did."""
     file = str(folder / MACHINE)
     assert FakeMachine.open(f"fake:{file}").spec.slots
-    for words in (["machines", file], ["plan", "--machine", file]):
+    for words in (["plan", "--machines", file], ["plan", "--machine", file]):
         done = CliRunner().invoke(commands, words)
         assert done.exit_code == 0, done.output
     assert list(differences(folder)) == []

@@ -14,7 +14,7 @@ import yaml
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import Object
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK
-from gpuctl.doctor.outside.seen import ClusterSeen, WebhookAnswer
+from gpuctl.doctor.outside.seen import ClusterSeen
 from gpuctl.plan.planned import plan_node
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,7 +78,7 @@ def _well() -> ClusterSeen:
         policies=tuple(one for one in shipped if one["kind"] == "ValidatingAdmissionPolicy"),
         bindings=tuple(one for one in shipped if one["kind"] == "ValidatingAdmissionPolicyBinding"),
         events=(),
-        webhook_answer=WebhookAnswer(denied_by_it=True, message="denied"),
+        webhook_answer="",
         now=NOW,
     )
 

@@ -62,9 +62,8 @@ def verify_tables() -> str:
     """A table for each part of ``gpuctl verify`` that changes nothing."""
     from gpuctl.verify.checks.cuda_checks import CUDA_CHECKS
     from gpuctl.verify.checks.node_checks import NODE_CHECKS
-    from gpuctl.verify.checks.nvml_checks import NVML_CHECKS
 
-    parts = {"NVML": NVML_CHECKS, "The machine": NODE_CHECKS, "CUDA": CUDA_CHECKS}
+    parts = {"The machine": NODE_CHECKS, "CUDA": CUDA_CHECKS}
     return "\n".join(f"### {title}\n{_check_table(checks)}" for title, checks in parts.items())
 
 

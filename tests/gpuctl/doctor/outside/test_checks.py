@@ -13,7 +13,6 @@ from driver.devices import taints
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
-from gpuctl.doctor.outside.seen import WebhookAnswer
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.clusters import (
     AUTHORITY,
@@ -303,7 +302,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("webhook", {"webhooks": (webhook(expired() + AUTHORITY),)}),
     ("webhook", {"endpoint_slices": (endpoints(ready=False),)}),
     ("webhook", {"services": ()}),
-    ("webhook", {"webhook_answer": WebhookAnswer(denied_by_it=False, message="stored")}),
+    ("webhook", {"webhook_answer": "stored"}),
     ("device-plugin", {"nodes": (capacity("8"),)}),
     ("device-plugin", {"nodes": (capacity("8"),), "slices": all_tainted()}),
     ("unasked-gpus", {"pods": (pod("sees", containers=[VISIBLE]),)}),

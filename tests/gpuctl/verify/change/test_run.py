@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from fakegpu.machine.fake_machine import FakeMachine
+from gpuctl.doctor.check import Result
 from gpuctl.verify.change.kinds import Expected
 from gpuctl.verify.change.run import verify_changes
 from gpuctl.verify.change.undo import UndoRecord, record_path
-from gpuctl.verify.subject import Found
 from tests import fork_server
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 
 GIB = 1 << 30
 
 
-def verified(folder: Path, machine: FakeMachine) -> Found:
+def verified(folder: Path, machine: FakeMachine) -> tuple[Result, ...]:
     """What came of the claims on a machine."""
     return verify_changes(subject_of(folder, machine), lambda _step: None, start=fork_server.start)
 
@@ -28,21 +28,20 @@ def test_the_kinds_that_a_gpu_has_are_tried_and_the_others_say_why_not(tmp_path:
 
     found = verified(tmp_path, machine)
 
-    said = {one.check: (one.status, one.message) for one in found.results}
+    said = {one.check: (one.status, one.message) for one in found}
     assert said == {
-        "whole": ("ok", "the probe sees its device alone and computes; it got 9728 MiB, in plain processes"),
+        "whole": ("ok", "a container would get this device alone; a program used it and got 9728 MiB"),
         "mig": ("skipped", "the GPU has no MIG"),
         "time-slicing": (
             "ok",
-            "the probe sees its device alone and computes; it got 64 MiB and 64 MiB, in plain processes",
+            "a container would get this device alone; a program used it and got 64 MiB and 64 MiB",
         ),
         "mps": ("skipped", "the driver does not offer this GPU in this form"),
         "memory-limits": ("skipped", "needs NVIDIA driver R615"),
         "passthrough": ("skipped", "no IOMMU guards the GPU"),
-        "processes-ended": ("ok", "no process, container or file of the verification is left"),
+        "processes-ended": ("ok", "no process or file of the verification is left"),
         "gpu-restored": ("ok", "GPU 0000:02:01.0 is as it was before the verification"),
     }
-    assert [one.what for one in found.figures] == ["prepare a whole GPU", "unprepare a whole GPU"]
     assert machine.state == before
 
 
@@ -51,7 +50,7 @@ def test_nothing_is_changed_before_an_earlier_verification_is_undone(tmp_path: P
     subject = subject_of(tmp_path, machine)
     UndoRecord(subject.places, [])
 
-    (refused,) = verify_changes(subject, lambda _step: None).results
+    (refused,) = verify_changes(subject, lambda _step: None)
 
     assert refused.status == "fail"
     assert str(record_path(subject.places)) in refused.message
@@ -62,7 +61,7 @@ def test_gpus_that_somebody_uses_are_left_alone(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, "t4")
     machine.set_processes(0, (4711,))
 
-    (refused,) = verified(tmp_path, machine).results
+    (refused,) = verified(tmp_path, machine)
 
     assert (refused.status, refused.message) == ("fail", "no GPU is idle")
     assert "4711" in refused.details[0]

@@ -54,7 +54,7 @@ def main(folder: Path, names: list[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "kinds_of", some)
         found = run.verify_changes(Subject(places, look_at_node(places), machine.nvml), say)
-    return _shown(found.results)
+    return _shown(found)
 
 
 def _shown(results: tuple[Result, ...]) -> int:

@@ -1,1 +1,0 @@
-"""Records a machine with GPUs, so that the fakes can be like it."""

@@ -1,0 +1,141 @@
+"""The log of nvidia-smi is read as drivers of many years print it, and what differs from NVML is named."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.hardware.gpu import Inventory
+from driver.nvml.health.calls import FabricHealth, RemappedRows
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.smi.program import main
+from gpuctl.doctor.check import Finding, require, run_checks
+from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said
+from tests.gpuctl.verify.subjects import built_machine, subject_of
+from tools.hardware.nvidia_smi import compare_smi, nvidia_smi, run_smi
+from tools.hardware.smi_xml import MOST_CHARACTERS, SmiUnreadable, is_unknown, read_log
+
+LOG = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+	<driver_version>535.54.03</driver_version>
+	<gpu id="00000000:3B:00.0">
+		<addressing_mode>None</addressing_mode>
+		<mig_devices><mig_device><gpu_instance_id>3</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+		</mig_device></mig_devices>
+		<remapped_rows>N/A</remapped_rows>
+		<fb_memory_usage><total>81920 MiB</total><used>GPU is lost</used></fb_memory_usage>
+		<processes><process_info>
+		<process_name>sh -c a && b <c --token=secret</process_name></process_info></processes>
+	</gpu>
+	<gpu id="00000000:AF:00.0"><mig_devices>None</mig_devices></gpu>
+</nvidia_smi_log>
+"""
+
+
+def test_a_log_gives_its_known_values_by_path_and_no_command_lines() -> None:
+    log = read_log(f"WARNING: infoROM is corrupted\n{LOG}")
+    first, second = log.gpus
+    assert (str(first.pci), log.beside) == ("0000:3b:00.0", ("WARNING: infoROM is corrupted",))
+    assert first.element.values == {"addressing_mode": "None", "fb_memory_usage/total": "81920 MiB"}
+    assert [one.get("gpu_instance_id") for one in first.migs or ()] == ["3"]
+    assert (second.migs, second.element.values) == ((), {})
+    assert "secret" not in repr(log)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "has failed"),
+        (LOG[:200], "no XML log"),
+        (LOG.replace("</gpu>", "", 1), "not XML"),
+        (LOG.replace('"nvsmi_device_v12.dtd"', '"x" [<!ENTITY name "y">]'), "definitions of its own"),
+        (LOG.replace("00000000:3B:00.0", "GPU-1"), "without a PCI address"),
+        ("x" * (MOST_CHARACTERS + 1), "more than 16 MiB"),
+    ],
+)
+def test_anything_else_is_refused_and_named(text: str, says: str) -> None:
+    with pytest.raises(SmiUnreadable) as refused:
+        read_log(text)
+    assert says in refused.value.what
+
+
+def test_words_for_a_value_that_cannot_be_had_are_unknown_and_others_are_not() -> None:
+    unknown = ("N/A", "[N/A]", "", "Unknown Error", "GPU is lost", "Requires Reset", "[Not Supported]")
+    assert [words for words in unknown if not is_unknown(words)] == []
+    assert not any(map(is_unknown, ("None", "No", "0", "Reset", "Disabled")))
+
+
+def printed(folder: Path, machine: FakeMachine) -> Said:
+    """What the fake nvidia-smi prints, in this process."""
+    with redirect_stdout(io.StringIO()) as said:
+        code = main([str(machine.flag), str(folder / "driver"), "nvidia-smi", "-q", "-x"])
+    return Said(code, tuple(said.getvalue().splitlines()))
+
+
+def compared(folder: Path, machine: FakeMachine, **changed: Any) -> Finding:
+    """What is found if NVML says something else about the first GPU."""
+    inventory = require(subject_of(folder, machine).seen.inventory)
+    first, *others = inventory.gpus
+    inventory = replace(inventory, gpus=(replace(first, **changed), *others))
+    return compare_smi(inventory, printed(folder, machine))
+
+
+@pytest.mark.parametrize("name", ["hgx-h100", "a30-vgpu-guest", "vgpu-and-passthrough", "gb200-tray"])
+def test_nothing_differs_on(name: str, tmp_path: Path) -> None:
+    machine = built_machine(tmp_path, name)
+    machine.rows(0, RemappedRows(3, 1, pending=True, failed=False))
+    machine.recovery_action(0, "drain-and-reset")
+    machine.fabric_health(0, FabricHealth("limited-capacity"))
+    assert compared(tmp_path, machine).status == "ok"
+
+
+def test_every_value_that_nvml_reports_differently_is_named(tmp_path: Path) -> None:
+    machine = built_machine(tmp_path, "hgx-h100")
+    nvml = machine.nvml()
+    nvml.init()
+    device = nvml.device_by_index(0)
+    device.set_mig_mode(True)
+    instance = device.create_gpu_instance(9, device.gpu_instance_placements(9)[0])
+    device.create_compute_instance(instance.id, 2)
+    gpu = require(subject_of(tmp_path, machine).seen.inventory).gpus[0]
+    assert gpu.mig is not None
+    (partition,) = gpu.mig.partitions
+    fewer = replace(gpu.mig, partitions=(replace(partition, multiprocessors=1, memory_bytes=5 << 30),))
+
+    found = compared(tmp_path, machine, minor=9, brand="Tesla", memory_bytes=80 << 30, mig=fewer)
+
+    lines = [line.removeprefix(f"GPU {gpu.pci}") for line in found.details if not line.startswith("not")]
+    place = f", GPU instance {instance.id}, compute instance 0"
+    assert lines == [
+        ": minor number: NVML 9, nvidia-smi 0",
+        ": brand: NVML Tesla, nvidia-smi NVIDIA",
+        ": memory: NVML 81920 MiB, nvidia-smi 81559 MiB",
+        f"{place}: multiprocessors: NVML 1, nvidia-smi 60",
+        f"{place}: memory: NVML 5120 MiB, nvidia-smi 40448 MiB",
+    ]
+    gone = compared(tmp_path, machine, mig=replace(gpu.mig, partitions=()))
+    assert gone.details[0] == f"GPU {gpu.pci}{place}: only nvidia-smi lists it"
+
+
+def test_a_program_that_fails_hangs_or_warns_is_named(tmp_path: Path) -> None:
+    machine = built_machine(tmp_path, "t4")
+    said = printed(tmp_path, machine)
+    inventory: Inventory = require(subject_of(tmp_path, machine).seen.inventory)
+    warned = compare_smi(inventory, Said(14, (*said.lines, "WARNING: infoROM")))
+    assert (warned.status, warned.details) == ("warn", ("WARNING: infoROM",))
+    program = tmp_path / "driver/usr/bin/nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 100\n")
+    with pytest.raises(ProgramHangs):
+        run_smi(subject_of(tmp_path, machine), ["-q"], timeout_seconds=0.05)
+    program.write_text("#!/bin/sh\necho garbage\n")
+    (found,) = run_checks("hardware", (nvidia_smi,), subject_of(tmp_path, machine))
+    assert (found.status, found.message) == (
+        "fail",
+        "nvidia-smi -q -x printed no XML log: garbage (exit code 0)",
+    )

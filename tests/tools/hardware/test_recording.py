@@ -1,0 +1,208 @@
+"""``gpuctl verify --record`` writes what a node answered: a machine file that gives the same node again."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from driver.errors import ConfigError
+from driver.nvml.api import Code
+from fakegpu.machine.mig_profiles import CATALOGUES
+from fakegpu.machine.spec import MACHINES, MachineSpec, known_machines, load_machine, topology_level
+from fakegpu.sysfs.functions import functions_of
+from tests import needs
+from tests.driver.nvml.c_library import unload
+from tests.fakegpu.recorded.comparing import differences
+from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
+from tests.nvml_library.library import compile_nvml
+from tools.hardware.machine_file import NvmlAnswers, machine_file
+from tools.hardware.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
+from tools.hardware.stand_ins import StandIns
+
+DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")
+"""The long variant of the tests has all."""
+
+UUID = "GPU-00000000-0000-0000-0000-00000000000"
+
+
+def recorded(tmp_path: Path, name: str) -> Path:
+    """A recording of a fake machine."""
+    folder = tmp_path / "recorded"
+    write_recording(subject_of(tmp_path, machine_in(tmp_path, name)), folder)
+    return folder
+
+
+def shape(spec: MachineSpec) -> list[Any]:
+    """What a machine file says besides the answers of NVML: the places of the GPUs, and vGPUs."""
+    boards = [(slot.cpus, slot.beside, slot.bridge_in_group, slot.virtual_functions) for slot in spec.slots]
+    groups = [functions_of(spec)[slot.pci].group for slot in spec.slots] if spec.iommu.present else []
+    levels = [topology_level(one, other) for one in spec.slots for other in spec.slots]
+    host, fabric = spec.product.vgpu, spec.fabric_manager
+    shared = fabric.partitions if fabric and fabric.shared else ()
+    return [boards, groups, levels, spec.product.sriov, host and host.framework, shared]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give ``name`` the machines."""
+    if "name" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--hypothesis-profile") == "long"
+        metafunc.parametrize("name", known_machines() if is_long else DIFFERENT)
+
+
+def test_the_machine_file_of_a_recording_gives_the_same_node(tmp_path: Path, name: str) -> None:
+    folder = recorded(tmp_path, name)
+    assert list(differences(folder, everything=True)) == []
+    assert shape(load_machine(str(folder / MACHINE))) == shape(load_machine(name))
+
+
+def test_mig_profiles_that_no_table_has_are_written_into_the_machine_file(tmp_path: Path) -> None:
+    table = yaml.safe_load((CATALOGUES / "a30-24gb.yaml").read_text())
+    # Another version of the NVIDIA driver reserves more.
+    table["profiles"][0]["memory_mib"] -= 64
+    machine = yaml.safe_load((MACHINES / "a30-quad.yaml").read_text())
+    machine["product"]["mig"] = table
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(machine))
+    folder = recorded(tmp_path, str(tmp_path / "mine.yaml"))
+    written = yaml.safe_load((folder / MACHINE).read_text())["product"]["mig"]
+    assert written == {**table, "profiles": sorted(table["profiles"], key=lambda one: int(one["index"]))}
+    assert list(differences(folder, everything=True)) == []
+
+
+def test_a_recording_names_neither_the_node_nor_its_boards_nor_its_processes(tmp_path: Path) -> None:
+    machine = machine_in(tmp_path, "a30-quad")
+    machine.set_processes(0, (4711,))
+    uuids = [machine.uuid(slot.pci) for slot in machine.spec.slots]
+    folder = tmp_path / "recorded"
+    names = write_recording(subject_of(tmp_path, machine), folder)
+    texts = {name: (folder / name).read_text() for name in names}
+    for secret in (*uuids, "4711"):
+        assert not any(secret in text for text in texts.values()), secret
+    listed = yaml.safe_load(texts[MACHINE])["gpus"]
+    stand_ins = [one["uuid"] for one in listed]
+    assert len(set(stand_ins)) == 4
+    calls = json.loads(texts[CALLS])
+    assert [one["answer"] for one in calls if one["call"] == "uuid"] == stand_ins
+    (process,) = {str(one["answer"]) for one in calls if one["call"] == "process_ids"} - {"[]"}
+    assert process == "[1000001]"
+
+
+def test_the_folder_is_its_owners_and_no_file_in_it_is_overwritten(tmp_path: Path) -> None:
+    subject, folder = subject_of(tmp_path, machine_in(tmp_path, "t4")), tmp_path / "recorded"
+    write_recording(subject, folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+    with pytest.raises(ConfigError, match=r"has machine\.yaml, nvml\.json"):
+        write_recording(subject, folder)
+
+
+def test_a_gpu_that_hangs_costs_only_what_comes_after_the_call(tmp_path: Path) -> None:
+    machine = machine_in(tmp_path, "a30-quad")
+    subject = subject_of(tmp_path, machine)
+    machine.hang("power_milliwatts", 1)
+    machine.fail("nvlinks", 2, Code.UNKNOWN)
+    folder = tmp_path / "recorded"
+    names = write_recording(subject, folder, deadline_seconds=0.3)
+    machine.heal()
+    assert MACHINE in names
+    calls = json.loads((folder / CALLS).read_text())
+    assert [one["call"] for one in calls if one.get("hangs")] == ["power_milliwatts"]
+    assert [one["code"] for one in calls if one["call"] == "nvlinks" and "code" in one] == [Code.UNKNOWN]
+    assert "nvmlDeviceGetPowerUsage" in (folder / LEFT_OUT).read_text()
+    assert len(load_machine(str(folder / MACHINE)).slots) == 4
+
+
+def test_a_recording_says_what_it_lacks(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "t4")
+    assert not (folder / MPS).exists()
+    assert "mps.jsonl: no MPS daemon was started: run it with --may-change" in (folder / LEFT_OUT).read_text()
+    answers = {"pci": "0000:3b:00.0", "uuid": "GPU-1", "minor": 0, "name": "T4"}
+    with pytest.raises(ConfigError, match="GPU 0: NVML did not answer compute_capability"):
+        machine_file({"driver_version": "1.0"}, [NvmlAnswers(answers)], tmp_path / "sys", ())
+
+
+def test_gpus_of_a_second_model_are_left_out_and_named(tmp_path: Path) -> None:
+    subject_of(tmp_path, machine_in(tmp_path, "a30-quad"))
+    gpus = []
+    for minor, bus in enumerate(("17", "65", "ca", "e3")):
+        name = "NVIDIA A30" if minor else "Tesla T4"
+        identity = {"pci": f"0000:{bus}:00.0", "uuid": f"{UUID}{minor}", "minor": minor, "name": name}
+        gpus.append(NvmlAnswers({**identity, "compute_capability": (8, 0)}))
+    versions = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
+    made = machine_file(versions, gpus, tmp_path / "sys", ())
+    assert [one["pci"] for one in made.document["gpus"]] == [one.pci for one in gpus[1:]]
+    assert made.left_out == ("GPU 0000:17:00.0: it is a Tesla T4, and a machine has one model",)
+    # NVML gave neither brand nor architecture, and none is invented.
+    (tmp_path / "made.yaml").write_text(made.text())
+    assert load_machine(str(tmp_path / "made.yaml")).product.architecture is None
+
+
+def test_a_machine_file_is_made_below_a_bus_of_hyper_v_and_says_what_is_wrong_in_it(tmp_path: Path) -> None:
+    subject_of(tmp_path, machine_in(tmp_path, "t4"))
+    link = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    place = tmp_path / "sys/devices/LNXSYSTM:00/VMBUS:01/pci0000:3a/0000:3b:00.0"
+    place.parent.mkdir(parents=True)
+    link.resolve().rename(place)
+    link.unlink()
+    link.symlink_to(place)
+    identity = {"pci": "0000:3b:00.0", "uuid": f"{UUID}1", "minor": 0, "name": "Tesla T4"}
+    answers = {**identity, "compute_capability": (7, 5), "architecture": "Neumann"}
+    versions = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
+    made = machine_file(versions, [NvmlAnswers(answers)], tmp_path / "sys", ())
+    assert made.document["gpus"][0]["pcie_root"] == "pci0000:3a"
+    assert made.left_out[0] == "GPU 0000:3b:00.0: that its PCIe root pci0000:3a is part of another bus"
+    assert made.left_out[1].startswith("it cannot be used before this is changed: product.architecture: ")
+
+
+XML = """<?xml version="1.0" ?>
+<nvidia_smi_log>
+  <gpu id="00000000:17:00.0">
+    <product_name>NVIDIA A30 of node-17</product_name>
+    <serial>1324021000001</serial>
+    <uuid>GPU-8A3C0000-1111-2222-3333-444455556666</uuid>
+    <gpu_pdi>0x77a1b2c3d4e5f607</gpu_pdi>
+    <platformInfo><chassis_serial_number>N/A</chassis_serial_number></platformInfo>
+    <processes><process_info><pid>4711</pid>
+      <process_name>train --key=hush < "in" > out</process_name></process_info></processes>
+  </gpu>
+</nvidia_smi_log>
+"""
+
+
+def test_the_log_of_nvidia_smi_keeps_values_and_loses_names() -> None:
+    stand_ins = StandIns(("node-17", "gpu"), b"key")
+    log = stand_ins.log(XML)
+    for secret in ("1324021000001", "8A3C", "77a1b2c3", "4711", "hush", "node-17"):
+        assert secret not in log
+    assert "<chassis_serial_number>N/A<" in log
+    assert "<product_name>NVIDIA A30 of masked-" in log
+    # NVML writes the same UUID in lower case.
+    assert stand_ins.text("GPU-8a3c0000-1111-2222-3333-444455556666") in log
+    assert StandIns((), b"other").log(XML) != log
+    assert stand_ins.text("00000000-0000-0000-0000-000000000000") == "00000000-0000-0000-0000-000000000000"
+
+
+def test_the_log_is_among_the_files_where_nvidia_smi_prints_one(tmp_path: Path) -> None:
+    machine = machine_in(tmp_path, "t4")
+    subject = subject_of(tmp_path, machine)
+    program = tmp_path / "driver" / "usr" / "bin" / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = '-q -x' ] && cat <<'END'\n{XML}END\n")
+    folder = tmp_path / "recorded"
+    assert LOG in write_recording(subject, folder)
+    assert (folder / LOG).read_text().startswith("<?xml")
+
+
+@needs.GCC
+def test_what_the_real_binding_answers_is_recorded(tmp_path: Path) -> None:
+    compiled = compile_nvml(tmp_path / "nvml.so")
+    unload()
+    subject, _ = subject_with_library(tmp_path, machine_in(tmp_path, "l4-quad"), compiled)
+    folder = tmp_path / "recorded"
+    write_recording(subject, folder)
+    unload()
+    assert len(load_machine(str(folder / MACHINE)).slots) == 4
+    assert list(differences(folder)) == []
