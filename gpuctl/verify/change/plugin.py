@@ -126,10 +126,9 @@ class Driver:
             *("--cdi-dir", str(self.cdi_dir), "--mps-dir", str(mps), "--memory-hook", str(hook)),
         )
         self._wait("kubeletplugin", self.data_dir / service_socket_name())
-        with self._channel() as channel:
-            # It is answered once the plugin is ready for claims.
-            call = _call(channel, "Prepare", pb.NodePrepareResourcesResponse)
-            call(pb.NodePrepareResourcesRequest(), timeout=_START_SECONDS)
+        # It is answered once the plugin is ready for claims, also for a claim that it never prepared.
+        nothing = {"metadata": {"namespace": NODE, "name": NODE, "uid": NODE}}
+        self.unprepare(nothing, _START_SECONDS)
         # Without it, shares by MPS alone fail, and their result says why.
         with suppress(StepFailed):
             self._wait("kubeletplugin.sharing.mps", mps / SOCKET)
