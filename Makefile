@@ -80,15 +80,8 @@ scenarios: $(STAMP) ## Run the READMEs' own commands on both kinds of cluster (r
 
 bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m tools.bench.allocation --kubernetes $(KUBERNETES)
-	$(BIN)/python -m tools.bench.api_server
-	$(BIN)/python -m tools.bench.hardware
-	$(BIN)/python -m tools.bench.completion
-	$(BIN)/python -m tools.bench.scrape
-	$(BIN)/python -m tools.bench.page
-	$(BIN)/python -m tools.bench.preemption
 	$(BIN)/python -m tools.bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m tools.bench.shares --kubernetes $(KUBERNETES)
-	$(BIN)/python -m tools.bench.held_memory --kubernetes $(KUBERNETES)
 	$(BIN)/python -m tools.bench.at_rest --kubernetes $(KUBERNETES)
 	$(BIN)/python -m tools.bench --kubernetes $(KUBERNETES)
 

@@ -104,18 +104,13 @@ COMMANDS = {
     "import": LazyCommand(
         "gpuctl.importing.command:import_", "Turn the configuration of other tools into one of this driver."
     ),
-    "machines": LazyCommand(
-        "gpuctl.plan.machines_command:machines", "List the machines that plan, simulate and demo can use."
+    "plan": LazyCommand(
+        "gpuctl.plan.command:plan", "Show what a node would publish, and what would fit on its GPUs."
     ),
-    "mig": LazyCommand("gpuctl.plan.partitions_command:mig", "Show which MIG partitions fit on GPUs."),
-    "plan": LazyCommand("gpuctl.plan.command:plan", "Show exactly what a node would publish."),
     "probe": LazyCommand(
         "gpuctl.probe.command:probe",
         "Say whether a container has the GPUs that its claim promises.",
         is_listed=False,
-    ),
-    "repartition": LazyCommand(
-        "gpuctl.repartition.command:repartition", "Change the static MIG partitions of a node."
     ),
     "simulate": LazyCommand(
         "gpuctl.simulate.command:simulate", "Try whether a workload fits on a number of nodes."
@@ -124,9 +119,6 @@ COMMANDS = {
         "gpuctl.status.command:status", "Show what is allocated, free or unavailable, by node and tier."
     ),
     "top": LazyCommand("gpuctl.top.command:top", "Show how much of its GPUs each claim uses."),
-    "topology": LazyCommand(
-        "gpuctl.plan.topology_command:topology", "Draw how the GPUs of a node are connected."
-    ),
     "verify": LazyCommand(
         "gpuctl.verify.command:verify", "Check everything on a machine with a GPU, without a cluster."
     ),

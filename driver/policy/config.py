@@ -123,7 +123,7 @@ def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
 def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile:
     """Read the text of a node configuration; raises ConfigError as ``load_file`` does."""
     try:
-        place, document = load_wrapped(text, name, "nodeConfig")
+        place, document = load_wrapped(text, name, "nodeConfig", what="node configuration")
         if place == "data" and isinstance(document, dict):
             document = load_strictly(document.get("config.yaml", ""))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -37,14 +37,20 @@ def load_all_strictly(text: str | bytes) -> list[Any]:
     return [one for one in found if one is not None]
 
 
-def load_wrapped(text: str | bytes, name: str, *places: str) -> tuple[str, Any]:
+def load_wrapped(text: str | bytes, name: str, *places: str, what: str = "configuration") -> tuple[str, Any]:
     """The document of a configuration with its path in ``text``, which is empty if it stands there alone.
 
     It is taken from among other objects, out of a ConfigMap, whose texts are at ``data``, or out of a chart's
     values, where it is at one of ``places``. Raises as ``load_strictly`` does, and ConfigError, with ``name``
-    for the text, if there are several.
+    for the text, if there are several, or only objects of Kubernetes. ``what`` it should be is for the error.
     """
-    found = [(at, _at(one, at)) for one in load_all_strictly(text) for at in _places(one, places)]
+    documents = load_all_strictly(text)
+    found = [(at, _at(document, at)) for document in documents for at in _places(document, places)]
+    if documents and not found:
+        kinds = ", ".join(dict.fromkeys(str(document["kind"]) for document in documents))
+        raise ConfigError(
+            f"{name} is a Kubernetes manifest ({kinds}), not a {what}", f"name the file of the {what}"
+        )
     if len(found) > 1:
         raise ConfigError(f"{name} has {len(found)} documents of which each may be meant", "leave one in it")
     return found[0] if found else ("", None)

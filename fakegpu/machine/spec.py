@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -202,15 +203,21 @@ def load_machine(machine: str) -> MachineSpec:
     """
     shipped = MACHINES / f"{machine}.yaml"
     path = shipped if machine in known_machines() else Path(machine)
-    way_out = f"name a machine file, or one of {', '.join(known_machines())}"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"there is no machine {machine!r}: {error.strerror}",
-            f"name {path / 'machine.yaml'}" if (path / "machine.yaml").is_file() else way_out,
-        ) from error
+        is_file = path.exists() or path.name != machine or path.suffix == ".yaml"
+        what = f"the machine file {machine} cannot be read: {error.strerror}"
+        raise ConfigError(what if is_file else f"there is no machine {machine!r}", _way_out(path)) from error
     return _parsed(path, text)
+
+
+def _way_out(path: Path) -> str:
+    if (path / "machine.yaml").is_file():
+        return f"name {path / 'machine.yaml'}"
+    near = get_close_matches(path.stem, known_machines(), n=2)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{meant}`gpuctl plan --machines` lists the machines; a file of your own can be named, too"
 
 
 @cache

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,10 @@ Object = dict[str, Any]
 DRA = "/apis/resource.k8s.io/v1"
 _PAGE = "500"
 """The most objects in one answer, as kubectl's --chunk-size is by default."""
+
+_TIMEOUT_SECONDS = 30.0
+_SILENT_SECONDS = 5.0
+"""After so long a command says what it waits for."""
 
 
 def connect_client(kubeconfig: Path | None, context: str | None = None) -> KubeClient:
@@ -93,7 +99,8 @@ class ClusterView:
         items: list[Object] = []
         params = {**params, "limit": _PAGE}
         while True:
-            answer = self._client.get(path, params, timeout_seconds=30.0)
+            with _saying_what_it_waits_for():
+                answer = self._client.get(path, params, timeout_seconds=_TIMEOUT_SECONDS)
             # The API server leaves kind and apiVersion out of the items; only the list has them.
             kind = str(answer.get("kind", "")).removesuffix("List")
             head = {"apiVersion": answer.get("apiVersion", ""), "kind": kind}
@@ -133,6 +140,21 @@ class ClusterView:
     def nodes(self) -> list[Object]:
         """All nodes."""
         return self.listed("/api/v1/nodes")
+
+
+@contextmanager
+def _saying_what_it_waits_for() -> Iterator[None]:
+    """Tell a person on stderr if the API server is silent for long."""
+    from gpuctl.cli.output import say
+
+    words = f"the API server has not answered for {_SILENT_SECONDS:g} s; waiting up to {_TIMEOUT_SECONDS:g} s"
+    timer = threading.Timer(_SILENT_SECONDS, say, (words,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def event_time(event: Mapping[str, Any]) -> str:

@@ -105,7 +105,7 @@ def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_re
     narrator = Narrator(Console(quiet=output != "table"))
     with signals_end_it_once() as ending, _lent(narrator.say, ending, is_real=is_real) as lent:
         cluster = DemoCluster(kind, "real" if is_real else machine, lent, keep=keep)
-        with _closed(cluster, ending), _logs_of_failure(cluster):
+        try:
             story = tell(cluster, narrator)
             if output != "table":
                 emit(output, document("DemoStory", story), lambda: "")
@@ -127,6 +127,15 @@ def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_re
                         }
                     )
                 )
+        except Exception:
+            # The logs are removed with the cluster.
+            for name, tail in cluster.logs().items():
+                click.echo(f"--- the end of the log of {name}\n{tail}", err=True)
+            raise
+        finally:
+            # A second Ctrl-C must not keep the processes of the cluster alive.
+            ending()
+            cluster.close()
 
 
 def _wait_for_the_end(cluster: DemoCluster) -> None:
@@ -184,25 +193,3 @@ def _lent(
         finally:
             # A second Ctrl-C must not leave the GPUs as they are now.
             ending()
-
-
-@contextmanager
-def _logs_of_failure(cluster: DemoCluster) -> Iterator[None]:
-    """Print the ends of the logs on stderr when the story fails: they are removed with the cluster."""
-    try:
-        yield
-    except Exception:
-        for name, tail in cluster.logs().items():
-            click.echo(f"--- the end of the log of {name}\n{tail}", err=True)
-        raise
-
-
-@contextmanager
-def _closed(cluster: DemoCluster, ending: Callable[[], None]) -> Iterator[None]:
-    """Close the cluster, however the story ends."""
-    try:
-        yield
-    finally:
-        # A second Ctrl-C must not keep the processes of the cluster alive.
-        ending()
-        cluster.close()

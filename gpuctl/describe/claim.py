@@ -17,117 +17,101 @@ def claim_sections(
     """The sections about a claim; ``views`` are the nodes on which it has devices."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     name = claim_key(claim)
-    held = list(_held(name, views))
-    gpus = {(gpu.node, gpu.device): gpu for gpu, _ in held}
+    holdings = [
+        (gpu, held) for view in views for gpu in view.gpus for held in gpu.holdings if held.claim == name
+    ]
+    gpus = {(gpu.node, gpu.device): gpu for gpu, _ in holdings}
+    pods = [str(user["name"]) for user in status.get("reservedFor") or ()]
     owners = ", ".join(f"{one['kind']} {one['name']}" for one in metadata.get("ownerReferences") or ())
+    about = {
+        "State": _state(metadata, status, pods),
+        "Created": metadata.get("creationTimestamp"),
+        "Allocated": (status.get("allocation") or {}).get("allocationTimestamp"),
+        "Owner": owners,
+    }
     return [
-        Section(
-            f"ResourceClaim {name}",
-            fields(
-                ("State", _state(metadata, status)),
-                ("Created", metadata.get("creationTimestamp")),
-                ("Allocated", (status.get("allocation") or {}).get("allocationTimestamp")),
-                ("Owner", owners),
-            ),
-        ),
+        Section(f"ResourceClaim {name}", fields(about)),
         _requests(claim),
-        _devices(held, status),
-        _data(status),
+        Section("Devices", rows=list(_devices(holdings, status))),
+        Section("Device status", rows=list(_data(status))),
         conditions_section(_conditions(status)),
         taints_section(gpus.values()),
-        Section("Pods", heads=("pod",), rows=tuple((str(one["name"]),) for one in _users(status))),
+        Section("Pods", rows=[{"pod": pod} for pod in pods]),
         events_section(events),
     ]
 
 
-def _state(metadata: Object, status: Object) -> str:
+def _state(metadata: Object, status: Object, pods: Sequence[str]) -> str:
     if metadata.get("deletionTimestamp"):
         return "being deleted"
     if not status.get("allocation"):
         return "has no devices: `gpuctl explain claim` says why"
-    return "in use" if _users(status) else "has devices, but no pod uses it"
-
-
-def _users(status: Object) -> list[Object]:
-    return list(status.get("reservedFor") or ())
-
-
-def _held(name: str, views: Sequence[NodeView]) -> Iterator[tuple[GpuState, Holding]]:
-    for gpu in (gpu for view in views for gpu in view.gpus):
-        for one in gpu.holdings:
-            if one.claim == name:
-                yield gpu, one
+    return "in use" if pods else "has devices, but no pod uses it"
 
 
 def _requests(claim: Object) -> Section:
     """What the claim asks for; each alternative of a request has a row."""
     devices = (claim.get("spec") or {}).get("devices") or {}
     rows = []
-    for one in devices.get("requests") or ():
-        exactly = one.get("exactly")
-        alternatives = (
-            [("", exactly)]
-            if exactly
-            else [(f"/{other.get('name')}", other) for other in one.get("firstAvailable") or ()]
-        )
-        for suffix, wanted in alternatives:
-            count = "all" if wanted.get("allocationMode") == "All" else str(wanted.get("count") or 1)
-            selectors = [
-                " ".join(str((each.get("cel") or {}).get("expression", "")).split())
-                for each in wanted.get("selectors") or ()
-            ]
-            amounts = (wanted.get("capacity") or {}).get("requests") or {}
-            rows.append(
-                (
-                    *(f"{one['name']}{suffix}", str(wanted.get("deviceClassName") or "-"), count),
-                    ", ".join(f"{key} {value}" for key, value in sorted(amounts.items())) or "-",
-                    " && ".join(selectors) or "-",
-                )
-            )
+    for request in devices.get("requests") or ():
+        name, exactly = str(request["name"]), request.get("exactly")
+        alternatives = request.get("firstAvailable") or ()
+        rows += [_request(name, exactly)] if exactly else []
+        rows += [_request(f"{name}/{wanted.get('name')}", wanted) for wanted in alternatives]
     constraints = ", ".join(
         str(one.get("matchAttribute") or one.get("distinctAttribute") or "-")
         for one in devices.get("constraints") or ()
     )
-    return Section(
-        "Requests",
-        heads=("request", "class", "count", "capacity", "selectors"),
-        rows=tuple(rows),
-        note=f"constraints on {constraints}" if constraints else None,
-    )
+    return Section("Requests", rows=rows, note=f"constraints on {constraints}" if constraints else None)
 
 
-def _devices(held: Sequence[tuple[GpuState, Holding]], status: Object) -> Section:
+def _request(name: str, wanted: Object) -> dict[str, str]:
+    amounts = (wanted.get("capacity") or {}).get("requests") or {}
+    selectors = [(each.get("cel") or {}).get("expression", "") for each in wanted.get("selectors") or ()]
+    return {
+        "request": name,
+        "class": str(wanted.get("deviceClassName") or "-"),
+        "count": "all" if wanted.get("allocationMode") == "All" else str(wanted.get("count") or 1),
+        "capacity": ", ".join(f"{key} {value}" for key, value in sorted(amounts.items())) or "-",
+        "selectors": " && ".join(" ".join(str(one).split()) for one in selectors) or "-",
+    }
+
+
+def _devices(holdings: Sequence[tuple[GpuState, Holding]], status: Object) -> Iterator[dict[str, str]]:
     """The devices of the claim; those of other drivers as its allocation names them."""
-    ours = {one.device for _, one in held}
-    rows = [
-        (
-            *(one.request, gpu.node, gpu.label, one.device, one.tier),
-            *(one.taken or "-", size_of(one)),
-        )
-        for gpu, one in held
-    ]
+    for gpu, held in holdings:
+        yield {
+            "request": held.request,
+            "node": gpu.node,
+            "gpu": gpu.label,
+            "device": held.device,
+            "what": held.tier,
+            "share": held.taken or "-",
+            "memory": size_of(held),
+        }
+    ours = {held.device for _, held in holdings}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    rows += [
-        (str(one.get("request")), str(one.get("pool")), "-", str(one["device"]), str(one["driver"]), "-", "-")
-        for one in results
-        if one["device"] not in ours
-    ]
-    heads = ("request", "node", "gpu", "device", "what", "share", "memory")
-    return Section("Devices", heads=heads, rows=tuple(rows))
+    for result in results:
+        if result["device"] not in ours:
+            yield {
+                "request": str(result.get("request")),
+                "node": str(result.get("pool")),
+                "gpu": "-",
+                "device": str(result["device"]),
+                "what": str(result["driver"]),
+                "share": "-",
+                "memory": "-",
+            }
 
 
-def _data(status: Object) -> Section:
+def _data(status: Object) -> Iterator[dict[str, str]]:
     """What drivers wrote about each device into the claim's status."""
-    rows = []
     for entry in status.get("devices") or ():
         # Drivers choose the shape of this field themselves.
         data = entry.get("data") if isinstance(entry.get("data"), Mapping) else {}
-        rows += [(str(entry.get("device")), key, _value(value)) for key, value in sorted(data.items())]
-    return Section("Device status", heads=("device", "what", "value"), rows=tuple(rows))
-
-
-def _value(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for key, value in sorted(data.items()):
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield {"device": str(entry.get("device")), "what": key, "value": shown}
 
 
 def _conditions(status: Object) -> Iterator[tuple[str, Object]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,11 +13,21 @@ from gpuctl.cli.cluster_options import claims, cluster_options, matching, namesp
 from gpuctl.cli.output import document, emit, output_option
 
 if TYPE_CHECKING:
-    from gpuctl.cli.cluster import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView
     from gpuctl.describe.sections import Section
-    from gpuctl.plan.topology import Matrix
 
 KINDS = ("node", "gpu", "claim")
+
+
+class _KindChoice(click.Choice[str]):
+    """One of the kinds; for pods there is another command."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in ("pod", "pods"):
+            self.fail(
+                "`gpuctl explain pod NAME` tells about pods: why one waits, or where it runs", param, ctx
+            )
+        return super().convert(value, param, ctx)
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -32,13 +42,18 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=_KindChoice(KINDS))
 @click.argument("name", shell_complete=_names)
 @namespace_option
 @cluster_options
 @output_option()
 def describe(
-    kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str
+    kind: Literal["node", "gpu", "claim"],
+    name: str,
+    namespace: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
 ) -> None:
     """Show all about a node, a GPU or a claim: forms, holders, taints and remedies, topology, events.
 
@@ -48,6 +63,7 @@ def describe(
     command line.
     """
     from gpuctl.cli.cluster import ClusterView
+    from gpuctl.describe.sections import Description
 
     view = ClusterView.connect(kubeconfig, context)
     if kind == "claim":
@@ -57,27 +73,30 @@ def describe(
         name, sections = f"{where}/{name}", _claim(view, where, name)
     else:
         name, sections = (_node if kind == "node" else _gpu)(view, name)
-    data = {"of": kind, "name": name, "sections": [one.as_data() for one in sections]}
-    emit(output, document("Description", data), lambda: "\n\n".join(one.text() for one in sections))
+    emit(
+        output,
+        document("Description", Description(kind, name, sections)),
+        lambda: "\n\n".join(one.text() for one in sections),
+    )
 
 
 def _node(view: ClusterView, name: str) -> tuple[str, Sequence[Section]]:
     from gpuctl.describe.node import node_sections
     from gpuctl.describe.reading import node_events, read_node
 
-    found, slices = read_node(view, name)
+    found = read_node(view, name)
     matching_nodes = view.listed_if_readable("/api/v1/nodes", fieldSelector=f"metadata.name={name}")
     node = matching_nodes[0] if matching_nodes else None
     pods = view.listed_if_readable("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
-    return name, node_sections(found, node, _matrix(slices), pods, node_events(view, name))
+    return name, node_sections(found, node, pods, node_events(view, name))
 
 
 def _gpu(view: ClusterView, name: str) -> tuple[str, Sequence[Section]]:
     from gpuctl.describe.gpu import gpu_sections
     from gpuctl.describe.reading import find_gpu, node_events
 
-    gpu, slices = find_gpu(view, name)
-    return f"{gpu.node}/{gpu.label}", gpu_sections(gpu, _matrix(slices), node_events(view, gpu.node))
+    gpu, gpus = find_gpu(view, name)
+    return f"{gpu.node}/{gpu.label}", gpu_sections(gpu, gpus, node_events(view, gpu.node))
 
 
 def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:
@@ -90,10 +109,3 @@ def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:
     if claim is None:
         raise ConfigError(f"there is no claim {namespace}/{name}", "name its namespace with -n")
     return claim_sections(claim, nodes_of(view, claim), claim_events(view, claim))
-
-
-def _matrix(slices: Sequence[Object]) -> Matrix:
-    from gpuctl.plan.node_gpus import published_gpus
-    from gpuctl.plan.topology import matrix_of
-
-    return matrix_of(published_gpus(slices, ()))

@@ -5,91 +5,103 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuctl.describe.sections import Section, events_section, fields
-from gpuctl.fleet.devices import meaning
+from gpuctl.fleet.devices import driver_version_text, meaning
 from gpuctl.fleet.gpus import GpuState, Holding, Object
 from gpuctl.fleet.memory import bytes_text, held_text
-from gpuctl.plan.topology import Matrix, label
+from gpuctl.plan.topology import topology_of
 from gpuctl.status.live_picture import bar
 
 _BAR = 64
-_HELD_HEADS = ("claim", "pods", "class", "gpu", "what", "part", "memory", "device", "ready")
-_TAINT_HEADS = ("gpu", "taint", "devices", "since", "meaning")
 
 
-def gpu_sections(gpu: GpuState, matrix: Matrix, events: Sequence[Object] | None) -> list[Section]:
-    """The sections about a GPU; of the ``events`` of its node only those about the GPU are shown."""
-    attributes = {name: value for name, value in gpu.attributes.items() if value is not None}
+def gpu_sections(gpu: GpuState, gpus: Sequence[GpuState], events: Sequence[Object] | None) -> list[Section]:
+    """The sections about a GPU; of the ``events`` of its node only those about the GPU are shown.
+
+    ``gpus`` are all of the node.
+    """
+    version = gpu.attributes.get("driverVersion")
     return [
         Section(
             f"GPU {gpu.label} of {gpu.node}",
             fields(
-                ("Product", gpu.product),
-                ("UUID", gpu.uuid),
-                ("PCI address", gpu.pci),
-                ("Device", gpu.device),
-                ("Memory", bytes_text(gpu.memory_bytes) if gpu.memory_bytes else None),
-                ("Health", _health(gpu)),
-                ("Taken", f"{100 * gpu.used:.0f} %"),
+                {
+                    "Product": gpu.product,
+                    "UUID": gpu.uuid,
+                    "PCI address": gpu.pci,
+                    "NVIDIA driver": version and driver_version_text(str(version)),
+                    "Device": gpu.device,
+                    "Memory": bytes_text(gpu.memory_bytes) if gpu.memory_bytes else None,
+                    "Health": _health(gpu),
+                    "Taken": f"{100 * gpu.used:.0f} %",
+                }
             ),
             drawing=bar(gpu, _BAR).plain,
         ),
-        Section("Attributes", tuple((name, str(value)) for name, value in sorted(attributes.items()))),
+        Section("Attributes", fields(dict(sorted(gpu.attributes.items())))),
         _forms_section(gpu),
         holders_section((gpu,)),
         taints_section((gpu,)),
-        _topology(gpu, matrix),
-        events_section(None if events is None else [one for one in events if _is_about(one, gpu)]),
+        _topology(gpu, gpus),
+        events_section(None if events is None else [event for event in events if _is_about(event, gpu)]),
     ]
 
 
 def _forms_section(gpu: GpuState) -> Section:
     """The forms in which a GPU is offered, and the places of partitions."""
-    rows = []
-    for form in gpu.forms:
-        held = sum(one.tier == form.tier and not one.admin_access for one in gpu.holdings)
-        starts = ",".join(str(start) for start, _ in form.places)
-        sizes = ",".join(sorted({str(size) for _, size in form.places}))
-        rows.append((form.tier, str(form.devices), str(held), starts or "-", sizes or "-"))
+    rows = [
+        {
+            "form": form.tier,
+            "devices": str(form.devices),
+            "claims": str(sum(held.tier == form.tier for held in gpu.takers)),
+            "starts": ",".join(str(start) for start, _ in form.places) or "-",
+            "slices": ",".join(sorted({str(size) for _, size in form.places})) or "-",
+        }
+        for form in gpu.forms
+    ]
     note = f"starts and sizes in memory slices, of {gpu.memory_slices}" if gpu.memory_slices else None
-    return Section(
-        "Forms", heads=("form", "devices", "claims", "starts", "slices"), rows=tuple(rows), note=note
-    )
+    return Section("Forms", rows=rows, note=note)
 
 
 def holders_section(gpus: Iterable[GpuState]) -> Section:
     """The claims that hold something of these GPUs."""
-    rows = tuple(_holding(gpu, one) for gpu in gpus for one in gpu.holdings)
-    return Section("Held by", heads=_HELD_HEADS, rows=rows)
+    return Section("Held by", rows=[_holding(gpu, held) for gpu in gpus for held in gpu.holdings])
 
 
-def _holding(gpu: GpuState, one: Holding) -> tuple[str, ...]:
-    place = "" if one.start is None else f" at {one.start}"
-    what = (
-        "admin access" if one.admin_access else f"{one.tier}{place}" + (f": {one.taken}" if one.taken else "")
-    )
-    return (
-        *(one.claim, ", ".join(one.pods) or "-", one.device_class or "-", gpu.label, what),
-        *(f"{100 * one.part:.0f} %", size_of(one)),
-        *(one.device, one.trouble or "-"),
-    )
+def _holding(gpu: GpuState, held: Holding) -> dict[str, str]:
+    place = "" if held.start is None else f" at {held.start}"
+    taken = f"{held.tier}{place}" + (f": {held.taken}" if held.taken else "")
+    return {
+        "claim": held.claim,
+        "pods": ", ".join(held.pods) or "-",
+        "class": held.device_class or "-",
+        "gpu": gpu.label,
+        "what": "admin access" if held.admin_access else taken,
+        "part": f"{100 * held.part:.0f} %",
+        "memory": size_of(held),
+        "device": held.device,
+        "ready": held.trouble or "-",
+    }
 
 
-def size_of(one: Holding) -> str:
+def size_of(held: Holding) -> str:
     """How much a claim has of a GPU, as in ``gpuctl top``; a claim with admin access has nothing."""
-    return "-" if one.admin_access else held_text(one.part, one.memory_bytes)
+    return "-" if held.admin_access else held_text(held.part, held.memory_bytes)
 
 
 def taints_section(gpus: Iterable[GpuState]) -> Section:
     """What is wrong with these GPUs, what it means, and what to do about it."""
-    rows = tuple(
-        (
-            *(gpu.label, str(one.taint), f"{one.devices} of {one.of_gpu}", one.since or "-"),
-            meaning(one.taint),
-        )
+    rows = [
+        {
+            "gpu": gpu.label,
+            "taint": str(seen.taint),
+            "devices": f"{seen.devices} of {seen.of_gpu}",
+            "since": seen.since or "-",
+            "meaning": meaning(seen.taint),
+        }
         for gpu in gpus
-        for one in gpu.taints
-    )
-    return Section("Taints", heads=_TAINT_HEADS, rows=rows)
+        for seen in gpu.taints
+    ]
+    return Section("Taints", rows=rows)
 
 
 def _health(gpu: GpuState) -> str:
@@ -98,14 +110,15 @@ def _health(gpu: GpuState) -> str:
     return "tainted: see Taints" if gpu.taints else "nothing is wrong"
 
 
-def _topology(gpu: GpuState, matrix: Matrix) -> Section:
+def _topology(gpu: GpuState, gpus: Sequence[GpuState]) -> Section:
     """How this GPU reaches the others of its node."""
-    rows: list[tuple[str, ...]] = []
-    for one, row in zip(matrix.gpus, matrix.cells, strict=True):
-        if one.device == gpu.device:
-            pairs = zip(matrix.gpus, row, strict=True)
-            rows = [(label(other), str(cell), cell.pcie) for other, cell in pairs if cell.path != "X"]
-    return Section("Topology", heads=("to", "path", "pcie"), rows=tuple(rows))
+    topology = {one.device: one for one in topology_of(gpu.node, gpus).gpus}
+    paths = topology.pop(gpu.device)
+    rows = [
+        {"to": other.label, "path": paths.path_to(device), "pcie": paths.pcie_paths[device]}
+        for device, other in topology.items()
+    ]
+    return Section("Topology", rows=rows)
 
 
 def _is_about(event: Object, gpu: GpuState) -> bool:

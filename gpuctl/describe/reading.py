@@ -14,8 +14,8 @@ from gpuctl.fleet.holders import allocated
 from gpuctl.fleet.nodes import NodeView
 
 
-def read_node(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
-    """A node with its slices; raises ConfigError if it publishes nothing."""
+def read_node(view: ClusterView, name: str) -> NodeView:
+    """A node with its GPUs; raises ConfigError if it publishes nothing."""
     # The API server selects slices by spec.nodeName and spec.driver.
     slices = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={name}")
     slices = [one for one in slices if one["spec"]["driver"] == DRIVER_NAME]
@@ -24,11 +24,11 @@ def read_node(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
         raise ConfigError(
             f"{name} publishes nothing of the driver {DRIVER_NAME}", "`gpuctl status` lists the nodes that do"
         )
-    return found[0], slices
+    return found[0]
 
 
-def find_gpu(view: ClusterView, name: str) -> tuple[GpuState, list[Object]]:
-    """The GPU that a name means, with the slices of its node.
+def find_gpu(view: ClusterView, name: str) -> tuple[GpuState, Sequence[GpuState]]:
+    """The GPU that a name means, and all GPUs of its node.
 
     A name is ``NODE/INDEX``, ``NODE/ADDRESS``, ``NODE/DEVICE``, a UUID, or an address or a device's name that
     only one node has. Raises ConfigError for none and for several.
@@ -36,11 +36,10 @@ def find_gpu(view: ClusterView, name: str) -> tuple[GpuState, list[Object]]:
     # Neither UUIDs nor addresses nor names of devices have a slash. An index says nothing without its node.
     node, _, inner = name.rpartition("/")
     if node:
-        found, slices = read_node(view, node)
-        candidates, where = list(found.gpus), f"node {node}"
+        candidates, where = read_node(view, node).gpus, f"node {node}"
     else:
         slices = [one for one in view.slices() if one["spec"]["driver"] == DRIVER_NAME]
-        candidates = [gpu for one in views_of(slices, view.claims()) for gpu in one.gpus]
+        candidates = tuple(gpu for one in views_of(slices, view.claims()) for gpu in one.gpus)
         where = "the cluster"
     meant = [gpu for gpu in candidates if _is_called(gpu, inner, by_index=bool(node))]
     if not meant:
@@ -51,8 +50,7 @@ def find_gpu(view: ClusterView, name: str) -> tuple[GpuState, list[Object]]:
     if len(meant) > 1:
         nodes = ", ".join(sorted({gpu.node for gpu in meant})[:4])
         raise ConfigError(f"{len(meant)} GPUs are called {inner}, on {nodes}", f"write NODE/{inner}")
-    gpu = meant[0]
-    return gpu, [one for one in slices if one["spec"].get("nodeName") == gpu.node]
+    return meant[0], [gpu for gpu in candidates if gpu.node == meant[0].node]
 
 
 def _is_called(gpu: GpuState, name: str, *, by_index: bool) -> bool:

@@ -13,7 +13,6 @@ from driver.devices.device import MEMORY_SLICE
 from driver.devices.memory_limits import BY_CGROUP
 from driver.devices.region import Region
 from driver.health.remedies import remedy_of
-from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from kubernetes_rules.quantity import parse_quantity
 
@@ -42,6 +41,16 @@ class Taint:
     def __str__(self) -> str:
         """As kubectl writes it."""
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+def driver_version_text(version: str) -> str:
+    """A published driver version as NVIDIA writes it: ``580.95.05``.
+
+    A semantic version has no leading zeros: 580.95.5. NVIDIA's third number has two digits, or is left out,
+    so that a 0 says nothing.
+    """
+    *first, last = version.split(".")
+    return ".".join((*first, last.zfill(2) if len(first) == 2 and last != "0" else last))
 
 
 def meaning(taint: Taint) -> str:
@@ -86,6 +95,8 @@ def _own_title(device: Object) -> str:
 
     It is the word of the kind, and what distinguishes the device from others of the kind.
     """
+    from driver.kinds.registry import KINDS
+
     name = KINDS.parse(str(device.get("name", "")))
     if name is None:
         return str(attribute(device, "type"))
@@ -172,6 +183,8 @@ def place_of(device: Object, gpu: PciAddress | str) -> Place | None:
 @lru_cache(maxsize=1 << 16)
 def _regions(device: str) -> tuple[Region, ...]:
     """The regions of GPUs that a device takes, as its name says."""
+    from driver.kinds.registry import KINDS
+
     # Cached: nodes of one model have the same device names.
     name = KINDS.parse(device)
     return () if name is None else name.regions

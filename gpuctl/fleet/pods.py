@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuctl.cli.cluster import event_time
 from gpuctl.cli.output import in_one_line
-from gpuctl.fleet.holders import request_classes
+from gpuctl.fleet.holders import claim_key, request_classes
 from kubernetes_rules.extended_resources import class_of, pod_amounts
 from kubernetes_rules.pod_claims import claim_entries, extended_claim
 
@@ -126,24 +126,8 @@ def queues(pods: Iterable[WaitingPod]) -> Counter[str]:
     return Counter(name for pod in pods if pod.node is None for name in pod.classes)
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """A pod on a node whose claim was deleted; another claim may have its name now."""
-
-    namespace: str
-    pod: str
-    node: str
-    claim: str
-
-    def __str__(self) -> str:
-        return (
-            f"pod {self.namespace}/{self.pod} on {self.node} has devices from claim {self.claim}, "
-            "which is deleted"
-        )
-
-
-def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[Orphan, ...]:
-    """The pods that run without one of their claims, by namespace and name."""
+def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[str, ...]:
+    """A sentence for each pod that runs without one of its claims; another claim may have its name now."""
     # A pod runs only while its claim is reserved for it (status.reservedFor). Kubernetes deletes no claim
     # that a pod uses, unless somebody removes the finalizer. Then the scheduler takes the devices for free,
     # and a quota no longer counts them.
@@ -152,22 +136,18 @@ def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[Orphan, .
         for claim in claims
         for user in (claim.get("status") or {}).get("reservedFor") or ()
     }
-    found = [
-        Orphan(pod["metadata"]["namespace"], pod["metadata"]["name"], pod["spec"]["nodeName"], name)
+    placed = (
+        pod
         for pod in pods
-        if (pod.get("status") or {}).get("phase") not in _ENDED and (pod.get("spec") or {}).get("nodeName")
-        for name in _claims_of(pod)
-        if (pod["metadata"]["namespace"], name, pod["metadata"].get("uid")) not in users
+        if pod["spec"].get("nodeName") and (pod.get("status") or {}).get("phase") not in _ENDED
+    )
+    found = [
+        f"pod {claim_key(pod)} on {pod['spec']['nodeName']} has devices from claim {name}, which is deleted"
+        for pod in placed
+        for name in (entry.claim for entry in claim_entries(pod))
+        if name and (pod["metadata"].get("namespace"), name, pod["metadata"].get("uid")) not in users
     ]
-    return tuple(sorted(found, key=lambda one: (one.namespace, one.pod, one.claim)))
-
-
-def _claims_of(pod: Object) -> Iterator[str]:
-    """The names of a pod's claims: those that it names itself, and those made from templates."""
-    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    yield from (str(one["resourceClaimName"]) for one in made if one.get("resourceClaimName"))
-    named = (pod.get("spec") or {}).get("resourceClaims") or ()
-    yield from (str(one["resourceClaimName"]) for one in named if one.get("resourceClaimName"))
+    return tuple(sorted(found))
 
 
 def not_prepared(pod: Object, events: Sequence[Object]) -> str | None:

@@ -11,7 +11,7 @@ from driver.devices.names import DRIVER_NAME
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from gpuctl.cli.cluster import Object
-from gpuctl.cli.unread import Listed, Unread
+from gpuctl.cli.unread import Listed, Unread, items_of
 from gpuctl.doctor.outside.admission import POLICIES
 from gpuctl.doctor.outside.classes import own_classes
 from gpuctl.doctor.outside.probes import perhaps
@@ -19,6 +19,7 @@ from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import has_gpu_label, own_slices, publishing_nodes
 from gpuctl.doctor.outside.reading import CONFIG_MAP
 from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
+from gpuctl.fleet.holders import allocated, request_classes
 from gpuctl.gather.archive import Member, as_json, safe_part, text_member
 from gpuctl.gather.masking import masked_object
 
@@ -32,9 +33,9 @@ MOST_PODS = 24
 def cluster_members(seen: ClusterSeen) -> Iterator[Member]:
     """The objects of the report, or why they could not be read."""
     picked: dict[str, Listed] = {
-        "nodes": _picked(seen.nodes, lambda one: _is_of_interest(seen, one)),
+        "nodes": _picked(seen.nodes, partial(_is_of_interest, seen)),
         "resourceslices": _picked(seen.slices, lambda one: one["spec"].get("driver") == DRIVER_NAME),
-        "resourceclaims": _own_claims(seen),
+        "resourceclaims": _picked(seen.claims, partial(_is_own_claim, seen)),
         "deviceclasses": _picked(seen.classes, lambda one: bool(own_classes((one,)))),
         "pods": _picked(seen.pods, lambda one: bool(ours((one,)))),
         "daemonsets": _picked(seen.daemon_sets, lambda one: bool(workload_programs(one))),
@@ -52,25 +53,10 @@ def cluster_members(seen: ClusterSeen) -> Iterator[Member]:
     yield Member("versions.json", as_json(_versions(seen)))
 
 
-def _own_claims(seen: ClusterSeen) -> Listed:
-    """The claims that have a device of this driver, or ask for one of its classes."""
-    if isinstance(seen.claims, Unread):
-        return seen.claims
-    names = {name_of(one) for one in own_classes(() if isinstance(seen.classes, Unread) else seen.classes)}
-    return tuple(one for one in seen.claims if _has_device(one) or names & set(_classes_asked(one)))
-
-
-def _has_device(claim: Object) -> bool:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    results = (allocation.get("devices") or {}).get("results") or ()
-    return any(one.get("driver") == DRIVER_NAME for one in results)
-
-
-def _classes_asked(claim: Object) -> Iterator[str]:
-    for request in (claim["spec"].get("devices") or {}).get("requests") or ():
-        for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-            if one and one.get("deviceClassName"):
-                yield str(one["deviceClassName"])
+def _is_own_claim(seen: ClusterSeen, claim: Object) -> bool:
+    """Whether a claim has a device of this driver, or asks for one of its classes."""
+    names = {name_of(one) for one in own_classes(items_of(seen.classes))}
+    return any(allocated(claim)) or any(name in names for _, name in request_classes(claim))
 
 
 def _picked(items: Listed, wanted: Callable[[Object], bool]) -> Listed:
@@ -97,17 +83,15 @@ def _is_of_interest(seen: ClusterSeen, node: Object) -> bool:
 
 
 def _versions(seen: ClusterSeen) -> Object:
-    served = seen.server_version
+    served, features = seen.server_version, {} if isinstance(seen.features, Unread) else seen.features
     return {
         "gpuctl": seen.gpuctl_version,
         "kubernetes": {"unread": served.why} if isinstance(served, Unread) else dict(served),
         "slices": sum(1 for _ in own_slices(seen)),
-        "features": {} if isinstance(seen.features, Unread) else _dra_features(seen.features),
+        "features": {
+            name: on for name, on in features.items() if "DRA" in name or name.startswith("Resource")
+        },
     }
-
-
-def _dra_features(features: Any) -> dict[str, bool]:
-    return {name: on for name, on in features.items() if "DRA" in name or name.startswith("Resource")}
 
 
 def configuration_members(client: KubeClient, namespaces: tuple[str, ...]) -> Iterator[Member]:

@@ -13,15 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from driver.devices.names import DRIVER_NAME
 from driver.errors import ApiError, ConfigError
-from driver.nvml.pci_address import PciAddress
+from driver.kube.paths import NODES, object_path
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor import pod_exec
-from gpuctl.heal.plan import HealPlan, find_gpu, sick_gpu
+from gpuctl.heal.in_the_way import ClaimInTheWay, claims_using
+from gpuctl.heal.plan import Heal, find_gpu, sick_gpu
 from gpuctl.heal.steps import HealStep, UsingProcess, read_step
-from gpuctl.repartition.in_the_way import ClaimInTheWay, claims_using
-from gpuctl.repartition.node_gpus import complete_slices, read_node
+from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 _LONGEST_LINE_BYTES = 1 << 20
 _LOOK_SECONDS = 60.0
@@ -41,47 +42,68 @@ class NodeReader:
         self._kubeconfig = kubeconfig
         self._context = context
 
-    def plan(self, name: str) -> HealPlan:
+    def plan(self, name: str) -> Heal:
         """What a heal of the GPU of this name would do; raises ConfigError if the node has no such GPU."""
-        _, slices = read_node(self._view, self._node)
-        found = sick_gpu(slices, find_gpu(slices, self._node, name))
+        if self._view.found(object_path(NODES, self._node)) is None:
+            raise ConfigError(f"there is no node {self._node}", "`kubectl get nodes` lists them")
+        slices = self.slices()
+        if slices is None:
+            raise ConfigError(
+                f"{self._node} publishes no complete pool of the driver {DRIVER_NAME}",
+                "check that the driver runs there",
+            )
+        gpu = sick_gpu(slices, find_gpu(slices, self._node, name))
+        heal = Heal(self._node, gpu.pci, gpu.product, gpu.remedy or "none", gpu.taints, (gpu.pci,))
         # Nobody looks into the node unless a reset would help.
-        if found.remedy != "reset":
-            return HealPlan(self._node, (found,))
+        if heal.remedy != "reset":
+            return heal
         pods = self._pods()
-        step, unknown = self._look(pods, found.pci)
-        others = [pci for pci in step.gpus if pci != found.pci] if step else []
-        gpus = (found, *(sick_gpu(slices, pci) for pci in others))
-        claims = self.claims(one.pci for one in gpus)
-        return HealPlan(self._node, gpus, claims, _named(step, pods) if step else (), unknown)
+        step, unknown = self._look(pods, gpu.pci)
+        gpus = (gpu.pci, *(pci for pci in step.gpus if pci != gpu.pci)) if step else (gpu.pci,)
+        return replace(
+            heal,
+            reset_together=gpus,
+            claims=self.claims(gpus),
+            processes=_named(step, pods) if step else (),
+            partitions_lost=tuple(name for pci in gpus for name in sick_gpu(slices, pci).static_partitions),
+            unknown=unknown,
+        )
 
     def slices(self) -> tuple[Any, ...] | None:
-        """The newest slices of the node, None while they are not complete."""
-        return complete_slices(self._view, self._node)
+        """The newest slices of the node; None without any, and while a pool is incomplete."""
+        specs = ((one, one["spec"]) for one in self._view.slices())
+        mine = [
+            one for one, spec in specs if (spec["driver"], spec.get("nodeName")) == (DRIVER_NAME, self._node)
+        ]
+        # The slices of a generation are written one by one: until then GPUs would seem to be missing.
+        pools = newest_slices(mine).values()
+        if not pools or not all(map(is_complete, pools)):
+            return None
+        return tuple(one for pool in pools for one in pool)
 
-    def claims(self, gpus: Iterable[PciAddress]) -> tuple[ClaimInTheWay, ...]:
+    def claims(self, gpus: Iterable[str]) -> tuple[ClaimInTheWay, ...]:
         """The claims that have any of these GPUs now."""
         return claims_using(self._view, self._node, frozenset(gpus))
 
     def named(self, step: HealStep) -> tuple[UsingProcess, ...]:
         """The processes of a step with the names of their pods."""
-        return _named(step, self._pods() if any(one.pod for one in step.processes) else ())
+        return _named(step, self._pods() if any(one.pod_uid for one in step.processes) else ())
 
-    def heal(self, gpu: PciAddress, wait_seconds: float) -> Generator[HealStep]:
+    def heal(self, gpu: str, wait_seconds: float) -> Generator[HealStep]:
         """Have the plugin reset a GPU; its steps. Closing them calls the reset off while it waits.
 
         Raises ConfigError if there is no pod of the plugin, or it stops before the last step.
         """
-        words = ["heal", "--here", str(gpu), "--yes", "--timeout", f"{wait_seconds:.0f}", "-o", "json"]
+        words = ["heal", "--here", gpu, "--yes", "--timeout", f"{wait_seconds:.0f}", "-o", "json"]
         return self._steps(self._pods(), words, wait_seconds + _MORE_SECONDS)
 
-    def _look(self, pods: Sequence[Any] | Unread, gpu: PciAddress) -> tuple[HealStep | None, str]:
+    def _look(self, pods: Sequence[Any] | Unread, gpu: str) -> tuple[HealStep | None, str | None]:
         """What the plugin says is in the way of a reset, or why it gives no answer."""
         try:
-            step = next(self._steps(pods, ["heal", "--here", str(gpu), "-o", "json"], _LOOK_SECONDS))
+            step = next(self._steps(pods, ["heal", "--here", gpu, "-o", "json"], _LOOK_SECONDS))
         except ConfigError as error:
             return None, error.what
-        return (None, step.message) if step.step == "failed" else (step, "")
+        return (None, step.message) if step.step == "failed" else (step, None)
 
     def _steps(
         self, pods: Sequence[Any] | Unread, words: list[str], timeout_seconds: float
@@ -144,4 +166,7 @@ def _named(step: HealStep, pods: Sequence[Any] | Unread) -> tuple[UsingProcess, 
         pod["metadata"]["uid"]: f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in (() if isinstance(pods, Unread) else pods)
     }
-    return tuple(replace(one, pod=names.get(one.pod, one.pod) if one.pod else None) for one in step.processes)
+    return tuple(
+        replace(one, pod_uid=None, pod=names.get(one.pod_uid, one.pod_uid)) if one.pod_uid else one
+        for one in step.processes
+    )

@@ -12,7 +12,6 @@ from pathlib import Path
 import grpc
 
 from driver.errors import ConfigError
-from driver.nvml.pci_address import PciAddress
 from gpuctl.heal.steps import HealStep, UsingProcess
 from proto import node_state_v1_pb2 as v1
 
@@ -84,8 +83,8 @@ def _cancel_at_end_of_stdin(call: grpc.Call) -> None:
 def _read(message: v1.HealProgress) -> HealStep:
     return HealStep(
         message.step,
-        tuple(map(PciAddress.parse, message.pci_bus_ids)),
+        tuple(message.pci_bus_ids),
         tuple(f"{one.namespace}/{one.name}" if one.name else one.uid for one in message.claims),
         tuple(UsingProcess(one.process_id, one.name, one.pod_uid or None) for one in message.processes),
-        message.message,
+        message.message or None,
     )

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import click
-from rich.text import Text
 
 from driver.errors import ApiError, ConfigError
 from driver.kube.client import KubeClient
 from gpuctl.cli.output import document, emit, say
+from gpuctl.heal.in_the_way import evict
 from gpuctl.heal.node_reader import NodeReader
-from gpuctl.heal.plan import HealPlan, is_kept_free, sick_gpu
+from gpuctl.heal.plan import Heal, is_kept_free, sick_gpu
 from gpuctl.heal.steps import HealStep
-from gpuctl.repartition import waiting
-from gpuctl.repartition.in_the_way import PodInTheWay, evict
 
-KIND = "Heal"
 SICK_EXIT_CODE = 3
 NO_RESET_EXIT_CODE = 4
 NOT_HEALED_EXIT_CODE = 5
 
+LOOK_SECONDS = 2.0
+"""How often the cluster is read while waiting."""
 WELL_SECONDS = 60.0
 """How long to wait for the taints of a reset GPU to go: the controller's next reading, and more."""
 
 
-def show(plan: HealPlan, output: str) -> None:
+class _SayOnce:
+    """Says each line once, however often it is given."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said: set[str] = set()
+
+    def __call__(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+def show(plan: Heal, output: str) -> None:
     """Print the plan without doing anything, and end with its exit code."""
-    emit(output, document(KIND, plan.as_data()), lambda: Text("\n".join(_lines(plan))))
-    code = {None: 0, "reset": SICK_EXIT_CODE}.get(plan.remedy, NO_RESET_EXIT_CODE)
+    emit(output, document("Heal", plan), lambda: "\n".join(plan.lines()))
+    code = {"none": 0, "reset": SICK_EXIT_CODE}.get(plan.remedy, NO_RESET_EXIT_CODE)
     click.get_current_context().exit(code)
 
 
-def heal(client: KubeClient, reader: NodeReader, plan: HealPlan, timeout_seconds: float, output: str) -> None:
+def heal(client: KubeClient, reader: NodeReader, plan: Heal, timeout_seconds: float, output: str) -> None:
     """Do what the plan says; ends with exit code 5 if the GPU is not well then.
 
     Raises ConfigError if the plugin cannot be asked, and ApiError for a failure that does not pass.
@@ -45,10 +59,10 @@ def heal(client: KubeClient, reader: NodeReader, plan: HealPlan, timeout_seconds
     if plan.unknown:
         raise ConfigError(f"the plugin of {plan.node} cannot be asked: {plan.unknown}", "nothing was done")
     # Ctrl-C closes the steps, and with them calls the reset off while the plugin still waits.
-    with closing(reader.heal(plan.gpu.pci, timeout_seconds)) as steps:
+    with closing(reader.heal(plan.gpu, timeout_seconds)) as steps:
         left = _follow(client, reader, plan, steps, lambda text: say(text, err=output != "table"))
     if output != "table":
-        emit(output, document(KIND, {**plan.as_data(), "healed": not left, "left": left}), lambda: "")
+        emit(output, document("Heal", replace(plan, healed=not left, left=left)), lambda: "")
     if left:
         say("not healed:", err=True)
         for one in left:
@@ -62,20 +76,20 @@ def heal_here(steps: Iterator[HealStep], output: str) -> None:
     As JSON each step is a line of its own, which ``NodeReader`` reads outside of the pod.
     """
     last = ""
-    say_once = waiting.SayOnce(say)
+    say_once = _SayOnce(say)
     for step in steps:
         last = step.step
         if output == "table":
             for line in _step_lines(step):
                 say_once(line)
         else:
-            click.echo(json.dumps(step.as_data()))
+            click.echo(json.dumps(document("HealStep", step)))
     if last == "failed":
         click.get_current_context().exit(NOT_HEALED_EXIT_CODE)
 
 
 def _step_lines(step: HealStep) -> Iterator[str]:
-    gpus = ", ".join(map(str, step.gpus))
+    gpus = ", ".join(step.gpus)
     match step.step:
         case "looked" if not step.claims and not step.processes:
             yield f"nothing is in the way of a reset of {gpus}"
@@ -88,19 +102,19 @@ def _step_lines(step: HealStep) -> Iterator[str]:
         case _:
             yield from (f"in the way: claim {claim}" for claim in step.claims)
             for one in step.processes:
-                pod = f", in the pod with UID {one.pod}" if one.pod else ""
+                pod = f", in the pod with UID {one.pod_uid}" if one.pod_uid else ""
                 yield f"in the way: process {one.process_id} ({one.name}){pod}"
 
 
 def _follow(
     client: KubeClient,
     reader: NodeReader,
-    plan: HealPlan,
+    plan: Heal,
     steps: Iterator[HealStep],
     say: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Follow the plugin's steps to the end, and make room while it waits; why the GPU is not healed."""
-    say_once = waiting.SayOnce(say)
+    say_once = _SayOnce(say)
     last: HealStep | None = None
     next_look = 0.0
     for last in steps:
@@ -108,30 +122,32 @@ def _follow(
             say_once("new pods are kept away from the GPU while this waits")
             # The plugin repeats this step more often than the API server should be read.
             if time.monotonic() >= next_look:
-                next_look = time.monotonic() + waiting.LOOK_SECONDS
+                next_look = time.monotonic() + LOOK_SECONDS
                 _make_room(client, reader, plan, last, say_once)
         elif last.step == "resets":
             say("the GPU is not in use any more; resetting it")
     if last is None or last.step != "healed":
-        return (last.message if last else "the plugin did not answer",)
+        return ((last and last.message) or "the plugin did not answer",)
     say("the GPU was reset and answers; waiting until its taints are gone")
-    left = waiting.wait_for_none(lambda: _still_sick(reader, plan), time.monotonic() + WELL_SECONDS)
+    deadline = time.monotonic() + WELL_SECONDS
+    while (left := _still_sick(reader, plan)) and (rest := deadline - time.monotonic()) > 0:
+        threading.Event().wait(min(LOOK_SECONDS, rest))
     if not left:
-        say(f"GPU {plan.gpu.pci} of {plan.node} is healthy: its taints are gone")
+        say(f"GPU {plan.gpu} of {plan.node} is healthy: its taints are gone")
     return left
 
 
 def _make_room(
-    client: KubeClient, reader: NodeReader, plan: HealPlan, step: HealStep, say: Callable[[str], None]
+    client: KubeClient, reader: NodeReader, plan: Heal, step: HealStep, say: Callable[[str], None]
 ) -> None:
     """Evict the pods that have the GPUs; say what is still in the way."""
     try:
         slices = reader.slices()
         # An evicted pod is made anew at once: untainted, the GPU could be given to it again.
-        if slices is None or not is_kept_free(slices, plan.addresses):
+        if slices is None or not is_kept_free(slices, plan.reset_together):
             say("waiting: the slices do not keep new pods away yet")
             return
-        for claim in reader.claims(plan.addresses):
+        for claim in reader.claims(plan.reset_together):
             for pod in claim.pods:
                 refused = None if pod.ends else evict(client, pod)
                 say(f"waiting: pod {pod} {f'cannot be evicted: {refused}' if refused else 'is ending'}")
@@ -148,66 +164,15 @@ def _make_room(
         say(f"waiting: {process} uses the GPU")
 
 
-def _still_sick(reader: NodeReader, plan: HealPlan) -> Iterable[str]:
-    """What still says that the GPUs are sick."""
-    slices = reader.slices()
+def _still_sick(reader: NodeReader, plan: Heal) -> tuple[str, ...]:
+    """What still says that the GPUs are sick; a failure of the API server that may pass counts, too."""
+    try:
+        slices = reader.slices()
+    except ApiError as error:
+        if not error.retryable:
+            raise
+        return (error.what,)
     if slices is None:
-        return [f"the slices of {plan.node} are not complete"]
-    found = [sick_gpu(slices, pci) for pci in plan.addresses]
-    return [f"GPU {gpu.pci} has {one.taint}: {one.remedy}" for gpu in found for one in gpu.illnesses]
-
-
-def _lines(plan: HealPlan) -> Iterator[str]:
-    gpu = plan.gpu
-    name = f"GPU {gpu.pci} of {plan.node}" + (f" ({gpu.product})" if gpu.product else "")
-    if plan.remedy is None:
-        yield f"{name} is healthy: none of its devices has a health taint"
-        return
-    yield f"{name} is not healthy:"
-    for one in gpu.illnesses:
-        where = "" if one.all_devices else f" (on {', '.join(one.devices)})"
-        todo = f": {one.remedy.todo}" if one.remedy.action not in ("reset", "reboot") else ""
-        yield f"  {one.taint}{where}: {one.remedy.meaning}{todo}"
-    yield ""
-    if plan.remedy == "reboot":
-        yield "a reset does not help: the machine needs a restart, which you have to do:"
-        yield f"  kubectl drain {plan.node} --ignore-daemonsets, restart it, kubectl uncordon {plan.node}"
-        return
-    if plan.remedy != "reset":
-        yield "a reset does not help: the lines above say what does"
-        return
-    yield from _in_the_way(plan)
-    yield ""
-    yield from _steps(plan)
-
-
-def _in_the_way(plan: HealPlan) -> Iterator[str]:
-    others = ", ".join(map(str, plan.addresses[1:]))
-    if others:
-        yield f"it is reset together with {others}, which NVLinks connect to it"
-    if not plan.claims and not plan.processes and not plan.unknown:
-        yield "nothing is in the way"
-        return
-    yield "in the way:"
-    yield from (claim.line(_pod_words) for claim in plan.claims)
-    for process in plan.processes:
-        yield f"  {process}"
-    if plan.unknown:
-        yield f"  the processes on the node are not known: {plan.unknown}"
-
-
-def _steps(plan: HealPlan) -> Iterator[str]:
-    pods = len(plan.pods)
-    evicted = f"{pods} pod{'s' * (pods != 1)}"
-    yield "steps, with --yes:"
-    yield "  1. taint all devices of the GPU, so that no new pod gets one"
-    yield f"  2. evict {evicted} (PodDisruptionBudgets are kept), and wait for claims and processes"
-    yield "  3. reset it: nvidia-smi --gpu-reset"
-    yield "  4. wait until its taints are gone"
-    if plan.lost_partitions:
-        yield f"destroyed by the reset, and not made again by the driver: {', '.join(plan.lost_partitions)}"
-
-
-def _pod_words(pod: PodInTheWay) -> str:
-    made = f"of {pod.controller}" if pod.controller else "without a controller, so nothing recreates it"
-    return f"pod {pod} ({made}{', already ending' if pod.ends else ''})"
+        return (f"the slices of {plan.node} are not complete",)
+    gpus = [sick_gpu(slices, pci) for pci in plan.reset_together]
+    return tuple(f"GPU {gpu.pci} has {one}: {one.meaning}" for gpu in gpus for one in gpu.taints)

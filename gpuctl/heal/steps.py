@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from driver.errors import ConfigError
 from driver.kube.decode import decode_json
-from driver.nvml.pci_address import PciAddress
-from gpuctl.cli.output import document
-
-KIND = "HealStep"
 
 
 @dataclass(frozen=True, slots=True)
 class UsingProcess:
-    """A process on the node that has a GPU open.
-
-    ``pod`` is the UID of its pod, or ``namespace/name`` once that is known; None for a process in no pod.
-    """
+    """A process on the node that has a GPU open; in no pod if neither is known."""
 
     process_id: int
     name: str
+    """What it calls itself."""
+    pod_uid: str | None = None
+    """The UID of its pod, as the node knows it."""
     pod: str | None = None
+    """Its pod, namespace/name; the UID of one that is not known."""
 
     def __str__(self) -> str:
         return f"process {self.process_id} ({self.name}{f' of pod {self.pod}' if self.pod else ''})"
@@ -31,47 +27,30 @@ class UsingProcess:
 
 @dataclass(frozen=True, slots=True)
 class HealStep:
-    """How far a heal is: ``looked``, ``waits``, ``resets``, ``healed``, or ``failed`` with a ``message``.
-
-    ``gpus`` are reset together. ``claims`` hold devices of them, as ``namespace/name``.
-    """
+    """What `gpuctl heal --here` prints, one line for each step."""
 
     step: str
-    gpus: tuple[PciAddress, ...] = ()
+    """The step that it has reached: looked, waits, resets, healed or failed."""
+    gpus: tuple[str, ...] = ()
+    """The PCI addresses of the GPUs that are reset together."""
     claims: tuple[str, ...] = ()
+    """The claims that have something of them, as namespace/name."""
     processes: tuple[UsingProcess, ...] = ()
-    message: str = ""
-
-    def as_data(self) -> dict[str, Any]:
-        """All of it, for scripts."""
-        found = {
-            "step": self.step,
-            "gpus": [str(pci) for pci in self.gpus],
-            "claims": list(self.claims),
-            "processes": [
-                {"processId": one.process_id, "name": one.name, **({"podUid": one.pod} if one.pod else {})}
-                for one in self.processes
-            ],
-            **({"message": self.message} if self.message else {}),
-        }
-        return document(KIND, found)
+    """The processes that have one of them open."""
+    message: str | None = None
+    """Why it failed."""
 
 
 def read_step(line: bytes) -> HealStep:
     """The step in a line; raises ConfigError for anything else."""
     try:
-        found: Mapping[str, Any] = decode_json(line)
+        found: Any = decode_json(line)
         processes = (
             UsingProcess(int(one["processId"]), str(one["name"]), one.get("podUid"))
             for one in found["processes"]
         )
-        return HealStep(
-            str(found["step"]),
-            tuple(map(PciAddress.parse, found["gpus"])),
-            tuple(map(str, found["claims"])),
-            tuple(processes),
-            str(found.get("message", "")),
-        )
+        gpus, claims = (tuple(map(str, found[name])) for name in ("gpus", "claims"))
+        return HealStep(str(found["step"]), gpus, claims, tuple(processes), found.get("message"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"the plugin's pod sent an unknown answer: {line[:200]!r}",

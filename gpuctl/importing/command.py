@@ -40,19 +40,14 @@ def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -
     are listed on stderr. Exit codes: 0, 3 when there are such settings (the others are imported), 1 for a
     file that is wrong or cannot be written, 2 for a wrong command line.
     """
-    from gpuctl.importing.mig_parted import imported, load_mig_parted
+    from gpuctl.importing.mig_parted import import_mig_parted
 
-    source = " ".join(str(file).split())  # it is written into comments, which end with the line
-    read = load_mig_parted(file)
-    found = [
-        imported(name, entries, mode, source, in_config_map=read.in_config_map)
-        for name, entries in read.configs.items()
-    ]
+    found, lost = import_mig_parted(file, mode)
     if to is None:
         click.echo("---\n".join(one.text for one in found), nl=False)
     else:
         _write({to / f"{one.name}.yaml": one.text for one in found})
-    _tell([*read.lost, *(lost for one in found for lost in one.lost)])
+    _tell([*lost, *(line for one in found for line in one.lost)])
 
 
 @import_.command(name="device-plugin", short_help="Import the sharing of NVIDIA's device plugin.")

@@ -15,6 +15,7 @@ from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
 from driver.errors import ConfigError
 from driver.kinds.sharing.field import MOST_SHARES
 from gpuctl.importing.device_plugin import GPU, PREFIX, PluginConfig, Replicated
+from gpuctl.importing.files import Imported
 
 _MIG_RESOURCE = re.compile(
     r"nvidia\.com/mig-(?P<size>(?:[1-8]c\.)?[1-8]g\.[0-9]{1,4}gb)(?P<rest>[.-][a-z0-9.,]+)?", re.ASCII
@@ -70,20 +71,13 @@ class Devices:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """One configuration as the YAML of a node configuration.
+class ImportedPlugin(Imported):
+    """A configuration with the extended resources that it offers, and the devices that pods get for them."""
 
-    ``resources`` are the extended resources with the devices that pods get for them. ``lost`` says what has
-    no equivalent.
-    """
-
-    name: str
-    text: str
     resources: tuple[tuple[str, Devices], ...]
-    lost: tuple[str, ...]
 
 
-def imported(name: str, config: PluginConfig, source: str) -> Imported:
+def imported(name: str, config: PluginConfig, source: str) -> ImportedPlugin:
     """A configuration of the device plugin as a node configuration; ``source`` is its file, for a comment."""
     lost = list(config.lost)
     usable = [one for one in config.resources if _is_of(config, one, lost)]
@@ -120,9 +114,8 @@ def imported(name: str, config: PluginConfig, source: str) -> Imported:
         f"# for the nodes with the label nvidia.com/device-plugin.config={name}, if nodes choose by it",
     ]
     document = yaml.safe_dump({"version": "v1", "rules": rules}, sort_keys=False, width=_WIDE)
-    return Imported(
-        name, "\n".join([*lines, document]), tuple(dict.fromkeys(resources)), tuple(dict.fromkeys(lost))
-    )
+    text = "\n".join([*lines, document])
+    return ImportedPlugin(name, text, tuple(dict.fromkeys(lost)), tuple(dict.fromkeys(resources)))
 
 
 def profile_of(resource: str) -> str | None:
@@ -202,7 +195,7 @@ def _gpu_rule(config: PluginConfig, one: Replicated, lost: list[str]) -> dict[st
     return {"when": " || ".join(named), **shared} if named else None
 
 
-def device_classes(found: Iterable[Imported], *, mixed: bool) -> str:
+def device_classes(found: Iterable[ImportedPlugin], *, mixed: bool) -> str:
     """One class for each resource of these configurations, as YAML documents.
 
     The same resource may mean different devices on different nodes; its class selects all of them. ``mixed``:

@@ -1,4 +1,4 @@
-"""Reads configurations of NVIDIA's mig-parted (``version: v1``), and turns them into node configurations.
+"""Turns configurations of NVIDIA's mig-parted (``version: v1``) into node configurations.
 
 version: v1
 mig-configs:
@@ -18,276 +18,149 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from driver.errors import ConfigError
 from driver.hardware.functions import NVIDIA_VENDOR_ID
 from driver.hardware.pci import PRODUCTS
-from driver.policy.strict_yaml import load_strictly, load_wrapped
+from gpuctl.importing.files import Imported, fields_are_right, read_text, read_wrapped, refuse
 
 Mode = Literal["layout", "static"]
+Entry = Mapping[str, Any]
+"""What one entry of a configuration does to the GPUs that it applies to."""
 
 MOST_PARTITIONS = 16
+_WHAT = "mig-parted configuration"
 _KEY = "config.yaml"
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._+-]{0,98}[A-Za-z0-9])?", re.ASCII)
-_DEVICE_ID = re.compile(r"0[xX][0-9A-Fa-f]{5,8}(:0[xX][0-9A-Fa-f]{1,8})?", re.ASCII)
-_LISTED_PROFILE = re.compile(r"(?:[1-8]c\.)?[1-8]g\.[0-9]{1,4}gb(?:[+-][A-Za-z][A-Za-z0-9.,]*)?", re.ASCII)
-ALONE = "correct it, or leave only the configuration in it, which begins with version: v1"
-_FIELDS = ("device-filter", "devices", "mig-enabled", "mig-devices")
-
-_PROFILE = re.compile(r"(?:(?P<compute>[1-8])c\.)?(?P<rest>(?P<slices>[1-8])g\..*)", re.ASCII)
+_PROFILE = re.compile(
+    r"(?:(?P<compute>[1-8])c\.)?(?P<instance>(?P<slices>[1-8])g\.[^+-]*(?P<more>.*))", re.ASCII
+)
 _ATTRIBUTES = ("", "+me", "+me.all", "-me", "+gfx")
 _WIDE = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What one entry of a configuration does to the GPUs that it applies to.
-
-    ``devices`` are the indexes of the GPUs, None for all. ``device_ids`` restrict them to models, by the PCI
-    ids as they were written; empty for all. ``profiles`` are the partitions and how many of each.
-    """
-
-    devices: tuple[int, ...] | None
-    enabled: bool
-    profiles: tuple[tuple[str, int], ...] = ()
-    device_ids: tuple[str, ...] = ()
-
-    def overlaps(self, other: Entry) -> bool:
-        """Whether both may apply to the same GPU."""
-        mine, theirs = self.devices, other.devices
-        if mine is not None and theirs is not None and set(mine).isdisjoint(theirs):
-            return False
-        models, others = (
-            {one.upper() for one in self.device_ids},
-            {one.upper() for one in other.device_ids},
-        )
-        return not models or not others or not models.isdisjoint(others)
-
-
-@dataclass(frozen=True, slots=True)
-class MigPartedFile:
-    """The configurations of a file by name, in its order.
-
-    ``in_config_map``: the file is a ConfigMap, so that nodes choose by a label and mig-parted cannot read it.
-    ``lost`` are sentences about the rest of the file.
-    """
-
-    configs: Mapping[str, tuple[Entry, ...]]
-    in_config_map: bool = False
-    lost: tuple[str, ...] = ()
-
-
-def load_mig_parted(path: Path) -> MigPartedFile:
-    """Read a file; raises ConfigError with all errors in it, each with the path of its field."""
-    place, document = read_yaml(path, "migManager.config.data")
-    errors: list[str] = []
-    found = _config_map(place, document, errors) if place else MigPartedFile(_document(document, errors))
-    if errors:
-        raise ConfigError(f"{path} is not a mig-parted configuration: " + "; ".join(errors), ALONE)
-    return found
-
-
-def read_yaml(path: Path, *places: str) -> tuple[str, Any]:
-    """The YAML document of a file and its path in it, as ``load_wrapped`` gives them; raises ConfigError."""
-    try:
-        return load_wrapped(path.read_bytes(), str(path), *places)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}", "correct it") from error
-
-
-def _config_map(place: str, data: Any, errors: list[str]) -> MigPartedFile:
-    """The configurations below the only key that the MIG manager reads."""
-    text = data.get(_KEY) if isinstance(data, dict) else None
-    if not isinstance(text, str):
-        errors.append(f"{place}.{_KEY}: is missing, but NVIDIA's MIG manager reads it")
-        return MigPartedFile({})
-    wrong: list[str] = []
-    try:
-        configs = _document(load_strictly(text), wrong)
-    except yaml.YAMLError as error:
-        configs, wrong = {}, [f"is not YAML: {error}"]
-    errors += [f"{place}.{_KEY}: {one}" for one in wrong]
-    lost = tuple(
-        f"{place}.{key}: left out, because it is not a mig-parted configuration"
-        for key in data
-        if key != _KEY
-    )
-    return MigPartedFile(configs, in_config_map=True, lost=lost)
-
-
-def _document(document: Any, errors: list[str]) -> dict[str, tuple[Entry, ...]]:
-    if not isinstance(document, dict):
-        errors.append("the document must be a mapping with version and mig-configs")
-        return {}
-    errors += [f"{key}: unknown field" for key in document if key not in ("version", "mig-configs")]
-    if document.get("version") != "v1":
-        errors.append("version: must be v1")
-    configs = document.get("mig-configs")
-    if not isinstance(configs, dict) or not configs:
-        errors.append("mig-configs: must be a mapping with at least one configuration")
-        return {}
-    return {str(name): _config(str(name), entries, errors) for name, entries in configs.items()}
-
-
-def _config(name: str, entries: Any, errors: list[str]) -> tuple[Entry, ...]:
-    path = f"mig-configs.{name}"
-    if not _NAME.fullmatch(name):
-        errors.append(f"{path}: the name must be one that a file can have")
-    if not isinstance(entries, list) or not entries:
-        errors.append(f"{path}: must be a list with at least one entry")
-        return ()
-    return tuple(_entry(entry, f"{path}[{index}]", errors) for index, entry in enumerate(entries))
-
-
-def _entry(entry: Any, path: str, errors: list[str]) -> Entry:
-    if not isinstance(entry, dict):
-        errors.append(f"{path}: must be a mapping with devices and mig-enabled")
-        return Entry(None, enabled=False)
-    errors += [f"{path}.{key}: unknown field" for key in entry if key not in _FIELDS]
-    errors += [f"{path}.{key}: is missing" for key in ("devices", "mig-enabled") if key not in entry]
-    enabled = entry.get("mig-enabled", False)
-    if not isinstance(enabled, bool):
-        errors.append(f"{path}.mig-enabled: must be true or false")
-    return Entry(
-        devices=_devices(entry.get("devices", "all"), f"{path}.devices", errors),
-        enabled=enabled is True,
-        profiles=_profiles(entry, enabled is True, f"{path}.mig-devices", errors),
-        device_ids=_device_ids(entry.get("device-filter", []), f"{path}.device-filter", errors),
-    )
-
-
-def _devices(value: Any, path: str, errors: list[str]) -> tuple[int, ...] | None:
-    if value == "all":
-        return None
-    if (
-        not isinstance(value, list)
-        or not value
-        # In Python, and so for isinstance, true is an int.
-        or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in value)
-    ):
-        errors.append(f"{path}: must be all, or a list of indexes")
-        return None
-    if len(set(value)) < len(value):
-        errors.append(f"{path}: an index is listed more than once")
-    return tuple(value)
-
-
-def _device_ids(value: Any, path: str, errors: list[str]) -> tuple[str, ...]:
-    ids = [value] if isinstance(value, str) else value
-    if not isinstance(ids, list) or not all(
-        isinstance(one, str) and _DEVICE_ID.fullmatch(one) for one in ids
-    ):
-        errors.append(f'{path}: must be a PCI id in quotes such as "0x233010DE", or a list of them')
-        return ()
-    upper = [one.upper() for one in ids]
-    if len(set(upper)) < len(upper):
-        errors.append(f"{path}: an id is listed more than once")
-    return tuple(ids)
-
-
-def _profiles(
-    entry: Mapping[str, Any], enabled: bool, path: str, errors: list[str]
-) -> tuple[tuple[str, int], ...]:
-    value = entry.get("mig-devices")
-    if value is None:
-        if enabled:
-            errors.append(f"{path}: is missing, although mig-enabled is true")
-        return ()
-    if not isinstance(value, dict):
-        errors.append(f"{path}: must be a mapping from profile to number")
-        return ()
-    if value and not enabled:
-        errors.append(f"{path}: must be empty, because mig-enabled is false")
-    before = len(errors)
-    for name, count in value.items():
-        if not isinstance(name, str) or not _LISTED_PROFILE.fullmatch(name):
-            errors.append(f"{path}.{name}: is not a profile such as 1g.10gb+me")
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_PARTITIONS:
-            errors.append(f"{path}.{name}: must be a number from 0 to {MOST_PARTITIONS}")
-    if len(errors) > before:
-        return ()
-    if value and not 1 <= sum(value.values()) <= MOST_PARTITIONS:
-        errors.append(f"{path}: must name 1 to {MOST_PARTITIONS} partitions")
-    return tuple((name, count) for name, count in value.items() if count)
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """One configuration as the YAML of a node configuration; ``lost`` says what has no equivalent."""
-
-    name: str
-    text: str
-    lost: tuple[str, ...]
-
-
-def imported(
-    name: str, entries: Sequence[Entry], mode: Mode, source: str, *, in_config_map: bool = False
-) -> Imported:
-    """A configuration of mig-parted as a node configuration.
+def import_mig_parted(path: Path, mode: Mode) -> tuple[list[Imported], list[str]]:
+    """The configurations of a file, and sentences about the rest of it.
 
     With ``layout`` the driver makes the partitions; with ``static`` somebody makes them with mig-parted as
-    before, and comments say which. ``source`` is the file, for the comments. ``in_config_map``: NVIDIA's MIG
-    manager reads the file.
+    before, and comments say which. Raises ConfigError with all errors in the file, each with the path of its
+    field.
     """
+    errors: list[str] = []
+    lost: list[str] = []
+    place, document = read_wrapped(path, _WHAT, "migManager.config.data")
+    if in_config_map := bool(place):
+        # NVIDIA's MIG manager reads this key alone.
+        data = document if isinstance(document, dict) else {}
+        lost = [
+            f"{place}.{key}: left out, because it is not a mig-parted configuration"
+            for key in data
+            if key != _KEY
+        ]
+        place = f"{place}.{_KEY}"
+        if not isinstance(data.get(_KEY), str):
+            errors.append(f"{place}: is missing, but NVIDIA's MIG manager reads it")
+        else:
+            document = read_text(data[_KEY], place, errors)
+    configs: Mapping[str, list[Entry]] = {}
+    if not errors and fields_are_right("mig-parted", document, place, errors):
+        configs = document["mig-configs"]
+        errors += [f"{place}.{one}" if place else one for one in _wrong_numbers(configs)]
+    refuse(path, _WHAT, errors)
+    source = " ".join(str(path).split())  # it is written into comments, which end with the line
+    return [_imported(name, entries, mode, source, in_config_map) for name, entries in configs.items()], lost
+
+
+def _wrong_numbers(configs: Mapping[str, list[Entry]]) -> Iterator[str]:
+    """What the schema cannot say: the sum of the partitions, and ids that differ only by case."""
+    for name, entries in configs.items():
+        for index, entry in enumerate(entries):
+            place = f"mig-configs.{name}[{index}]"
+            profiles = entry.get("mig-devices") or {}
+            if profiles and not 1 <= sum(profiles.values()) <= MOST_PARTITIONS:
+                yield f"{place}.mig-devices: must name 1 to {MOST_PARTITIONS} partitions"
+            ids = [one.upper() for one in _device_ids(entry)]
+            if len(set(ids)) < len(ids):
+                yield f"{place}.device-filter: an id is listed more than once"
+
+
+def _device_ids(entry: Entry) -> list[str]:
+    ids: str | list[str] = entry.get("device-filter", [])
+    return [ids] if isinstance(ids, str) else ids
+
+
+def _profiles(entry: Entry) -> dict[str, int]:
+    return {name: count for name, count in (entry.get("mig-devices") or {}).items() if count}
+
+
+def _overlap(one: Entry, other: Entry) -> bool:
+    """Whether both may apply to the same GPU."""
+    for mine, theirs in (
+        (one["devices"], other["devices"]),
+        ([i.upper() for i in _device_ids(one)] or "all", [i.upper() for i in _device_ids(other)] or "all"),
+    ):
+        if mine != "all" and theirs != "all" and set(mine).isdisjoint(theirs):
+            return False
+    return True
+
+
+def _imported(name: str, entries: list[Entry], mode: Mode, source: str, in_config_map: bool) -> Imported:
     lost: list[str] = []
     ordered = list(enumerate(entries))
-    if any(one.overlaps(other) for index, one in ordered for other in entries[index + 1 :]):
+    if any(_overlap(one, other) for index, one in ordered for other in entries[index + 1 :]):
         # For mig-parted the last entry that applies to a GPU counts, for us the first rule.
         ordered.reverse()
     rules = [_rule(f"{name}[{index}]", entry, mode, lost) for index, entry in ordered]
     lines = [f"# {name}: made from the configuration of mig-parted in {source}"]
     if in_config_map:
         lines.append(f"# for the nodes with the label nvidia.com/mig.config={name}")
-    elif mode == "static" and any(entry.enabled for entry in entries):
+    elif mode == "static" and any(entry["mig-enabled"] for entry in entries):
         lines.append(f"# on the node, before: nvidia-mig-parted apply -f {source} -c {name}")
-    lines += ["version: v1", "rules:" if any(rule.fields for rule in rules) else "rules: []"]
-    return Imported(name, "\n".join([*lines, *map(str, rules), ""]), tuple(lost))
+    lines += ["version: v1", "rules:" if any(fields for _, fields in rules) else "rules: []"]
+    for comment, fields in rules:
+        lines += [f"# {comment}"] if comment else []
+        lines += [yaml.safe_dump([fields], sort_keys=False, width=_WIDE).rstrip("\n")] if fields else []
+    return Imported(name, "\n".join([*lines, ""]), tuple(lost))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A rule with a comment above it; without ``fields`` the comment alone."""
+def _rule(where: str, entry: Entry, mode: Mode, lost: list[str]) -> tuple[str, dict[str, Any]]:
+    """A comment and the rule for one entry, of which either may be empty.
 
-    comment: str
-    fields: dict[str, Any]
-
-    def __str__(self) -> str:
-        rule = yaml.safe_dump([self.fields], sort_keys=False, width=_WIDE) if self.fields else ""
-        return (f"# {self.comment}\n" * bool(self.comment) + rule).rstrip("\n")
-
-
-def _rule(where: str, entry: Entry, mode: Mode, lost: list[str]) -> _Rule:
-    """The rule for one entry; it hides the GPUs if their partitions have no equivalent."""
+    The rule hides the GPUs if their partitions have no equivalent.
+    """
     when = _when(where, entry, lost)
     if when is None:
-        return _Rule(f"{where}: none of its models is known", {})
+        return f"{where}: none of its models is known", {}
     selects = {"when": when} if when else {}
-    if mode == "static" and entry.enabled:
-        partitions = ", ".join(f"{count} x {name}" for name, count in entry.profiles) or "none"
-        return _Rule(f"partitions made with mig-parted: {partitions}", {**selects, "mig": "static"})
-    mig = _mig(where, entry, lost)
-    if mig is None:
-        return _Rule(f"{where}: its partitions have no equivalent", {**selects, "offer": "hidden"})
-    return _Rule("", {**selects, "mig": mig})
+    if not entry["mig-enabled"]:
+        return "", {**selects, "mig": "off"}
+    profiles = _profiles(entry)
+    if mode == "static":
+        partitions = ", ".join(f"{count} x {name}" for name, count in profiles.items()) or "none"
+        return f"partitions made with mig-parted: {partitions}", {**selects, "mig": "static"}
+    layout: dict[str, int] = {}
+    for name, count in profiles.items():
+        instance = _whole_instance(name)
+        if instance is None:
+            what = "is a part of a GPU instance, or has an unknown attribute"
+            lost.append(f"{where}.mig-devices: {name} {what}; its GPUs are hidden")
+            return f"{where}: its partitions have no equivalent", {**selects, "offer": "hidden"}
+        layout[instance] = layout.get(instance, 0) + count
+    return "", {**selects, "mig": {"layout": layout or "all-enabled"}}
 
 
 def _when(where: str, entry: Entry, lost: list[str]) -> str | None:
     """The CEL expression that selects the GPUs, empty for all; None if none of the models is known."""
     parts = []
-    if entry.devices is not None:
-        parts.append(f"gpu.index in [{', '.join(map(str, entry.devices))}]")
-    if entry.device_ids:
+    if entry["devices"] != "all":
+        parts.append(f"gpu.index in [{', '.join(str(int(index)) for index in entry['devices'])}]")
+    if ids := _device_ids(entry):
         names: dict[str, None] = {}
-        for device_id in entry.device_ids:
-            known = products_of(device_id)
+        for device_id in ids:
+            known = _products_of(device_id)
             if not known:
                 lost.append(f"{where}.device-filter: no product name is known for {device_id}")
             names |= dict.fromkeys(known)
@@ -297,7 +170,7 @@ def _when(where: str, entry: Entry, lost: list[str]) -> str | None:
     return " && ".join(parts)
 
 
-def products_of(device_id: str) -> tuple[str, ...]:
+def _products_of(device_id: str) -> tuple[str, ...]:
     """The product names of a PCI id; none for an unknown id, and for one with a subsystem (a board)."""
     if ":" in device_id:
         return ()
@@ -306,28 +179,10 @@ def products_of(device_id: str) -> tuple[str, ...]:
     return PRODUCTS.get(number >> 16, ()) if number & 0xFFFF == NVIDIA_VENDOR_ID else ()
 
 
-def _mig(where: str, entry: Entry, lost: list[str]) -> Any:
-    """The field ``mig`` of the rule; None if a profile has no equivalent."""
-    if not entry.enabled:
-        return "off"
-    if not entry.profiles:
-        return {"layout": "all-enabled"}
-    layout: dict[str, int] = {}
-    for name, count in entry.profiles:
-        profile = whole_instance(name)
-        if profile is None:
-            what = "is a part of a GPU instance, or has an unknown attribute"
-            lost.append(f"{where}.mig-devices: {name} {what}; its GPUs are hidden")
-            return None
-        layout[profile] = layout.get(profile, 0) + count
-    return {"layout": layout}
-
-
-def whole_instance(name: str) -> str | None:
+def _whole_instance(name: str) -> str | None:
     """A profile as NVML names the GPU instance; None for a part of one, and for an unknown attribute."""
     # 1c.2g.10gb is a compute instance with one of the two slices of its GPU instance.
     match = _PROFILE.fullmatch(name)
     if match is None or (match["compute"] or match["slices"]) != match["slices"]:
         return None
-    size, sign, attribute = re.fullmatch(r"([^+-]*)([+-]?)(.*)", match["rest"]).groups()  # type: ignore[union-attr]  # matches all
-    return size + sign + attribute if sign + attribute in _ATTRIBUTES else None
+    return match["instance"] if match["more"] in _ATTRIBUTES else None

@@ -1,4 +1,4 @@
-"""The flags ``--machine``, ``--config`` and ``--node-labels``."""
+"""The options ``--machine``, ``--config`` and ``--node-labels``."""
 
 from __future__ import annotations
 
@@ -13,37 +13,29 @@ from gpuctl.cli.cluster_options import matching
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_WHAT = "A machine that `gpuctl machines` lists, or a machine file."
 
-
-def machine_option(
-    *, required: bool = False, default: str | None = None, what: str = _WHAT
-) -> Callable[[Command], Command]:
+def machine_option(default: str | None = None) -> Callable[[Command], Command]:
     """Add ``--machine``, with the names of the shipped machines for completion."""
-
-    # For click a default of None is a default too, and an option with a default is never missing.
-    given: dict[str, Any] = {"required": required}
-    if default is not None:
-        given = {"default": default, "show_default": True}
 
     def add(command: Command) -> Command:
         return click.option(
             "--machine",
             metavar="NAME|FILE",
-            **given,
-            shell_complete=_machines,
-            help=what,
+            default=default,
+            show_default=default is not None,
+            shell_complete=complete_machines,
+            help="A machine that `gpuctl plan --machines` lists, or a machine file.",
         )(command)
 
     return add
 
 
-def _machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The shipped machines; if none begins with the word, the shell completes a file."""
     from fakegpu.machine.spec import known_machines
 
-    found = [CompletionItem(name) for name in matching(known_machines(), incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
+    machines = [CompletionItem(name) for name in matching(known_machines(), incomplete)]
+    return machines or [CompletionItem(incomplete, type="file")]
 
 
 def config_options(what: str) -> Callable[[Command], Command]:

@@ -6,38 +6,33 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rich import box
 from rich.table import Table
 
-from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshared_name
 from driver.kinds.registry import KINDS
-from driver.nvml.pci_address import PciAddress
 from driver.slices.specs import read_devices
-from gpuctl.fleet.devices import attributes, capacity_of
-from gpuctl.fleet.holders import allocated
+from gpuctl.fleet.cluster import views_of
+from gpuctl.fleet.devices import attributes, capacity_of, gpus_of
+from gpuctl.fleet.gpus import GpuState, Holding
 from gpuctl.plan.share_words import STRATEGIES, share_words
 
 GIB = 2**30
 WHOLE = "whole"
 
-Holder = tuple[str, str]
-"""A pod, and what it has of a shared device, empty if the device is not shared."""
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
     """A physical GPU as it is published and the pods that hold it; None for what the slices do not say.
 
-    ``nvlink_peer_links`` counts the NVLinks to each of ``nvlink_peers``, empty if that is not published.
-    ``shareable_bytes`` is the memory that its shares, if there are any, are parts of. ``pcie_switches`` are
-    the ports of PCIe switches above the GPU, from the root down; GPUs below the same switch have the same.
-
     ``device`` is the name of the whole GPU, whether or not it is offered whole. ``forms`` are the forms in
     which it is offered, with the number of devices: ``(("whole", 1), ("1g.10gb", 7))``; the form of a shared
     GPU is in words: ``MPS: 4 shares of 19.8 GiB``. ``held_by`` names the pods, with what they hold if that is
-    not the whole GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``.
+    not the whole GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``. ``shareable_bytes`` is the memory
+    that its shares, if there are any, are parts of.
     """
 
     device: str
@@ -48,10 +43,6 @@ class GpuFacts:
     memory_bytes: int | None
     nvlink_island: str | None
     nvlink_peers: tuple[int, ...]
-    pcie_root: str | None = None
-    pcie_switches: tuple[str, ...] = ()
-    nvlink_peer_links: tuple[int, ...] = ()
-    cpu_affinity: str | None = None
     forms: tuple[tuple[str, int], ...] = ((WHOLE, 1),)
     held_by: tuple[str, ...] = ()
     shareable_bytes: int | None = None
@@ -70,97 +61,54 @@ class GpuFacts:
 
 
 def published_gpus(
-    slices: Iterable[Mapping[str, Any]], claims: Iterable[Mapping[str, Any]]
+    slices: Sequence[Mapping[str, Any]], claims: Iterable[Mapping[str, Any]]
 ) -> tuple[GpuFacts, ...]:
-    """The physical GPUs behind one node's slices with the pods that their claims are reserved for.
-
-    They are in the order of their PCI addresses; each device with a name that this driver does not give comes
-    last, as a GPU of its own.
-    """
-    holders: dict[str, tuple[Holder, ...]] = {}
-    for claim in claims:
-        for one in allocated(claim):
-            holders[one.device] = (*holders.get(one.device, ()), *((pod, one.taken) for pod in one.pods))
-    ours: dict[PciAddress, list[Mapping[str, Any]]] = {}
-    foreign: list[list[Mapping[str, Any]]] = []
-    for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-        name = KINDS.parse(str(device["name"]))
-        if name is None or not name.regions:
-            foreign.append([device])
-            continue
-        for region in name.regions:
-            ours.setdefault(region.pci, []).append(device)
-    grouped = [(gpu_device_name(pci), ours[pci]) for pci in sorted(ours)]
-    grouped += [(str(forms[0]["name"]), forms) for forms in foreign]
-    return tuple(_facts(name, forms, holders) for name, forms in grouped)
+    """The physical GPUs behind one node's slices, with the pods that their claims are reserved for."""
+    listed = [device for one in slices for device in one["spec"].get("devices") or ()]
+    return tuple(
+        _facts(gpu, [device for device in listed if (gpu.pci or gpu.device) in map(str, gpus_of(device))])
+        for view in views_of(slices, claims)
+        for gpu in view.gpus
+    )
 
 
-def _facts(
-    name: str, listed: Sequence[Mapping[str, Any]], holders: Mapping[str, tuple[Holder, ...]]
-) -> GpuFacts:
+def _facts(gpu: GpuState, devices: Sequence[Mapping[str, Any]]) -> GpuFacts:
     """A GPU, by all devices that are forms of it."""
-    # The whole GPU says most about it, then a shared one, then any device that takes all of it.
-    whole = (
-        next((one for one in listed if one["name"] == name), None)
-        or next((one for one in listed if unshared_name(str(one["name"])) == name), None)
-        or next((one for one in listed if _has_one_gpu(one)), None)
-    )
-    published = (whole or listed[0]).get("attributes") or {}
-
-    def text(name: str) -> str | None:
-        return (published.get(name) or {}).get("string")
-
-    def number(name: str) -> int | None:
-        return (published.get(name) or {}).get("int")
-
-    pci = text("resource.kubernetes.io/pciBusID")
-    if pci is not None:
-        pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs publishes that of the first
-    switches = text("pcieSwitches")
-    # With listAttributes in the node configuration the peers are a list, and a mesh is the first of one.
-    peers = tuple((published.get("nvlinkPeers") or {}).get("ints") or ()) or _numbers(text("nvlinkPeers"))
-    shared = next((one for one in listed if name != one["name"] and unshared_name(one["name"]) == name), None)
+    leading = KINDS.parse(str(gpu.leading["name"]))
+    shared = next((one for one in devices if _unshared(one) == gpu.device != one["name"]), {})
+    shareable = capacity_of(shared, "memory")
     return GpuFacts(
-        device=name,
-        index=number("index"),
-        product=text("productName"),
-        pci=pci,
-        numa_node=number("numaNode"),
-        memory_bytes=_memory_bytes(whole),
-        shareable_bytes=_memory_bytes(shared),
-        nvlink_island=text("nvlinkDomain"),
-        nvlink_peers=peers,
-        pcie_root=text("resource.kubernetes.io/pcieRoot"),
-        pcie_switches=tuple(switches.split("/")) if switches else (),
-        nvlink_peer_links=_links(text("nvlinkPeerLinks"), len(peers)),
-        cpu_affinity=text("cpuAffinity"),
-        forms=_forms(name, listed),
-        held_by=tuple(_holder(one, *holder) for one in listed for holder in holders.get(one["name"], ())),
+        device=gpu.device,
+        index=gpu.index,
+        product=gpu.product,
+        pci=gpu.pci,
+        numa_node=typed_attribute(gpu, "numaNode", int),
+        # One of several vGPUs does not say how much memory its GPU has.
+        memory_bytes=gpu.memory_bytes if leading is None or leading.takes_all else None,
+        nvlink_island=typed_attribute(gpu, "nvlinkDomain", str),
+        nvlink_peers=numbers(gpu, "nvlinkPeers"),
+        forms=_forms(gpu.device, devices),
+        held_by=tuple(_holder(pod, held) for held in gpu.holdings for pod in held.pods),
+        shareable_bytes=None if shareable is None else int(shareable),
     )
 
 
-def _memory_bytes(device: Mapping[str, Any] | None) -> int | None:
-    memory = capacity_of(device or {}, "memory")
-    return None if memory is None else int(memory)
+def typed_attribute(gpu: GpuState, name: str, kind: type[Value]) -> Value | None:
+    """A published attribute; None if it is of another type, since a node may publish anything."""
+    value = gpu.attributes.get(name)
+    return value if isinstance(value, kind) else None
 
 
-def _links(published: str | None, peers: int) -> tuple[int, ...]:
-    """The number of NVLinks to each peer; empty if it is not known."""
-    # One number is published if it is the same for all peers.
-    counts = _numbers(published)
-    counts = counts * peers if len(counts) == 1 else counts
-    return counts if len(counts) == peers else ()
+def numbers(gpu: GpuState, name: str) -> tuple[int, ...]:
+    """The numbers of an attribute that is a text with commas, or with listAttributes a list; else none."""
+    published = gpu.attributes.get(name)
+    parts = published if isinstance(published, list) else str(published or "").split(",")
+    return tuple(int(part) for part in parts if re.fullmatch(r"[0-9]+", str(part)))
 
 
-def _numbers(published: str | None) -> tuple[int, ...]:
-    """The numbers of a list with commas; empty for anything else, since a node may publish any text."""
-    parts = published.split(",") if published else []
-    return tuple(map(int, parts)) if all(part.isascii() and part.isdecimal() for part in parts) else ()
-
-
-def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
+def _forms(gpu: str, devices: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
     """The forms with their counts: whole, then shared, then partitions by the numbers in their names."""
-    counts = Counter(WHOLE if one["name"] == name else _form(one) for one in listed)
+    counts = Counter(WHOLE if device["name"] == gpu else _form(device) for device in devices)
     order = {form: (form != WHOLE, not _is_all_of_it(form), _size(form), form) for form in counts}
     return tuple(sorted(counts.items(), key=lambda item: order[item[0]]))
 
@@ -173,35 +121,28 @@ def _is_all_of_it(form: str) -> bool:
     return form == WHOLE or form.startswith(shared) or form.split(" ", maxsplit=1)[0] in away
 
 
-def _has_one_gpu(listed: Mapping[str, Any]) -> bool:
-    """Whether the device is all of one GPU, so that its memory is the GPU's."""
-    name = KINDS.parse(str(listed["name"]))
-    return name is not None and name.takes_all and len(name.regions) == 1
-
-
-def _form(listed: Mapping[str, Any]) -> str:
+def _form(device: Mapping[str, Any]) -> str:
     """The form in words: how a GPU is shared, or the profile of a partition and how that is shared."""
-    devices, _ = read_devices([{"devices": [listed]}])
+    devices, _ = read_devices([{"devices": [device]}])
     words = share_words(devices[0]) if devices else None
-    title = _title(listed)
-    return " by ".join(part for part in (title, words) if part) or str(listed["name"])
+    name = KINDS.parse(str(device["name"]))
+    title = "" if name is None else name.kind.title(name.unshared, attributes(device))
+    return " by ".join(part for part in (title, words) if part) or str(device["name"])
+
+
+def _unshared(device: Mapping[str, Any]) -> str:
+    name = KINDS.parse(str(device["name"]))
+    return "" if name is None else name.unshared
 
 
 def _size(form: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"(\d+)(?:c|g|gb)\b", form)))
 
 
-def _title(listed: Mapping[str, Any]) -> str:
-    """The title that the device's kind gives it; empty for a GPU, and for a device of another driver."""
-    name = KINDS.parse(str(listed["name"]))
-    return "" if name is None else name.kind.title(name.unshared, attributes(listed))
-
-
-def _holder(listed: Mapping[str, Any], pod: str, taken: str) -> str:
-    name = KINDS.parse(str(listed["name"]))
-    position = "" if name is None else name.kind.position(name.unshared)
-    place = " ".join(part for part in (_title(listed), position) if part)
-    what = ": ".join(part for part in (place, taken) if part)
+def _holder(pod: str, held: Holding) -> str:
+    place = "" if held.start is None else f" at {held.start}"
+    form = "" if held.kind in ("whole", "shared") and not place else held.tier.removeprefix("mig ") + place
+    what = ": ".join(part for part in (form, held.taken) if part)
     return f"{pod} ({what})" if what else pod
 
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from driver.kinds.partition.layouts import Placed
 from driver.nvml.mig import Placement
+from gpuctl.cli.output import columns
 from gpuctl.plan.node_gpus import GIB, ranges
-from gpuctl.plan.partitions import NO_MIG, Fit, Kind, Offered, profiles_text
+from gpuctl.plan.partitions import NO_MIG, Fit, GpuKind, MigPlan, Offered, Partition, profiles_text
 
 Part = tuple[str, Placement]
 """The text in a box, and the memory slices that the box covers."""
@@ -23,87 +18,76 @@ _COLUMNS = 77
 _INDENT = "  "
 
 
-def mig_picture(kinds: Sequence[Kind], layout: str | None) -> RenderableType:
+def partitions_text(plan: MigPlan, layout: str | None) -> str:
     """All kinds of GPUs of the machine, one below the other; ``layout`` as the user wrote it."""
-    return Group(*(part for kind in kinds for part in _kind(kind, layout)))
+    return "\n".join(line for kind in plan.gpu_kinds for line in (*_kind(kind, layout), "")).rstrip("\n")
 
 
-def _kind(kind: Kind, layout: str | None) -> Iterator[RenderableType]:
-    first = kind.gpus[0]
-    indexes = ranges(gpu.index for gpu in kind.gpus)
-    addresses = str(first.pci) if len(kind.gpus) == 1 else f"{first.pci} ... {kind.gpus[-1].pci}"
-    yield Text(f"{first.product_name or 'GPU'}: index {indexes} ({addresses})", style="bold")
-    if first.mig is None or not kind.slices:
-        yield Text(f"  {NO_MIG}\n")
+def _kind(kind: GpuKind, layout: str | None) -> Iterator[str]:
+    addresses = kind.gpus[0] if len(kind.gpus) == 1 else f"{kind.gpus[0]} ... {kind.gpus[-1]}"
+    yield f"{kind.product or 'GPU'}: index {ranges(kind.indexes)} ({addresses})"
+    slices = kind.memory_slices
+    if not slices:
+        yield f"  {NO_MIG}"
         return
-    if kind.asked is not None and layout is not None:
-        yield Text(_asked(kind.asked, kind.slices, layout))
+    if kind.layout is not None:
+        yield from _layout(kind.layout, slices, str(layout))
     if kind.offered is not None:
-        yield Text(_offered(kind.offered, kind.slices))
-    if kind.asked is None and kind.offered is None:
-        yield _profiles(kind)
-        yield Text("\n".join((ruler(kind.slices), *_layouts(kind), "")))
+        yield from _offered(kind.offered, slices)
+    if kind.layout is None and kind.offered is None:
+        yield from (_profiles(kind), "", ruler(slices))
+        for name, parts in kind.layouts.items():
+            yield from (_sums(name, parts), _bar(parts, slices))
 
 
-def _profiles(kind: Kind) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("profile", no_wrap=True)
-    for heading in ("memory", "SMs", "at most"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("starts at memory slice")
-    mig = kind.gpus[0].mig
-    for one in mig.profiles if mig else ():
-        profile = one.profile
-        memory = f"{profile.memory_bytes / GIB:.1f} GiB"
-        numbers = (memory, str(profile.multiprocessors), str(profile.most_instances))
-        table.add_row(profile.name, *numbers, ", ".join(str(place.start) for place in one.placements))
-    return table
+def _profiles(kind: GpuKind) -> str:
+    rows = [
+        (
+            *(one.name, f"{one.memory_bytes / GIB:.1f} GiB", str(one.multiprocessors)),
+            *(str(one.most_instances), ", ".join(map(str, one.starts))),
+        )
+        for one in kind.profiles
+    ]
+    return columns(("profile", "memory", "SMs", "at most", "starts at memory slice"), rows)
 
 
-def _layouts(kind: Kind) -> Iterator[str]:
-    for name, placed in kind.layouts.items():
-        yield f"{name}: {_sums(placed)}"
-        yield _bar(placed, kind.slices)
+def _layout(fit: Fit, slices: int, layout: str) -> Iterator[str]:
+    parts = fit.partitions or fit.nearest
+    if fit.problem:
+        yield f"{layout} does not fit: {fit.problem}"
+    elif not parts:
+        yield f"{layout}: no partitions"
+    if parts:
+        yield _sums(f"{layout} fits" if fit.fits else "nearest that fits", parts)
+        yield ruler(slices)
+        yield _bar(parts, slices)
 
 
-def _asked(found: Fit, slices: int, layout: str) -> str:
-    if not found.problem:
-        if not found.placed:
-            return f"{layout}: no partitions\n"
-        lines = [f"{layout} fits: {_sums(found.placed)}", ruler(slices), _bar(found.placed, slices), ""]
-        return "\n".join(lines)
-    lines = [f"{layout} does not fit: {found.problem}"]
-    if found.nearest:
-        lines += [f"nearest that fits: {_sums(found.nearest)}", ruler(slices), _bar(found.nearest, slices)]
-    return "\n".join([*lines, ""])
-
-
-def _offered(offer: Offered, slices: int) -> str:
-    lines = ["offered as a whole"] if offer.whole else []
-    lines += [f"offered shared, {words}" for words in offer.shared]
+def _offered(offer: Offered, slices: int) -> Iterator[str]:
+    if offer.whole:
+        yield "offered as a whole"
+    yield from (f"offered shared, {words}" for words in offer.shared)
     if offer.partitions:
         rule = "any of these that do not overlap" if offer.exclusive else "all of these, and nothing else"
-        lines += [f"offered in partitions: {rule}", ruler(slices)]
-        # Places that may overlap need a bar for each profile.
-        if offer.exclusive:
-            lines += [bar([(name, place) for place in places], slices) for name, places in offer.partitions]
-        else:
-            lines.append(
-                bar([(name, place) for name, places in offer.partitions for place in places], slices)
-            )
-    lines += [f"not offered: {reason}" for reason in offer.withheld]
-    return "\n".join([*lines, ""])
+        yield f"offered in partitions: {rule}"
+        yield ruler(slices)
+    # Places that may overlap need a bar for each profile.
+    bars: dict[str, list[Partition]] = {}
+    for one in offer.partitions:
+        bars.setdefault(one.profile if offer.exclusive else "", []).append(one)
+    yield from (_bar(parts, slices) for parts in bars.values())
+    yield from (f"not offered: {reason}" for reason in offer.withheld)
 
 
-def _bar(placed: Sequence[Placed], slices: int) -> str:
-    return bar([(profile.name, place) for profile, place in placed], slices)
+def _bar(parts: Sequence[Partition], slices: int) -> str:
+    return bar([(one.profile, Placement(one.start, one.size)) for one in parts], slices)
 
 
-def _sums(placed: Sequence[Placed]) -> str:
-    memory_bytes = sum(profile.memory_bytes for profile, _ in placed)
-    multiprocessors = sum(profile.multiprocessors for profile, _ in placed)
-    names = profiles_text(profile.name for profile, _ in placed)
-    return f"{names}; {memory_bytes / GIB:.1f} GiB, {multiprocessors} SMs together"
+def _sums(name: str, parts: Sequence[Partition]) -> str:
+    memory_gib = sum(one.memory_bytes for one in parts) / GIB
+    multiprocessors = sum(one.multiprocessors for one in parts)
+    what = profiles_text(one.profile for one in parts)
+    return f"{name}: {what}; {memory_gib:.1f} GiB, {multiprocessors} SMs together"
 
 
 def ruler(slices: int) -> str:

@@ -15,9 +15,8 @@ from driver.kinds.partition.field import MOST_PARTITIONS
 from driver.kinds.partition.layouts import Placed, largest_profile, layout_profiles, memory_slices, place
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
-from driver.nvml.mig import GpuInstanceProfile, Placement
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import node_offers
+from driver.nvml.mig import GpuInstanceProfile
+from driver.policy.offers import Offers, node_offers
 from driver.policy.rules import NodeConfig
 from gpuctl.plan.share_words import share_words
 
@@ -25,155 +24,162 @@ NO_MIG = "the GPU has no MIG"
 
 Layout = str | tuple[str, ...]
 
-_ENGINES = {
-    "copy": "copy engines",
-    "decoders": "decoders",
-    "encoders": "encoders",
-    "jpeg": "JPEG engines",
-    "ofa": "OFA engines",
-}
-"""The fields of driver.nvml.mig.Engines, in words."""
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A MIG profile of a GPU."""
+
+    name: str
+    id: int
+    """The number of nvidia-smi mig -lgip."""
+
+    memory_bytes: int
+    multiprocessors: int
+    most_instances: int
+    size: int
+    """Memory slices."""
+
+    starts: tuple[int, ...]
+    """The memory slices at which a partition may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition in its place."""
+
+    profile: str
+    start: int
+    """The first memory slice."""
+
+    size: int
+    """How many memory slices."""
+
+    memory_bytes: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a layout fits on an empty GPU."""
+
+    fits: bool
+    problem: str | None = None
+    """Why it does not fit."""
+
+    partitions: tuple[Partition, ...] = ()
+    nearest: tuple[Partition, ...] = ()
+    """The nearest layout that fits, if this one does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What a node configuration offers of a GPU.
-
-    ``partitions`` has the places of each profile. ``exclusive``: partitions and the whole GPU exclude each
-    other, and claims decide which are made; else all of them exist together. ``shared`` says in words how the
-    GPU, or its partitions, are shared. ``withheld`` are reasons for what is not offered.
-    """
+    """What a node configuration offers of a GPU."""
 
     whole: bool
     exclusive: bool
-    partitions: tuple[tuple[str, tuple[Placement, ...]], ...]
-    withheld: tuple[str, ...]
-    shared: tuple[str, ...] = ()
+    """Whether the partitions and the whole exclude each other, so that claims decide which are made."""
 
-    def as_data(self) -> dict[str, Any]:
-        """The offer for scripts."""
-        partitions = [
-            {"profile": name, "start": place.start, "size": place.size}
-            for name, places in self.partitions
-            for place in places
-        ]
-        return {
-            "whole": self.whole,
-            "exclusive": self.exclusive,
-            "partitions": partitions,
-            "shared": list(self.shared),
-            "withheld": list(self.withheld),
-        }
+    partitions: tuple[Partition, ...]
+    shared: tuple[str, ...]
+    """How the GPU or its partitions are shared, in words."""
+
+    withheld: tuple[str, ...]
+    """Reasons for what is not offered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """GPUs of a machine that are alike; ``layouts`` are those with a name, with their partitions in places.
+class GpuKind:
+    """GPUs of a machine that are alike."""
 
-    ``asked`` is how the user's layout fits, ``offered`` what the node configuration offers; each is None if
-    the user gave none.
-    """
+    product: str | None
+    gpus: tuple[str, ...]
+    """PCI addresses."""
 
-    gpus: tuple[Gpu, ...]
-    layouts: Mapping[str, tuple[Placed, ...]]
-    asked: Fit | None
+    indexes: tuple[int, ...]
+    """As nvidia-smi counts."""
+
+    memory_slices: int
+    """How many memory slices each has; 0 without MIG."""
+
+    profiles: tuple[Profile, ...]
+    layouts: Mapping[str, tuple[Partition, ...]]
+    """The layouts with names, as mig-parted has them."""
+
+    layout: Fit | None
+    """How the layout that was asked for fits."""
+
     offered: Offered | None
-
-    @property
-    def slices(self) -> int:
-        """How many memory slices each of the GPUs has; 0 without MIG."""
-        mig = self.gpus[0].mig
-        return memory_slices(mig) if mig else 0
-
-    def as_data(self) -> dict[str, Any]:
-        """All of it, for scripts."""
-        mig = self.gpus[0].mig
-        data: dict[str, Any] = {
-            "product": self.gpus[0].product_name,
-            "gpus": [str(gpu.pci) for gpu in self.gpus],
-            "memorySlices": self.slices,
-            "profiles": [
-                {
-                    "name": one.profile.name,
-                    "id": one.profile.id,
-                    "memoryBytes": one.profile.memory_bytes,
-                    "multiprocessors": one.profile.multiprocessors,
-                    "mostInstances": one.profile.most_instances,
-                    "size": one.placements[0].size if one.placements else 0,
-                    "starts": [place.start for place in one.placements],
-                }
-                for one in (mig.profiles if mig else ())
-            ],
-            "layouts": {name: placed_data(placed) for name, placed in self.layouts.items()},
-        }
-        if self.asked is not None:
-            data["layout"] = {
-                "fits": not self.asked.problem,
-                "problem": self.asked.problem or None,
-                "partitions": placed_data(self.asked.placed),
-                "nearest": placed_data(self.asked.nearest),
-            }
-        if self.offered is not None:
-            data["offered"] = self.offered.as_data()
-        return data
+    """How the node configuration offers it."""
 
 
-def placed_data(placed: Sequence[Placed]) -> list[dict[str, Any]]:
-    """Partitions in their places, for scripts."""
-    return [
-        {
-            "profile": profile.name,
-            "start": place.start,
-            "size": place.size,
-            "memoryBytes": profile.memory_bytes,
-            "multiprocessors": profile.multiprocessors,
-        }
-        for profile, place in placed
-    ]
+@dataclass(frozen=True, slots=True)
+class MigPlan:
+    """What `gpuctl plan --partitions` prints: which layouts of partitions fit the GPUs of a machine."""
+
+    machine: str
+    """The machine as it was named."""
+
+    gpu_kinds: tuple[GpuKind, ...]
+    """Equal GPUs are grouped."""
 
 
-def mig_kinds(
-    inventory: Inventory, gpus: Sequence[Gpu], layout: Layout | None, config: NodeConfig | None
-) -> tuple[Kind, ...]:
-    """The kinds of these GPUs of the inventory, in the order of their first GPUs."""
-    offered = _offered(inventory, config) if config is not None else {}
+def mig_plan(machine: str, inventory: Inventory, layout: Layout | None, config: NodeConfig | None) -> MigPlan:
+    """The kinds of the machine's GPUs, in the order of their first GPUs."""
+    offers = None if config is None else node_offers(inventory, config)
     alike: dict[Any, list[Gpu]] = {}
-    for gpu in gpus:
-        profiles = gpu.mig.profiles if gpu.mig else None
-        alike.setdefault((gpu.product_name, profiles, offered.get(gpu.pci)), []).append(gpu)
-    kinds = []
-    for (_, _, offer), members in alike.items():
-        mig = members[0].mig
-        asked = None
-        if layout is not None:
-            asked = fit(layout, mig) if mig else Fit((), NO_MIG)
-        kinds.append(Kind(tuple(members), named_layouts(mig) if mig else {}, asked, offer))
-    return tuple(kinds)
-
-
-def _offered(inventory: Inventory, config: NodeConfig) -> dict[Any, Offered]:
-    offers = node_offers(inventory, config)
-    found = {}
     for gpu in inventory.gpus:
-        devices = [device for device in offers.devices if device.pci == gpu.pci]
-        places: dict[str, dict[Placement, None]] = {}
-        for device in devices:
-            if device.span:
-                places.setdefault(str(device.attributes.get("profile")), {})[device.span] = None
-        found[gpu.pci] = Offered(
-            whole=any(_is_whole(device) for device in devices),
-            exclusive=any(device.counter_set for device in devices),
-            partitions=tuple(
-                (name, tuple(sorted(spans, key=lambda span: span.start))) for name, spans in places.items()
-            ),
-            withheld=tuple(
-                held.reason if held.part == "gpu" else f"{held.part}: {held.reason}"
-                for held in offers.withheld
-                if held.pci == gpu.pci
-            ),
-            shared=tuple(dict.fromkeys(words for device in devices if (words := _shared(device)))),
+        offered = None if offers is None else _offered(gpu, offers)
+        alike.setdefault((gpu.product_name, gpu.mig and gpu.mig.profiles, offered), []).append(gpu)
+    return MigPlan(machine, tuple(_kind(gpus, layout, offered) for (*_, offered), gpus in alike.items()))
+
+
+def _kind(gpus: Sequence[Gpu], layout: Layout | None, offered: Offered | None) -> GpuKind:
+    mig = gpus[0].mig
+    return GpuKind(
+        product=gpus[0].product_name,
+        gpus=tuple(str(gpu.pci) for gpu in gpus),
+        indexes=tuple(gpu.index for gpu in gpus),
+        memory_slices=memory_slices(mig) if mig else 0,
+        profiles=_profiles(mig) if mig else (),
+        layouts=named_layouts(mig) if mig else {},
+        layout=None if layout is None else fit(layout, mig),
+        offered=offered,
+    )
+
+
+def _profiles(mig: GpuMig) -> tuple[Profile, ...]:
+    return tuple(
+        Profile(
+            one.profile.name,
+            one.profile.id,
+            one.profile.memory_bytes,
+            one.profile.multiprocessors,
+            one.profile.most_instances,
+            one.placements[0].size if one.placements else 0,
+            tuple(place.start for place in one.placements),
         )
-    return found
+        for one in mig.profiles
+    )
+
+
+def _offered(gpu: Gpu, offers: Offers) -> Offered:
+    devices = [device for device in offers.devices if device.pci == gpu.pci]
+    profiles = {one.profile.name: one.profile for one in gpu.mig.profiles} if gpu.mig else {}
+    spans = ((profiles.get(str(device.attributes.get("profile"))), device.span) for device in devices)
+    # A place is offered several times where it is shared in several ways.
+    placed = dict.fromkeys((profile, span) for profile, span in spans if profile and span)
+    by_profile = sorted(placed, key=lambda one: (one[0].name, one[1].start))
+    return Offered(
+        whole=any(_is_whole(device) for device in devices),
+        exclusive=any(device.counter_set for device in devices),
+        partitions=partitions_of(by_profile),
+        shared=tuple(dict.fromkeys(words for device in devices if (words := _shared(device)))),
+        withheld=tuple(
+            held.reason if held.part == "gpu" else f"{held.part}: {held.reason}"
+            for held in offers.withheld
+            if held.pci == gpu.pci
+        ),
+    )
 
 
 def _is_whole(device: Device) -> bool:
@@ -188,19 +194,18 @@ def _shared(device: Device) -> str | None:
     return " by ".join(part for part in (name.kind.title(name.unshared, device.attributes), words) if part)
 
 
+def partitions_of(placed: Iterable[Placed]) -> tuple[Partition, ...]:
+    """Profiles in their places as partitions."""
+    return tuple(
+        Partition(profile.name, at.start, at.size, profile.memory_bytes, profile.multiprocessors)
+        for profile, at in placed
+    )
+
+
 def profiles_text(profiles: Iterable[str]) -> str:
     """Partitions in words, by the names of their profiles: ``2 x 1g.10gb, 2g.20gb``."""
     counts = Counter(profiles)
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """The partitions of a layout in their places; or the ``problem``, and the largest part that fits."""
-
-    placed: tuple[Placed, ...]
-    problem: str = ""
-    nearest: tuple[Placed, ...] = ()
 
 
 def read_layout(text: str) -> Layout:
@@ -219,39 +224,26 @@ def read_layout(text: str) -> Layout:
     return names
 
 
-def gpu_addresses(texts: Iterable[str]) -> dict[PciAddress, str]:
-    """The addresses that ``--gpu`` names, each as it was typed; raises ConfigError for a malformed one."""
-    found: dict[PciAddress, str] = {}
-    try:
-        for text in texts:
-            found.setdefault(PciAddress.parse(text), text)
-    except ValueError as error:
-        raise ConfigError(str(error), "check --gpu") from error
-    return found
-
-
-def named_layouts(mig: GpuMig) -> dict[str, tuple[Placed, ...]]:
+def named_layouts(mig: GpuMig) -> dict[str, tuple[Partition, ...]]:
     """The layouts of this GPU that have a name in mig-parted, and where their partitions lie."""
     # mig-parted's names have a dot for the plus of a profile: all-1g.10gb.me.
     names = [f"all-{one.profile.name.replace('+', '.')}" for one in mig.profiles]
-    found: dict[str, tuple[Placed, ...]] = {}
-    for name in (*names, "all-balanced"):
-        placed = fit(name, mig).placed
-        if placed:
-            found[name] = placed
-    return found
+    fitted = {name: fit(name, mig).partitions for name in (*names, "all-balanced")}
+    return {name: partitions for name, partitions in fitted.items() if partitions}
 
 
-def fit(layout: Layout, mig: GpuMig) -> Fit:
+def fit(layout: Layout, mig: GpuMig | None) -> Fit:
     """How a layout fits on the empty GPU."""
+    if mig is None:
+        return Fit(fits=False, problem=NO_MIG)
     try:
         wanted = layout_profiles(layout, mig)
     except ConfigError as error:
-        return Fit((), f"{error.what}: {error.way_out}")
+        return Fit(fits=False, problem=f"{error.what}: {error.way_out}")
     placed = place(wanted, mig)
     if placed is not None:
-        return Fit(placed)
-    return Fit((), _problem(wanted, mig), _nearest(wanted, mig))
+        return Fit(fits=True, partitions=partitions_of(placed))
+    return Fit(fits=False, problem=_problem(wanted, mig), nearest=partitions_of(_nearest(wanted, mig)))
 
 
 def _problem(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> str:
@@ -268,17 +260,12 @@ def _problem(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> str:
     compute = sum(profile.slices for profile in wanted)
     if whole is not None and compute > whole.slices:
         return f"it wants {compute} compute slices, the GPU has {whole.slices}"
-    for kind, name in _ENGINES.items():
-        needed = sum(getattr(profile.engines, kind) for profile in wanted)
-        there = getattr(whole.engines, kind) if whole else 0
-        if needed > there:
-            return f"it wants {needed} {name}, the GPU has {there}"
     starts = {one.profile.name: [place.start for place in one.placements] for one in mig.profiles}
     where = "; ".join(
         f"{name} starts at {', '.join(map(str, starts[name]))}"
         for name in dict.fromkeys(profile.name for profile in wanted)
     )
-    return f"its partitions overlap wherever they are placed: {where}"
+    return f"its partitions do not fit beside each other: {where}"
 
 
 def _nearest(wanted: Sequence[GpuInstanceProfile], mig: GpuMig) -> tuple[Placed, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from controller.publish.slice_diff import generate_name
 from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
-from driver.health.health_rules import HealthRules
 from driver.nvml.deadline import Guard
 from driver.policy.config import load_config
 from driver.policy.offers import Withheld, node_offers
@@ -33,13 +32,11 @@ class PlannedNode:
 
     The keys of ``withheld`` are ``0000:8a:00.0`` for a GPU, ``0000:8a:00.0 partitions`` or ``… whole`` if
     only that form of it is not published, and the name of a device that would break a limit of the API.
-    ``health`` are the rules by which faults of the GPUs would be judged.
     """
 
     inventory: Inventory
     slices: tuple[Object, ...]
     withheld: dict[str, str]
-    health: HealthRules = field(default_factory=HealthRules)
 
     def as_list(self) -> Object:
         """The slices as a List that kubectl applies."""
@@ -90,7 +87,7 @@ def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) ->
     ]
     withheld = {_withheld_name(held): held.reason for held in offers.withheld}
     withheld |= {held.device.name: "; ".join(held.reasons) for held in layout.rejected}
-    return PlannedNode(inventory, tuple(slices), withheld, HealthRules() if rules is None else rules.health)
+    return PlannedNode(inventory, tuple(slices), withheld)
 
 
 def _withheld_name(held: Withheld) -> str:

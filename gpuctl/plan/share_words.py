@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from driver.devices.device import Device
 from driver.devices.memory_limits import BY_CGROUP, FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
 from driver.devices.sharing import MEMORY, SHARES, Strategy, split_shared_suffix
-from gpuctl.fleet.devices import Object, attribute
+from gpuctl.fleet.devices import Object, attribute, driver_version_text
 from kubernetes_rules.quantity import format_bytes
 
 STRATEGIES: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "MPS"}
@@ -67,7 +67,7 @@ def why_not_limited(device: Object) -> str | None:
         return str(withheld)
     if attribute(device, "profile") is not None:
         return "it is a partition, and NVML sets no limits on MIG devices"
-    version = str(attribute(device, "driverVersion") or "")
+    version = driver_version_text(str(attribute(device, "driverVersion") or ""))
     branch = version.partition(".")[0]
     if not branch.isdecimal():
         return "NVML could not be asked"

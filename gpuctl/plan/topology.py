@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from rich import box
-from rich.table import Table
+from gpuctl.cli.output import columns
+from gpuctl.fleet.gpus import GpuState
+from gpuctl.plan.node_gpus import numbers, ranges, typed_attribute
 
-from gpuctl.plan.node_gpus import GpuFacts, ranges
+_ROOT = "resource.kubernetes.io/pcieRoot"
 
 PciePath = Literal["X", "PIX", "PXB", "PHB", "NODE", "SYS", "-"]
 Path = Literal["NV"] | PciePath
@@ -27,119 +28,140 @@ LEGEND: dict[Path, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """How one GPU reaches another: the best path, the path over PCIe, and the number of NVLinks if known."""
+class GpuPaths:
+    """A GPU of a node, and how it reaches the others."""
 
-    path: Path
-    pcie: PciePath
-    nvlinks: int | None = None
+    device: str
+    """The device's name in the slices."""
 
-    def __str__(self) -> str:
-        """As nvidia-smi writes it: ``NV12``, ``PIX``."""
-        return f"{self.path}{self.nvlinks}" if self.nvlinks else self.path
+    index: int | None
+    """The index as nvidia-smi counts."""
+
+    pciBusID: str | None  # noqa: N815 - as the attribute that Kubernetes defines
+    pcie_root: str | None
+    pcie_switches: tuple[str, ...]
+    """Ports of PCIe switches from the root down; the same for GPUs below the same switch."""
+
+    numa_node: int | None
+    cpu_affinity: str | None
+    """The CPUs near it, as in local_cpulist of sysfs."""
+
+    nvlink_domain: str | None
+    """GPUs with the same value reach each other over NVLink."""
+
+    paths: Mapping[str, Path]
+    """By the name of the other device: the best path, in the terms of nvidia-smi topo -m."""
+
+    pcie_paths: Mapping[str, PciePath]
+    """By the name of the other device: the path over PCIe, whether there are NVLinks or not."""
+
+    nvlinks: Mapping[str, int]
+    """By the name of the other device: how many NVLinks lead there, where that is published."""
+
+    @property
+    def label(self) -> str:
+        """What the GPU is called in the matrix: ``GPU0``."""
+        return self.device if self.index is None else f"GPU{self.index}"
+
+    def path_to(self, device: str) -> str:
+        """The best path as nvidia-smi writes it: ``NV12``, ``PIX``."""
+        return f"{self.paths[device]}{self.nvlinks.get(device, '')}"
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
-    """The GPUs of a node in their order, and how each reaches each."""
+class NodeTopology:
+    """What `gpuctl plan --topology` prints: how the GPUs of a node are connected."""
 
-    gpus: tuple[GpuFacts, ...]
-    cells: tuple[tuple[Cell, ...], ...]
+    node: str
+    """The node, or the machine."""
 
-    def as_data(self) -> dict[str, Any]:
-        """The matrix for scripts."""
-        return {
-            "gpus": [
-                {
-                    "device": gpu.device,
-                    "index": gpu.index,
-                    "pciBusID": gpu.pci,
-                    "pcieRoot": gpu.pcie_root,
-                    "pcieSwitches": list(gpu.pcie_switches),
-                    "numaNode": gpu.numa_node,
-                    "cpuAffinity": gpu.cpu_affinity,
-                    "nvlinkDomain": gpu.nvlink_island,
-                    "paths": {name: cell.path for name, cell in self._row(row)},
-                    "pciePaths": {name: cell.pcie for name, cell in self._row(row)},
-                    "nvlinks": {name: cell.nvlinks for name, cell in self._row(row) if cell.nvlinks},
-                }
-                for gpu, row in zip(self.gpus, self.cells, strict=True)
-            ]
-        }
-
-    def _row(self, row: tuple[Cell, ...]) -> list[tuple[str, Cell]]:
-        return list(zip((gpu.device for gpu in self.gpus), row, strict=True))
+    gpus: tuple[GpuPaths, ...]
 
 
-def matrix_of(gpus: Sequence[GpuFacts]) -> Matrix:
-    """The matrix of published GPUs."""
-    return Matrix(tuple(gpus), tuple(tuple(_cell(one, other) for other in gpus) for one in gpus))
+def topology_of(node: str, gpus: Sequence[GpuState]) -> NodeTopology:
+    """The topology of published GPUs."""
+    return NodeTopology(node, tuple(_paths(gpu, gpus) for gpu in gpus))
 
 
-def label(gpu: GpuFacts) -> str:
-    """What the GPU is called in the matrix: ``GPU0``."""
-    return gpu.label if gpu.index is None else f"GPU{gpu.index}"
+def _paths(gpu: GpuState, gpus: Sequence[GpuState]) -> GpuPaths:
+    pcie_paths = {other.device: pcie_path(gpu, other) for other in gpus}
+    links = {other.device: _nvlinks(gpu, other) or _nvlinks(other, gpu) for other in gpus if other != gpu}
+    linked = [device for device, number in links.items() if number is not None]
+    return GpuPaths(
+        device=gpu.device,
+        index=gpu.index,
+        pciBusID=gpu.pci,
+        pcie_root=typed_attribute(gpu, _ROOT, str),
+        pcie_switches=_switches(gpu),
+        numa_node=typed_attribute(gpu, "numaNode", int),
+        cpu_affinity=typed_attribute(gpu, "cpuAffinity", str),
+        nvlink_domain=typed_attribute(gpu, "nvlinkDomain", str),
+        paths=pcie_paths | dict.fromkeys(linked, "NV"),
+        pcie_paths=pcie_paths,
+        nvlinks={device: number for device, number in links.items() if number},
+    )
 
 
-def _cell(one: GpuFacts, other: GpuFacts) -> Cell:
-    pcie = pcie_path(one, other)
-    if pcie != "X" and (other.index in one.nvlink_peers or one.index in other.nvlink_peers):
-        return Cell("NV", pcie, _nvlinks(one, other) or _nvlinks(other, one))
-    return Cell(pcie, pcie)
-
-
-def _nvlinks(one: GpuFacts, other: GpuFacts) -> int | None:
-    if other.index is None or not one.nvlink_peer_links or other.index not in one.nvlink_peers:
+def _nvlinks(gpu: GpuState, other: GpuState) -> int | None:
+    """How many NVLinks lead to the other GPU; 0 if that is not known, None if there are none."""
+    peers, links = numbers(gpu, "nvlinkPeers"), numbers(gpu, "nvlinkPeerLinks")
+    if other.index not in peers:
         return None
-    return one.nvlink_peer_links[one.nvlink_peers.index(other.index)]
+    # One number is published if it is the same for all peers.
+    links = links * len(peers) if len(links) == 1 else links
+    return links[peers.index(other.index)] if len(links) == len(peers) else 0
 
 
-def pcie_path(one: GpuFacts, other: GpuFacts) -> PciePath:
+def _switches(gpu: GpuState) -> tuple[str, ...]:
+    published = typed_attribute(gpu, "pcieSwitches", str)
+    return tuple(published.split("/")) if published else ()
+
+
+def pcie_path(gpu: GpuState, other: GpuState) -> PciePath:
     """How near two GPUs are on PCIe, in the words of nvmlDeviceGetTopologyCommonAncestor."""
-    if one.device == other.device:
+    if gpu.device == other.device:
         return "X"
-    if one.pcie_root is not None and one.pcie_root == other.pcie_root:
+    root, numa_node = (gpu.attributes.get(name) for name in (_ROOT, "numaNode"))
+    if root is not None and root == other.attributes.get(_ROOT):
         # Without published switches, GPUs below a common switch look like GPUs below a common host bridge.
-        if not one.pcie_switches or one.pcie_switches[:1] != other.pcie_switches[:1]:
+        switches, others = _switches(gpu), _switches(other)
+        if not switches or switches[:1] != others[:1]:
             return "PHB"
-        return "PIX" if one.pcie_switches == other.pcie_switches else "PXB"
-    if one.numa_node is None or other.numa_node is None:
+        return "PIX" if switches == others else "PXB"
+    if numa_node is None or (others_node := other.attributes.get("numaNode")) is None:
         return "-"
-    return "NODE" if one.numa_node == other.numa_node else "SYS"
+    return "NODE" if numa_node == others_node else "SYS"
 
 
-def matrix_table(node: str, matrix: Matrix) -> Table:
+def legend(topology: NodeTopology) -> str:
+    """What the paths of the matrix mean, a line for each."""
+    used = {path for gpu in topology.gpus for path in gpu.paths.values()}
+    return "\n".join(f"{path:<5}{meaning}" for path, meaning in LEGEND.items() if path in used)
+
+
+def topology_rows(topology: NodeTopology) -> list[dict[str, str]]:
     """The matrix, with the near CPUs, NUMA node, PCIe root and NVLink island of each GPU."""
-    table = Table(title=node, box=box.SIMPLE_HEAD, caption=_legend(matrix), caption_justify="left")
-    table.add_column("")
-    names = [label(gpu) for gpu in matrix.gpus]
-    for name in (*names, "CPU affinity", "NUMA", "PCIe root", "NVLink island"):
-        table.add_column(name, no_wrap=True)
-    islands = sorted({gpu.nvlink_island for gpu in matrix.gpus if gpu.nvlink_island})
-    for name, gpu, row in zip(names, matrix.gpus, matrix.cells, strict=True):
-        table.add_row(
-            name,
-            *map(str, row),
-            gpu.cpu_affinity or "-",
-            "-" if gpu.numa_node is None else str(gpu.numa_node),
-            gpu.pcie_root or "-",
-            _island(gpu, islands, matrix.gpus),
-        )
-    return table
+    gpus = topology.gpus
+    domains = sorted({gpu.nvlink_domain for gpu in gpus if gpu.nvlink_domain})
+    islands: dict[str | None, str] = {None: "-"}
+    for number, domain in enumerate(domains):
+        members = (gpu.index for gpu in gpus if gpu.nvlink_domain == domain and gpu.index is not None)
+        islands[domain] = f"{chr(ord('A') + number)} ({ranges(members)})"
+    return [
+        {
+            "gpu": gpu.label,
+            **{other.label: gpu.path_to(other.device) for other in gpus},
+            "CPU affinity": gpu.cpu_affinity or "-",
+            "NUMA": "-" if gpu.numa_node is None else str(gpu.numa_node),
+            "PCIe root": gpu.pcie_root or "-",
+            "NVLink island": islands[gpu.nvlink_domain],
+        }
+        for gpu in gpus
+    ]
 
 
-def _island(gpu: GpuFacts, islands: Sequence[str], gpus: Sequence[GpuFacts]) -> str:
-    if gpu.nvlink_island is None:
-        return "-"
-    members = [one.index for one in gpus if one.nvlink_island == gpu.nvlink_island and one.index is not None]
-    return f"{chr(ord('A') + islands.index(gpu.nvlink_island))} ({ranges(members)})"
-
-
-def _legend(matrix: Matrix) -> str:
-    return "\n".join(f"{path:<5}{meaning}" for path, meaning in used_legend(matrix).items())
-
-
-def used_legend(matrix: Matrix) -> dict[Path, str]:
-    """The meaning of the paths in the matrix."""
-    used = {cell.path for row in matrix.cells for cell in row}
-    return {path: meaning for path, meaning in LEGEND.items() if path in used}
+def topology_text(topology: NodeTopology) -> str:
+    """The rows below the node's name, with their legend."""
+    rows = topology_rows(topology)
+    matrix = columns([*rows[0]], [[*row.values()] for row in rows])
+    return "\n".join((topology.node, matrix, legend(topology)))

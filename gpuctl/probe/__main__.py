@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -59,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print(probe: Probe) -> None:
-    sys.stdout.write(json.dumps(probe.document()) + "\n")
+    sys.stdout.write(f"{probe.answer().printed()}\n")
     sys.stdout.flush()
 
 

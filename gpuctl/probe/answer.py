@@ -1,4 +1,4 @@
-"""Runs the probe as a process of its own, and reads what it printed."""
+"""What the probe says of the devices that it used; runs it as a process of its own, and reads its line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 from driver.errors import DriverError
+from gpuctl.cli.output import as_data, camel_case
 
 SECONDS = 120.0
 """How long the probe may take. A cold GPU starts in seconds, and filling a large one takes a few more."""
@@ -25,18 +25,18 @@ class NoAnswer(DriverError):
     """The probe gave no answer: it hung, crashed, or printed something else."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Device:
     """A device as the probe saw it; None is what it could not find out. ``kernel`` is ``ok`` or a reason."""
 
-    uuid: str | None
-    name: str | None
-    compute_capability: str | None
-    total_bytes: int | None
-    free_bytes: int | None
-    allocated_bytes: int
-    under_mps: bool | None
-    kernel: str
+    uuid: str | None = None
+    name: str | None = None
+    compute_capability: str | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    allocated_bytes: int = 0
+    under_mps: bool | None = None
+    kernel: str = "it was not run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +53,31 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the probe printed; ``cuda_version`` is what the driver supports, None if it did not say it."""
+    """What the probe found; ``cuda_version`` is what the driver supports, None if it did not say it."""
 
     cuda_version: str | None
     devices: tuple[Device, ...]
     error: CallFailed | None
 
+    def printed(self) -> str:
+        """The line that the probe prints."""
+        return json.dumps(as_data(self))
+
     @classmethod
     def read(cls, text: str) -> Answer:
         """Read the line that the probe printed; raises NoAnswer for anything else."""
+        names = {camel_case(one.name): one.name for one in fields(Device)}
         try:
             document = json.loads(text)
-            error = document["error"]
+            error = document.get("error")
             return cls(
                 document.get("cudaVersion"),
-                tuple(map(_device, document["devices"])),
-                None if error is None else CallFailed(error["call"], error["code"], error["name"]),
+                tuple(Device(**{names[key]: one[key] for key in one}) for one in document["devices"]),
+                None if error is None else CallFailed(error["call"], error.get("code"), error["name"]),
             )
-        except (ValueError, KeyError, TypeError) as wrong:
+        except (ValueError, KeyError, TypeError, AttributeError) as wrong:
             shown = " ".join(text.split())[:_SHOWN_CHARACTERS]
             raise NoAnswer(f"the probe printed {shown or 'nothing'}") from wrong
-
-
-def _device(document: Mapping[str, Any]) -> Device:
-    return Device(
-        document["uuid"],
-        document["name"],
-        document["computeCapability"],
-        document["totalBytes"],
-        document["freeBytes"],
-        document["allocatedBytes"],
-        document.get("underMps"),
-        document["kernel"],
-    )
 
 
 def ask_probe(arguments: Sequence[str], environment: Mapping[str, str], seconds: float = SECONDS) -> Answer:

@@ -13,7 +13,8 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError, CudaError
-from gpuctl.probe.run import OK, Used
+from gpuctl.probe.answer import Device
+from gpuctl.probe.run import OK
 
 METADATA_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 """The folder of the files in containers (ContainerDir of k8s.io/dynamic-resource-allocation/api/metadata)."""
@@ -108,7 +109,7 @@ class Verdict:
     line: str
 
 
-def judged(promises: Sequence[Promised], devices: Sequence[Used], error: CudaError | None) -> Verdict:
+def judged(promises: Sequence[Promised], devices: Sequence[Device], error: CudaError | None) -> Verdict:
     """Compare what was promised with what the probe got."""
     by_uuid = {one.uuid: one for one in promises}
     broken = [f"{error.what}"] if error is not None else []
@@ -128,7 +129,7 @@ def judged(promises: Sequence[Promised], devices: Sequence[Used], error: CudaErr
     return Verdict(kept=True, line=f"kept: {'; '.join(_kept(*one) for one in got)}")
 
 
-def _broken(promise: Promised, used: Used) -> Iterable[str]:
+def _broken(promise: Promised, used: Device) -> Iterable[str]:
     """What one device lacks of its promise."""
     if used.kernel != OK:
         yield used.kernel
@@ -145,7 +146,7 @@ def _broken(promise: Promised, used: Used) -> Iterable[str]:
         yield f"it got {got // _MIB} MiB of {used.uuid}, and {wanted // _MIB} MiB are promised"
 
 
-def _kept(promise: Promised, used: Used) -> str:
+def _kept(promise: Promised, used: Device) -> str:
     """One device with what it promises, for people."""
     said = f"{promise.words()}, {used.name} ({used.uuid})"
     if promise.may_be_filled:

@@ -6,10 +6,9 @@ import array
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from driver.errors import CudaError
+from gpuctl.probe.answer import Answer, CallFailed, Device
 from gpuctl.probe.cuda import OUT_OF_MEMORY, Cuda
 
 PTX = """.version 6.0
@@ -67,46 +66,15 @@ LEAST_CHUNK_BYTES = 2 << 20
 _TOUCHED_BYTES = 4
 
 
-@dataclass(slots=True)
-class Used:
-    """What the probe found on one device; None is what it could not find out.
-
-    ``kernel`` is ``ok`` or says what was wrong. The memory stays allocated until ``release``.
-    """
-
-    uuid: str | None = None
-    name: str | None = None
-    compute_capability: tuple[int, int] | None = None
-    total_bytes: int | None = None
-    free_bytes: int | None = None
-    allocated_bytes: int = 0
-    under_mps: bool | None = None
-    kernel: str = "it was not run"
-    device: int | None = None
-    addresses: list[int] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        """The device as the program prints it."""
-        capability = self.compute_capability
-        return {
-            "uuid": self.uuid,
-            "name": self.name,
-            "computeCapability": None if capability is None else f"{capability[0]}.{capability[1]}",
-            "totalBytes": self.total_bytes,
-            "freeBytes": self.free_bytes,
-            "allocatedBytes": self.allocated_bytes,
-            "underMps": self.under_mps,
-            "kernel": self.kernel,
-        }
-
-
 class Probe:
     """The devices that were used; they keep their memory until ``release``."""
 
     def __init__(self, open_cuda: Callable[[], Cuda]) -> None:
         self._open = open_cuda
-        self.version: tuple[int, int] | None = None
-        self.devices: list[Used] = []
+        self._entered: list[tuple[int, list[int]]] = []
+        """CUDA's number of each device that was entered, and the addresses of its memory."""
+        self.version: str | None = None
+        self.devices: list[Device] = []
         self.error: CudaError | None = None
 
     def run(self, *, fill: bool) -> None:
@@ -114,81 +82,78 @@ class Probe:
         try:
             self._cuda = self._open()
             self._cuda.init()
-            self.version = self._cuda.version()
+            self.version = ".".join(map(str, self._cuda.version()))
             count = self._cuda.device_count()
         except CudaError as error:
             self.error = error
             return
         for ordinal in range(count):
-            used = Used()
-            self.devices.append(used)
+            found = Device()
+            self.devices.append(found)
             try:
-                self._use(used, ordinal, fill=fill)
+                self._use(found, ordinal, fill=fill)
             except CudaError as error:
                 self._note(error)
-                used.kernel = error.what
+                found.kernel = error.what
 
     def release(self) -> None:
         """Free all memory and end the contexts."""
-        for used in self.devices:
-            if used.device is None:
-                continue
+        for device, addresses in self._entered:
             try:
                 # Memory belongs to a context, and another device's may be current.
-                self._cuda.enter(used.device)
-                while used.addresses:
-                    self._cuda.free(used.addresses.pop())
-                self._cuda.leave(used.device)
+                self._cuda.enter(device)
+                while addresses:
+                    self._cuda.free(addresses.pop())
+                self._cuda.leave(device)
             except CudaError as error:
                 self._note(error)
-            used.device = None
+        self._entered.clear()
 
     @property
     def is_well(self) -> bool:
         """Whether nothing failed and all kernels computed what they should. Without a device nothing is."""
         return self.error is None and all(one.kernel == OK for one in self.devices)
 
-    def document(self) -> dict[str, Any]:
-        """All that was found, as the program prints it."""
+    def answer(self) -> Answer:
+        """All that was found."""
         error = self.error
-        said = None if error is None else {"call": error.call, "code": error.code, "name": error.name}
-        version = None if self.version is None else f"{self.version[0]}.{self.version[1]}"
-        return {"cudaVersion": version, "devices": [one.document() for one in self.devices], "error": said}
+        failed = None if error is None else CallFailed(error.call, error.code, error.name)
+        return Answer(self.version, tuple(self.devices), failed)
 
     def _note(self, error: CudaError) -> None:
         if self.error is None:
             self.error = error
 
-    def _use(self, used: Used, ordinal: int, *, fill: bool) -> None:
-        cuda = self._cuda
+    def _use(self, found: Device, ordinal: int, *, fill: bool) -> None:
+        cuda, addresses = self._cuda, list[int]()
         device = cuda.device(ordinal)
-        used.uuid, used.name = cuda.uuid(device), cuda.name(device)
-        used.compute_capability = cuda.compute_capability(device)
-        used.total_bytes = cuda.total_bytes(device)
-        used.under_mps = cuda.under_mps(device)
+        found.uuid, found.name = cuda.uuid(device), cuda.name(device)
+        found.compute_capability = ".".join(map(str, cuda.compute_capability(device)))
+        found.total_bytes = cuda.total_bytes(device)
+        found.under_mps = cuda.under_mps(device)
         cuda.enter(device)
-        used.device = device
-        used.free_bytes, _ = cuda.memory()
-        self._allocate(used, LEAST_CHUNK_BYTES if fill else USUAL_BYTES)
-        used.kernel = self._compute(used.addresses[0])
+        self._entered.append((device, addresses))
+        found.free_bytes, _ = cuda.memory()
+
+        def allocate(size_bytes: int) -> None:
+            """Allocate, and write to both ends, which shows that the memory is there."""
+            address = cuda.allocate(size_bytes)
+            addresses.append(address)
+            found.allocated_bytes += size_bytes
+            for place in (address, address + size_bytes - _TOUCHED_BYTES):
+                cuda.set_bytes(place, 0xA5, _TOUCHED_BYTES)
+
+        allocate(LEAST_CHUNK_BYTES if fill else USUAL_BYTES)
+        found.kernel = self._compute(addresses[0])
         if fill:
-            self._fill(used)
+            self._fill(found.total_bytes, allocate)
 
-    def _allocate(self, used: Used, size_bytes: int) -> None:
-        """Allocate, and write to both ends, which shows that the memory is there."""
-        address = self._cuda.allocate(size_bytes)
-        used.addresses.append(address)
-        used.allocated_bytes += size_bytes
-        for place in (address, address + size_bytes - _TOUCHED_BYTES):
-            self._cuda.set_bytes(place, 0xA5, _TOUCHED_BYTES)
-
-    def _fill(self, used: Used) -> None:
+    def _fill(self, total_bytes: int, allocate: Callable[[int], None]) -> None:
         """Allocate until there is no more, in ever smaller chunks."""
-        total = used.total_bytes or LEAST_CHUNK_BYTES
-        chunk = 1 << (total.bit_length() - 1)
+        chunk = 1 << (total_bytes.bit_length() - 1)
         while chunk >= LEAST_CHUNK_BYTES:
             try:
-                self._allocate(used, chunk)
+                allocate(chunk)
             except CudaError as error:
                 if (error.call, error.code) != ("cuMemAlloc_v2", OUT_OF_MEMORY):
                     raise

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import yaml
 
 from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_wrapped
+from gpuctl.cli.fields import wrong_fields
 
 MOST_PODS = 1_000_000
 """The most pods of one group."""
@@ -79,18 +80,14 @@ class PodGroup:
 def load_workload(path: Path) -> tuple[PodGroup, ...]:
     """Read a workload file; raises ConfigError with every error in it, each with the path of its field."""
     try:
-        document = yaml.safe_load(path.read_bytes())
+        _, document = load_wrapped(path.read_bytes(), str(path), what="workload")
     except OSError as error:
         raise ConfigError(
             f"the workload {path} cannot be read: {error.strerror}", "check --workload"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the workload {path} is not YAML: {error}", "correct it") from error
-    errors = sorted(jsonschema.Draft202012Validator(_SCHEMA).iter_errors(document), key=lambda e: e.json_path)
-    wrong = [
-        f"{error.json_path.removeprefix('$').lstrip('.') or 'the document'}: {error.message}"
-        for error in errors
-    ]
+    wrong = wrong_fields(_SCHEMA, document)
     if not wrong:
         groups = [PodGroup(**{**group, "claims": tuple(group["claims"])}) for group in document["pods"]]
         names = Counter(group.name for group in groups)

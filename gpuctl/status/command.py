@@ -129,7 +129,7 @@ def _orphans(view: ClusterView, nodes: Sequence[NodeState], seen: Seen) -> list[
     deleted = any(
         taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints
     )
-    return list(map(str, orphans(view.listed("/api/v1/pods"), seen.claims))) if deleted else []
+    return list(orphans(view.listed("/api/v1/pods"), seen.claims)) if deleted else []
 
 
 def _screen() -> Console | None:

@@ -121,13 +121,19 @@ def _row(node: NodeState, tier: str, count: TierCount) -> Row:
 
 
 def sentences(nodes: Iterable[NodeState]) -> Iterator[str]:
-    """What is amiss and what to do, a line for each fault, however many GPUs and nodes have it."""
+    """What is amiss and what to do, a line for each fault."""
+    for names, text in faults(nodes):
+        yield f"{some_of(names, _MOST_NAMED)}: {text}"
+
+
+def faults(nodes: Iterable[NodeState]) -> Iterator[tuple[list[str], str]]:
+    """Each fault with what to do and the nodes that have it, however many of their GPUs have it."""
     having: dict[str, list[str]] = {}
     for node in nodes:
         for text in _of_node(node):
             having.setdefault(text, []).append(node.name)
     for text, names in having.items():
-        yield f"{some_of(names, _MOST_NAMED)}: {text}"
+        yield names, text
 
 
 def _of_node(node: NodeState) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -46,9 +47,11 @@ def web(
 ) -> None:
     """Serve a page that shows the cluster's GPUs, until Ctrl-C.
 
-    It shows nodes, GPUs with their forms and claims, tiers and queues, why pods wait, sick GPUs, and the
-    changes of the last hour. It changes nothing and has no login: whoever reaches it sees the names of nodes,
-    claims and pods that you may read. It is therefore served to this machine only.
+    It shows nodes, GPUs with their forms and claims, classes and queues, why pods wait, and what is wrong.
+    The cluster is read when somebody looks, and again at most every two seconds.
+
+    It changes nothing and has no login: whoever reaches it sees the names of nodes, claims and pods that you
+    may read. It is therefore served to this machine only.
 
     Use another address only in a pod behind an authenticating proxy (docs/monitoring.md). It needs --name,
     because requests for other host names are refused.
@@ -56,7 +59,7 @@ def web(
     from driver.errors import ConfigError
     from driver.process.log import configure
     from gpuctl.cli.cluster import connect_client, find_kubeconfig
-    from gpuctl.web.serve.server import WebServer, address_of, bound, is_loopback
+    from gpuctl.web.server import WebServer, address_of, answering, bound, is_loopback
 
     configure(log_level)
     if not is_loopback(addr) and not names:
@@ -74,12 +77,7 @@ def web(
     server = WebServer(client, title or "this cluster", names)
     listening = bound(addr)
     say(f"the page is at {address_of(listening)} until Ctrl-C")
-    if health_addr:
-        from gpuctl.web.serve.server import answering
-
-        with answering(health_addr, server):
-            server.run(listening)
-    else:
+    with answering(health_addr) if health_addr else nullcontext():
         server.run(listening)
 
 

@@ -243,7 +243,7 @@ def test_each_program_starts_on_a_node_without_any_rights(asleep: tuple[RealClus
         )
         assert "--log-level" in cluster.exec("asleep", [program, "--help"], namespace)
     assert cluster.exec("asleep", ["gpuctl", "--version"], namespace) == f"gpuctl {version('gpu-dra')}\n"
-    assert "hgx-h100" in cluster.exec("asleep", ["gpuctl", "machines", "-o", "name"], namespace)
+    assert "hgx-h100" in cluster.exec("asleep", ["gpuctl", "plan", "--machines", "-o", "name"], namespace)
 
 
 def test_programs_take_their_modules_from_the_image_alone(asleep: tuple[RealCluster, str]) -> None:

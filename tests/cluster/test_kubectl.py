@@ -197,5 +197,5 @@ def test_gpuctl_is_a_plugin_that_kubectl_completes(kubectl: Kubectl) -> None:
     assert "Usage: kubectl gpu explain" in kubectl("gpu", "explain", "-h")
     (node,) = kubectl("get", "nodes", "-o", "name").split()
     assert kubectl("gpu", "status", "-o", "name").split() == [node]
-    assert kubectl("__complete", "gpu", "topology", "").splitlines()[:2] == [node.removeprefix("node/"), ":4"]
+    assert kubectl("__complete", "gpu", "top", "").splitlines()[:2] == [node.removeprefix("node/"), ":4"]
     assert kubectl("__complete", "gpu", "st").splitlines()[0].startswith("status\tShow what is allocated")

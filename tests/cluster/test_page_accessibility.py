@@ -20,7 +20,6 @@ PAGES = {
     "waiting pod": f"pod/{WAITING}",
     "pod by limit": f"pod/default/{BY_LIMIT}",
     "failing pod": f"pod/default/{FAILING}",
-    "history": "history",
 }
 
 
@@ -89,9 +88,12 @@ def test_cards_of_a_narrow_window_are_still_tables_for_screen_readers(tab: Tab, 
 
 
 def test_a_pod_that_waits_looks_other_than_one_that_fails(tab: Tab, page: Page) -> None:
-    shown(tab, page, "overview", 1280)
+    colors = []
+    for name, verdict in (("failing pod", "fails"), ("overview", "waits")):
+        shown(tab, page, name, 1280)
+        colors.append(tab.evaluate(COLOR.replace("VERDICT", verdict)))
 
-    waits, fails = (tab.evaluate(COLOR.replace("VERDICT", one)) for one in ("waits", "fails"))
+    fails, waits = colors
 
     assert waits != fails
     assert tab.text("p:has(> .verdict.waits)").strip() == "waits"  # not "waits it waits"

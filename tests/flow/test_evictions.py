@@ -1,4 +1,4 @@
-"""The Eviction API keeps to PodDisruptionBudgets, which gpuctl repartition meets, in Kubernetes' words."""
+"""The Eviction API keeps to PodDisruptionBudgets, which gpuctl heal meets, in Kubernetes' words."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def test_pods_and_sick_gpus_are_on_the_page_as_long_as_they_are_there(
         page.wait_words("", "node-0", "8 GPUs: 8 free")
 
         start(cluster, namespace, gpu_pod("train"))
-        page.wait_words("", "8 GPUs: 7 free, 1 whole", f"{namespace}/train good ✓ no longer waits")
+        page.wait_words("", "8 GPUs: 7 free, 1 whole", "No pod waits for devices")
         page.wait_words("node/node-0", "whole, 100 % held by 1 claim", "gpu.nvidia.com train")
 
         make_claim(cluster, namespace, "nine", request(count=9))
@@ -33,7 +33,7 @@ def test_pods_and_sick_gpus_are_on_the_page_as_long_as_they_are_there(
         driver.machine.lose(7)
         page.wait_words("", "gpu.nvidia.com/gpu-lost", "Sick 1", "1 unavailable, 1 whole; 1 sick")
         driver.machine.restore(7)
-        page.wait_words("", "No device is tainted", ":NoSchedule removed")
+        page.wait_words("", "No device is tainted")
 
         cluster.api.delete(paths.pod("train", namespace), grace_seconds=0)
-        page.wait_words("", "8 GPUs: 8 free", "No pod waits for devices", "released node-0/gpu.nvidia.com")
+        page.wait_words("", "8 GPUs: 8 free", "No pod waits for devices")

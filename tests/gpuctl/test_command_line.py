@@ -103,7 +103,7 @@ def test_below_kubectl_it_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["status"], ["explain", "pod", "x"], ["topology", "node-a"]], ids=" ".join
+    "arguments", [["status"], ["explain", "pod", "x"], ["plan", "--topology", "node-a"]], ids=" ".join
 )
 def test_a_cluster_that_does_not_answer_is_one_line_for_people(arguments: list[str], tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", here=None)

@@ -57,13 +57,13 @@ def test_the_page_lists_the_kinds() -> None:
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
-        ("NodeTopology", ["topology", "--machine", "dgx-a100"]),
-        ("NodeTopology", ["topology", "--machine", "t4"]),
-        ("MigPlan", ["mig", "plan", "--machine", "a30-quad"]),
-        ("MigPlan", ["mig", "plan", "--machine", "t4"]),
-        ("MigPlan", ["mig", "plan", "--machine", "hgx-h100", "--layout", "1g,1g,2g,3g"]),
-        ("MigPlan", ["mig", "plan", "--machine", "hgx-h100", "--layout", "4g,4g"]),
-        ("MachineList", ["machines"]),
+        ("NodeTopology", ["plan", "--topology", "--machine", "dgx-a100"]),
+        ("NodeTopology", ["plan", "--topology", "--machine", "t4"]),
+        ("MigPlan", ["plan", "--partitions", "--machine", "a30-quad"]),
+        ("MigPlan", ["plan", "--partitions", "--machine", "t4"]),
+        ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "1g,1g,2g,3g"]),
+        ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "4g,4g"]),
+        ("MachineList", ["plan", "--machines"]),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else one,
 )
@@ -75,7 +75,7 @@ def test_what_needs_no_cluster_is_as_its_schema_says(kind: str, arguments: list[
 def test_what_a_node_configuration_makes_is_as_the_schema_says(config: str) -> None:
     file = str(ROOT / "deploy/examples/node-config" / f"{config}.yaml")
 
-    told = read_document(run("mig", "plan", "--machine", "hgx-h100", "--config", file), "MigPlan")
+    told = read_document(run("plan", "--partitions", "--machine", "hgx-h100", "--config", file), "MigPlan")
 
     assert told["gpuKinds"][0]["offered"]["partitions"]
 
@@ -96,9 +96,9 @@ def test_the_status_of_a_cluster_is_as_its_schema_says(tmp_path: Path) -> None:
 
 
 def test_yaml_and_json_say_the_same() -> None:
-    told = CliRunner().invoke(commands, ["machines", "-o", "yaml"]).stdout
+    told = CliRunner().invoke(commands, ["plan", "--machines", "-o", "yaml"]).stdout
 
-    assert yaml.safe_load(told) == json.loads(run("machines"))
+    assert yaml.safe_load(told) == json.loads(run("plan", "--machines"))
 
 
 def test_fields_are_in_camel_case_and_keys_of_mappings_are_data() -> None:

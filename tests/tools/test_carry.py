@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.carry import CARRIED, LEFT_OUT, MOST_BYTES, build_folder, main
+from tools.carry import CARRIED, LEFT_OUT, MOST_BYTES, build_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 120
@@ -77,12 +77,3 @@ def test_an_interpreter_of_another_kind_is_refused_before_anything_is_imported(f
     done = run(folder / "verify", python="/bin/false")
     assert done.returncode == 2
     assert "build a folder for yours" in done.stdout
-
-
-def test_a_folder_with_something_in_it_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine").touch()
-    assert main([str(tmp_path)]) == 1
-    assert "is there already" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -213,7 +213,7 @@ def test_gpuctl_shows_a_kind_that_it_does_not_know_as_a_device(
     cluster.api.create(gpu_pod("third"), namespace)
 
     status = gpuctl(cluster, "status", "-o", "json")
-    topology = gpuctl(cluster, "topology", toy_driver.node.name, "-o", "json")
+    topology = gpuctl(cluster, "plan", "--topology", toy_driver.node.name, "-o", "json")
     explained = gpuctl(cluster, "explain", "pod", "third", "-n", namespace)
 
     (node,) = json.loads(status.output)["nodes"]

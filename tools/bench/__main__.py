@@ -23,7 +23,7 @@ from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.former_version import former_version
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
-from tools.bench.latency import CLAIMS_PER_ROUND, Contender, Rounds, measure
+from tools.bench.latency import CLAIMS_PER_ROUND, Contender, measure
 from tools.bench.table import Row, Spread, finish
 
 MACHINE = "dgx2"
@@ -50,17 +50,7 @@ FLOOR_LIMITS = {
     # Four claims of a GPU wait for each other.
     "all_at_once": 1.8,
 }
-FORMER_LIMITS = dict.fromkeys(CALLS, 1.05)
-LIMITS_BESIDE = {
-    "8b64fd5": {
-        "prepare": 0.92,
-        "again": 0.98,
-        "unprepare": 0.92,
-        "eight_at_once": 0.95,
-        "all_at_once": 0.9,
-    }
-}
-"""Other limits beside some commits."""
+MOST_BESIDE_FORMER = 1.05
 
 
 def claims_of(driver: DriverNode) -> list[pb.Claim]:
@@ -79,16 +69,6 @@ def claims_of(driver: DriverNode) -> list[pb.Claim]:
 
 
 @contextmanager
-def plugin_of(driver: DriverNode) -> Iterator[Plugin]:
-    """A connection to the driver's plugin, which has to serve already."""
-    plugin = Plugin(driver.plugin_socket)
-    try:
-        yield plugin
-    finally:
-        plugin.close()
-
-
-@contextmanager
 def floor_beside(driver: DriverNode, claims: Sequence[pb.Claim]) -> Iterator[Plugin]:
     """The floor, running next to the driver with the same disk and CDI folder, and specs of the same size."""
     with tempfile.TemporaryDirectory(prefix="floor-", dir=driver.folder) as name:
@@ -98,17 +78,16 @@ def floor_beside(driver: DriverNode, claims: Sequence[pb.Claim]) -> Iterator[Plu
         paths_given = (folder / "f.sock", kubeconfig, folder, driver.node.cdi_dir, folder / "spec")
         command = (sys.executable, "-m", "tools.bench.floor", *map(str, paths_given))
         process = driver.cluster.processes.start("floor", command, {"PYTHONPATH": str(PACKAGE_ROOT)})
-        plugin = Plugin(folder / "f.sock")
         try:
-            yield plugin
+            with Plugin(folder / "f.sock") as plugin:
+                yield plugin
         finally:
-            plugin.close()
             process.stop()
 
 
 def _a_spec(driver: DriverNode, claim: pb.Claim) -> bytes:
     """The spec that the driver writes for a claim."""
-    with plugin_of(driver) as plugin:
+    with Plugin(driver.plugin_socket) as plugin:
         plugin.prepare(claim)
         (spec,) = driver.node.cdi_dir.glob(f"*{claim.uid}.json")
         data = spec.read_bytes()
@@ -169,31 +148,9 @@ def _slices_back(driver: DriverNode) -> float:
     return time.perf_counter() - gone[0]
 
 
-def _ratio_rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row]:
+def _rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row]:
     """A row for each kind of call."""
-    return [Row(what, ratios[name], limits.get(name)) for name, what in CALLS.items()]
-
-
-def beside_floor(driver: DriverNode, claims: Sequence[pb.Claim], rounds: Rounds) -> list[Row]:
-    """How many times as long as the floor the driver takes, for each kind of call."""
-    with plugin_of(driver) as plugin, floor_beside(driver, claims) as floor:
-        ours, least = measure((Contender(plugin, claims), Contender(floor, claims)), rounds)
-    return _ratio_rows(ours.beside(least), FLOOR_LIMITS)
-
-
-def beside_former(
-    drivers: Sequence[DriverNode],
-    claims: Sequence[Sequence[pb.Claim]],
-    rounds: Rounds,
-    limits: Mapping[str, float] = FORMER_LIMITS,
-) -> list[Row]:
-    """How many times as long as a former version the driver takes, for each kind of call.
-
-    ``drivers`` are today's version and the former one, each on its own node; ``claims`` are for these nodes.
-    """
-    with plugin_of(drivers[0]) as ours, plugin_of(drivers[1]) as theirs:
-        new, old = measure((Contender(ours, claims[0]), Contender(theirs, claims[1])), rounds)
-    return _ratio_rows(new.beside(old), limits)
+    return [Row(what, ratios[name], limits[name]) for name, what in CALLS.items()]
 
 
 def _run_beside_floor(kubernetes: str) -> list[Row]:
@@ -203,10 +160,12 @@ def _run_beside_floor(kubernetes: str) -> list[Row]:
         published = Spread.of(_start_to_published(driver))
         start(driver)
         make_namespace(cluster)
-        table = beside_floor(driver, claims_of(driver), Rounds())
+        claims = claims_of(driver)
+        with Plugin(driver.plugin_socket) as plugin, floor_beside(driver, claims) as floor:
+            ours, least = measure(Contender(plugin, claims), Contender(floor, claims))
         back = Spread.of([_slices_back(driver) for _ in range(RESTARTS)])
     return [
-        *table,
+        *_rows(ours.beside(least), FLOOR_LIMITS),
         Row("slices back after a kubelet restart", back, 2.0, "s"),
         Row("start to published", published, 1.1, "s"),
     ]
@@ -223,8 +182,10 @@ def _run_beside_former(kubernetes: str, commit: str) -> list[Row]:
         for one in both:
             start(one)
         make_namespace(cluster)
-        limits = LIMITS_BESIDE.get(commit, FORMER_LIMITS)
-        return beside_former(both, [claims_of(one) for one in both], Rounds(), limits)
+        claims = [claims_of(one) for one in both]
+        with Plugin(driver.plugin_socket) as ours, Plugin(former.plugin_socket) as theirs:
+            new, old = measure(Contender(ours, claims[0]), Contender(theirs, claims[1]))
+    return _rows(new.beside(old), dict.fromkeys(CALLS, MOST_BESIDE_FORMER))
 
 
 @click.command()

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -39,6 +39,12 @@ class Plugin:
             request_serializer=pb.NodeUnprepareResourcesRequest.SerializeToString,
             response_deserializer=pb.NodeUnprepareResourcesResponse.FromString,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Disconnect."""

@@ -4,52 +4,30 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 from proto import dra_v1_pb2 as pb
+from tools.bench.kubelet_calls import Plugin
 from tools.bench.table import Spread
 
 CLAIMS_PER_ROUND = 8
 """So many claims are prepared one by one; each has a GPU of its own."""
 
-_WARM_UP = 1
+_SINGLES, _BURSTS, _CROWDS, _WARM_UP = 40, 20, 16, 1
+"""Rounds of single claims, of eight at once, of all at once, and those of each that do not count."""
 
-
-class Calls(Protocol):
-    """The calls of a plugin; every call returns the milliseconds that it took."""
-
-    def prepare(self, claim: pb.Claim) -> float:
-        """Prepare one claim."""
-
-    def unprepare(self, claim: pb.Claim) -> float:
-        """Unprepare one claim."""
-
-    def at_once(self, work: Callable[[pb.Claim], float], claims: Sequence[pb.Claim]) -> float:
-        """Do the work for all claims at once; returns the time until the last one is done."""
+# A turn begins after a pause, in which work that the last turn caused ends: a controller that sees a claim
+# works for some more milliseconds, and would slow down the other plugin's turn.
+_PAUSE_SECONDS = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
     """A plugin with the claims of its node. The first eight are also prepared one by one."""
 
-    calls: Calls
+    plugin: Plugin
     claims: Sequence[pb.Claim]
-
-
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """How often each time is measured.
-
-    A turn begins after a pause, in which work that the last turn caused ends: a controller that sees a claim
-    works for some more milliseconds, and would slow down the other plugin's turn.
-    """
-
-    singles: int = 40
-    bursts: int = 20
-    crowds: int = 16
-    pause_seconds: float = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +50,17 @@ class Latency:
         return {name: Spread.of_ratios(getattr(self, name), getattr(other, name)) for name in names}
 
 
-def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, ...]:
+def measure(*contenders: Contender) -> tuple[Latency, ...]:
     """Time single claims, eight claims at once on eight GPUs, and all of them at once, for each plugin.
 
     The plugins take turns claim by claim, so that other work on the machine slows all of them alike. Every
     prepared claim is unprepared again. The first round of each kind does not count, because connections and
     caches warm up in it.
     """
-    taken = _Turns(contenders, rounds.pause_seconds)
-    singles = [_single_round(taken) for _ in range(_WARM_UP + rounds.singles)][_WARM_UP:]
-    bursts = [_burst(taken, CLAIMS_PER_ROUND) for _ in range(_WARM_UP + rounds.bursts)][_WARM_UP:]
-    crowds = [_burst(taken, None) for _ in range(_WARM_UP + rounds.crowds)][_WARM_UP:]
+    taken = _Turns(contenders)
+    singles = [_single_round(taken) for _ in range(_WARM_UP + _SINGLES)][_WARM_UP:]
+    bursts = [_burst(taken, CLAIMS_PER_ROUND) for _ in range(_WARM_UP + _BURSTS)][_WARM_UP:]
+    crowds = [_burst(taken, None) for _ in range(_WARM_UP + _CROWDS)][_WARM_UP:]
     return tuple(
         Latency(
             tuple(found[index][0] for found in singles),
@@ -98,9 +76,8 @@ def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, .
 class _Turns:
     """Lets the plugins take turns, in the opposite order every second time."""
 
-    def __init__(self, contenders: Sequence[Contender], pause_seconds: float) -> None:
+    def __init__(self, contenders: Sequence[Contender]) -> None:
         self._order = list(enumerate(contenders))
-        self._pause_seconds = pause_seconds
 
     def __len__(self) -> int:
         """How many plugins there are."""
@@ -112,7 +89,7 @@ class _Turns:
         # The first of one turn is the last of the next, so that no plugin always follows the same one.
         self._order = order[::-1]
         for index, one in order:
-            time.sleep(self._pause_seconds)
+            time.sleep(_PAUSE_SECONDS)
             yield index, one
 
 
@@ -123,7 +100,7 @@ def _single_round(turns: _Turns) -> list[tuple[float, float, float]]:
         for index, one in turns.next():
             claim = one.claims[which]
             times[index].append(
-                (one.calls.prepare(claim), one.calls.prepare(claim), one.calls.unprepare(claim))
+                (one.plugin.prepare(claim), one.plugin.prepare(claim), one.plugin.unprepare(claim))
             )
     return [
         (
@@ -140,6 +117,6 @@ def _burst(turns: _Turns, count: int | None) -> list[float]:
     times = [0.0] * len(turns)
     for index, one in turns.next():
         claims = one.claims[:count]
-        times[index] = one.calls.at_once(one.calls.prepare, claims)
-        one.calls.at_once(one.calls.unprepare, claims)
+        times[index] = one.plugin.at_once(one.plugin.prepare, claims)
+        one.plugin.at_once(one.plugin.unprepare, claims)
     return times

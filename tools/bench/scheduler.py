@@ -7,8 +7,6 @@ scheduler starts once all pods and claims exist, so that only its own pace count
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -17,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -31,6 +29,7 @@ from envtest.real.startup import start_cluster
 from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes
 from tools.bench.process_use import cpu_seconds
+from tools.bench.table import Spread, on_this_machine
 
 Object = dict[str, Any]
 
@@ -56,51 +55,25 @@ _PLENTY = {"cpu": "1024", "memory": "4096Gi", "pods": "1000"}
 class Mode:
     """A way in which the GPUs of a node are offered, and the class that the pods ask for.
 
-    ``says`` describes it in the table. ``configuration`` is the node configuration, if any. ``all_sizes`` is
-    whether it is measured on clusters of all sizes.
+    ``says`` describes it in the table. ``mig`` is what the node configuration says of MIG, empty without one.
+    ``all_sizes`` is whether it is measured on clusters of all sizes.
     """
 
     name: str
     says: str
     device_class: str
-    configuration: str | None = None
+    mig: str = ""
     all_sizes: bool = False
 
 
+_LAYOUT, _ANY = "{layout: all-1g}", "mig.nvidia.com"
 MODES = (
     Mode("whole", "whole GPUs", "gpu.nvidia.com", all_sizes=True),
-    Mode(
-        "layout",
-        "layout all-1g, any partition",
-        "mig.nvidia.com",
-        "version: v1\nrules:\n  - mig: {layout: all-1g}\n",
-        all_sizes=True,
-    ),
-    Mode(
-        "layout-by-need",
-        "layout all-1g, mig-small",
-        "mig-small",
-        "version: v1\nrules:\n  - mig: {layout: all-1g}\n",
-    ),
-    Mode(
-        "dynamic-1g",
-        "dynamic, 1g alone",
-        "mig.nvidia.com",
-        "version: v1\nrules:\n  - mig: {dynamic: {profiles: [1g]}}\n",
-    ),
-    Mode(
-        "dynamic-1g-2g-3g",
-        "dynamic, 1g, 2g and 3g",
-        "mig.nvidia.com",
-        "version: v1\nrules:\n  - mig: {dynamic: {profiles: [1g, 2g, 3g]}}\n",
-    ),
-    Mode(
-        "dynamic",
-        "dynamic, 1g to 4g",
-        "mig.nvidia.com",
-        "version: v1\nrules:\n  - mig: dynamic\n",
-        all_sizes=True,
-    ),
+    Mode("layout", "layout all-1g, any partition", _ANY, _LAYOUT, all_sizes=True),
+    Mode("layout-by-need", "layout all-1g, mig-small", "mig-small", _LAYOUT),
+    Mode("dynamic-1g", "dynamic, 1g alone", _ANY, "{dynamic: {profiles: [1g]}}"),
+    Mode("dynamic-1g-2g-3g", "dynamic, 1g, 2g and 3g", _ANY, "{dynamic: {profiles: [1g, 2g, 3g]}}"),
+    Mode("dynamic", "dynamic, 1g to 4g", _ANY, "dynamic", all_sizes=True),
 )
 
 
@@ -136,9 +109,8 @@ def slices(mode: Mode, names: Iterable[str]) -> list[Object]:
     """The slices that the driver would publish on these nodes, all with the same machine."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         file = Path(folder) / "node.yaml"
-        if mode.configuration is not None:
-            file.write_text(mode.configuration)
-        plan = plan_node(MACHINE, "node", None if mode.configuration is None else file)
+        file.write_text(f"version: v1\nrules:\n  - mig: {mode.mig}\n")
+        plan = plan_node(MACHINE, "node", file if mode.mig else None)
     return [
         {
             **one,
@@ -165,16 +137,6 @@ class Pace:
     bound: int
     seconds: float
     processor_seconds: float
-
-    @property
-    def pods_per_second(self) -> float:
-        """Pods bound in a second."""
-        return self.bound / self.seconds
-
-    @property
-    def processor_ms_per_pod(self) -> float:
-        """Processor time for one pod, in milliseconds."""
-        return 1000 * self.processor_seconds / self.bound
 
 
 @contextmanager
@@ -314,34 +276,20 @@ def _clear(cluster: RealCluster, claims: Sequence[Object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Medians:
-    """The medians of several rounds of one mode, and the least and the most processor time."""
+class Rounds:
+    """Several rounds of one mode: the processor time of a pod, and the median of pods bound in a second."""
 
-    processor_ms_per_pod: float
-    least_ms: float
-    most_ms: float
+    processor_ms_per_pod: Spread
     pods_per_second: float
 
-
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """Numbers joined by commas."""
-
-    name = "N,N,..."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The numbers, each at least 1."""
-        try:
-            numbers = tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            numbers = ()
-        if not numbers or min(numbers) < 1:
-            self.fail(f"{value!r} is not a list of numbers such as 10,30,100", param, ctx)
-        return numbers
+    @classmethod
+    def of(cls, paces: Sequence[Pace]) -> Self:
+        """What the rounds gave."""
+        processor = Spread.of([1000 * pace.processor_seconds / pace.bound for pace in paces])
+        return cls(processor, statistics.median(pace.bound / pace.seconds for pace in paces))
 
 
-def _paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict[str, Medians]:
+def _paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dict[str, Rounds]:
     """Name of the mode -> the medians of several rounds, on ``count`` nodes.
 
     Each round begins with another mode, so that no mode is always the first on a fresh server, or the last.
@@ -355,48 +303,43 @@ def _paces(cluster: RealCluster, count: int, rounds: int, seconds: float) -> dic
         for mode in (*modes[first:], *modes[:first]):
             pace = measure(cluster, slices(mode, names), mode.device_class, pods, seconds)
             found[mode.name].append(pace)
-            line = f"{pace.bound} pods in {pace.seconds:.2f} s, {pace.processor_ms_per_pod:.1f} ms each"
-            click.echo(f"  {count} nodes, {mode.says}: {line}", err=True)
-    return {name: medians(paces) for name, paces in found.items()}
+            click.echo(f"  {count} nodes, {mode.says}: {pace.bound} pods in {pace.seconds:.2f} s", err=True)
+    return {name: Rounds.of(paces) for name, paces in found.items()}
 
 
-def medians(paces: Sequence[Pace]) -> Medians:
-    """What several rounds of one mode gave."""
-    each = [pace.processor_ms_per_pod for pace in paces]
-    per_second = statistics.median(pace.pods_per_second for pace in paces)
-    return Medians(statistics.median(each), min(each), max(each), per_second)
+def _of_whole(mode: str, by_mode: dict[str, Rounds]) -> float:
+    """The processor time of a pod in this mode, compared with a pod that takes a whole GPU."""
+    return by_mode[mode].processor_ms_per_pod.median / by_mode["whole"].processor_ms_per_pod.median
 
 
-def broken(found: dict[int, dict[str, Medians]]) -> list[str]:
+def broken(found: dict[int, dict[str, Rounds]]) -> list[str]:
     """A sentence for each limit that is not met, and each size of cluster at which it is not."""
     return [
         f"{mode} takes {ratio:.2f} of the processor time of whole GPUs on {count} nodes, more than {most:g}"
         for count, by_mode in found.items()
         for mode, most in _LIMITS.items()
-        if mode in by_mode
-        and (ratio := by_mode[mode].processor_ms_per_pod / by_mode["whole"].processor_ms_per_pod) > most
+        if mode in by_mode and (ratio := _of_whole(mode, by_mode)) > most
     ]
 
 
-def print_table(found: dict[int, dict[str, Medians]], kubernetes: str) -> None:
+def print_table(found: dict[int, dict[str, Rounds]], kubernetes: str) -> None:
     """Print the processor time of a pod, its ratio to whole GPUs, and pods a second, as Markdown."""
     heads = ("Kubernetes " + kubernetes, *(f"{count} nodes" for count in found))
     print("| " + " | ".join(heads) + " |")
     print("|" + "---|" * len(heads))
     for mode in MODES:
-        cells = [_cell(by_mode.get(mode.name), by_mode["whole"]) for by_mode in found.values()]
+        cells = [_cell(mode.name, by_mode) if mode.name in by_mode else "" for by_mode in found.values()]
         print("| " + " | ".join((mode.says, *cells)) + " |")
-    print("\nProcessor time of a pod in the scheduler (least to most; of whole GPUs), and pods a second.")
-    cores, linux = os.cpu_count(), platform.release()
-    print(f"{MACHINE} with 8 GPUs on each node; {cores} cores for everything, Linux {linux}.\n")
+    print(
+        "\nProcessor time of a pod in the scheduler (10th to 90th percentile; of whole GPUs), pods a second."
+    )
+    print(f"{MACHINE} with 8 GPUs on each node. {on_this_machine(kubernetes)}\n")
 
 
-def _cell(of: Medians | None, whole: Medians) -> str:
-    if of is None:
-        return ""
-    ratio = of.processor_ms_per_pod / whole.processor_ms_per_pod
-    spread = f"{of.least_ms:.1f} to {of.most_ms:.1f}"
-    return f"{of.processor_ms_per_pod:.1f} ms ({spread}; {ratio:.2f}), {of.pods_per_second:.0f}/s"
+def _cell(mode: str, by_mode: dict[str, Rounds]) -> str:
+    spread = by_mode[mode].processor_ms_per_pod
+    range_of = f"{spread.low:.1f} to {spread.high:.1f}; {_of_whole(mode, by_mode):.2f}"
+    return f"{spread.median:.1f} ms ({range_of}), {by_mode[mode].pods_per_second:.0f}/s"
 
 
 @click.command()
@@ -410,7 +353,12 @@ def _cell(of: Medians | None, whole: Medians) -> str:
     help="The minor version; may be given several times.",
 )
 @click.option(
-    "--nodes", type=Numbers(), default="10,30,100,300", show_default=True, help="Sizes of the cluster."
+    "--nodes",
+    type=click.IntRange(1),
+    multiple=True,
+    default=(10, 30, 100, 300),
+    show_default=True,
+    help="The size of the cluster; may be given several times.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds per size.")
 @click.option("--seconds", type=float, default=10.0, show_default=True, help="Limit of one measurement.")
@@ -418,7 +366,7 @@ def main(versions: tuple[str, ...], nodes: tuple[int, ...], rounds: int, seconds
     """Measure the real scheduler (root); exits 1 when a pod takes more of its time than the limits allow."""
     problems: list[str] = []
     for kubernetes in versions:
-        found: dict[int, dict[str, Medians]] = {}
+        found: dict[int, dict[str, Rounds]] = {}
         with control_plane_alone(kubernetes) as cluster:
             made = 0
             for count in sorted(nodes):

@@ -75,14 +75,14 @@ def lines(table: Sequence[Row], median: str) -> list[str]:
     return [heads, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows]
 
 
-def exit_status(table: Sequence[Row]) -> int:
-    """The exit status: 1 if a limit is not met."""
-    return 0 if all(row.holds for row in table) else 1
-
-
 def finish(table: Sequence[Row], kubernetes: str, median: str = "times the floor") -> NoReturn:
-    """Print the table and the machine on which it was made, and end the process with the exit status."""
+    """Print the table and the machine on which it was made; the process ends with 1 if a limit is not met."""
     print("\n".join(lines(table, median)))
-    python = platform.python_version()
-    print(f"\nKubernetes {kubernetes}, {os.cpu_count()} cores, Linux {platform.release()}, Python {python}.")
-    sys.exit(exit_status(table))
+    print(f"\n{on_this_machine(kubernetes)}")
+    sys.exit(0 if all(row.holds for row in table) else 1)
+
+
+def on_this_machine(kubernetes: str) -> str:
+    """Where the figures were taken."""
+    linux, python = platform.release(), platform.python_version()
+    return f"Kubernetes {kubernetes}, {os.cpu_count()} cores, Linux {linux}, Python {python}."

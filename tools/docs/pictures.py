@@ -71,7 +71,8 @@ def take(folder: Path) -> None:
     """Write the screenshots; raises the errors of clusters and of the browser."""
     with built_place(read_description(_NODES).wanted, "embedded") as place:
         cluster = place.cluster
-        assert cluster is not None, "the scenario has nodes"
+        if cluster is None:
+            raise ValueError(f"{_NODES} has no nodes")
         _play(cluster, place)
         with _served(cluster) as address, chromium() as tab:
             tab.size(*_WINDOW)

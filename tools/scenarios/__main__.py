@@ -8,12 +8,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from driver.errors import DriverError
 from driver.process.log import configure
@@ -36,57 +34,39 @@ _CLUSTER = click.option(
     show_default=True,
     help="Kubernetes within this command, or real binaries on this machine (needs root).",
 )
-_STYLES = {"- ": "red", "+ ": "green"}
+_COLOURS = {"- ": "red", "+ ": "green"}
 _MOST_LINES = 60
 
 
 class Report:
-    """Writes results to a console as they come, and counts those that failed."""
+    """Prints results as they come, and counts those that failed."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._results: list[Result] = []
-
-    @property
-    def failed(self) -> int:
-        """How many scenarios failed."""
-        return sum(result.failure is not None for result in self._results)
+    def __init__(self) -> None:
+        self.ran, self.failed = 0, 0
 
     def show(self, result: Result) -> None:
-        """Show the result of a scenario."""
-        self._results.append(result)
-        word, style = ("ok", "green") if result.failure is None else ("FAILED", "bold red")
-        line = Text.assemble((f"{word:<7}", style), f"{result.name:<34} {result.seconds:6.1f} s")
-        if result.start_seconds > 1:
-            line.append(f"  after {result.start_seconds:.1f} s for its cluster", "dim")
-        self._print(line)
-        if result.failure is not None:
-            failure = result.failure
-            file = Path(result.file)
-            shown = file.relative_to(PACKAGE_ROOT) if file.is_relative_to(PACKAGE_ROOT) else file
-            self._print(Text(f"  {shown}:{failure.line}: {failure.reason}", "bold"))
-            for command in failure.command.splitlines():
-                self._print(Text(f"    $ {command}", "cyan"))
-            self._show_lines(failure.output.splitlines())
+        """Print the result of a scenario; of one that failed where, what was run, and what came instead."""
+        self.ran += 1
+        failure = result.failure
+        after = f"  after {result.start_seconds:.1f} s for its cluster" if result.start_seconds > 1 else ""
+        word = click.style("ok     ", fg="green") if failure is None else click.style("FAILED ", fg="red")
+        lines = [f"{word}{result.name:<34} {result.seconds:6.1f} s{after}"]
+        if failure is not None:
+            self.failed += 1
+            lines.append(
+                click.style(f"  {_shown(Path(result.file))}:{failure.line}: {failure.reason}", bold=True)
+            )
+            lines += [click.style(f"    $ {one}", fg="cyan") for one in failure.command.splitlines()]
+            output = failure.output.splitlines()
+            lines += [click.style(f"    {one}", fg=_COLOURS.get(one[:2])) for one in output[:_MOST_LINES]]
+            if len(output) > _MOST_LINES:
+                lines.append(f"    and {len(output) - _MOST_LINES} more lines")
+        # In one call, so that lines about clusters that run side by side do not mix.
+        click.echo("\n".join(lines))
 
-    def skip(self, name: str, kind: str, why: str) -> None:
-        """Show that a scenario is not for this kind of cluster."""
-        self._print(Text.assemble(("-      ", "dim"), f"{name:<34} not on {kind}: {why}"))
 
-    def end(self, seconds: float) -> None:
-        """Show how many scenarios ran and how long that took."""
-        ran = len(self._results)
-        self._print(Text(f"{ran - self.failed} of {ran} scenarios ran as written, in {seconds:.0f} s"))
-
-    def _show_lines(self, lines: Sequence[str]) -> None:
-        for line in lines[:_MOST_LINES]:
-            self._print(Text(f"    {line}", _STYLES.get(line[:2], "")))
-        if len(lines) > _MOST_LINES:
-            self._print(Text(f"    and {len(lines) - _MOST_LINES} more lines", "dim"))
-
-    def _print(self, line: Text) -> None:
-        # One call for each line, so that lines about clusters that run side by side do not mix.
-        self._console.print(line, soft_wrap=True, highlight=False)
+def _shown(file: Path) -> Path:
+    return file.relative_to(PACKAGE_ROOT) if file.is_relative_to(PACKAGE_ROOT) else file
 
 
 def keep(scenario: Scenario, kind: ClusterKind, say: Callable[[str], None]) -> None:
@@ -104,11 +84,10 @@ def keep(scenario: Scenario, kind: ClusterKind, say: Callable[[str], None]) -> N
         taken = {name: shlex.quote(environment[name]) for name in ("KUBECONFIG", *place.environment)}
         taken["PATH"] = f"{shlex.quote(str(place.programs))}:$PATH"
         words = " ".join(f"{name}={value}" for name, value in taken.items())
-        page = scenario.page.file
-        shown = page.relative_to(PACKAGE_ROOT) if page.is_relative_to(PACKAGE_ROOT) else page
         # Around the message too: a reader may press Ctrl-C before the wait has begun.
         try:
-            say(f"export {words}\n\nFollow {shown} in a shell with these, from the root of this checkout.")
+            page = _shown(scenario.page.file)
+            say(f"export {words}\n\nFollow {page} in a shell with these, from the root of this checkout.")
             say("The cluster runs until Ctrl-C.")
             threading.Event().wait()
         except KeyboardInterrupt:
@@ -132,13 +111,13 @@ def run(names: tuple[str, ...], kind: ClusterKind, jobs: int, *, long: bool) -> 
 
     Exit codes: 0 when all ran as written, 1 when one did not, 2 for a wrong command line.
     """
-    report = Report(Console())
+    report = Report()
     begun = time.monotonic()
     found = [_read(name, report) for name in names or scenario_names()]
     wanted = [one for one in found if one and (long or names or not one.description.long)]
     for one in wanted:
         if kind not in one.description.clusters:
-            report.skip(one.name, kind, one.description.why)
+            click.echo(f"-      {one.name:<34} not on {kind}: {one.description.why}")
     groups = groups_of([one for one in wanted if kind in one.description.clusters])
     with signals_end_it_once():
         if jobs > 1:
@@ -146,7 +125,8 @@ def run(names: tuple[str, ...], kind: ClusterKind, jobs: int, *, long: bool) -> 
         else:
             for group in groups:
                 run_group(group, kind, report.show)
-    report.end(time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    click.echo(f"{report.ran - report.failed} of {report.ran} scenarios ran as written, in {seconds:.0f} s")
     sys.exit(1 if report.failed else 0)
 
 

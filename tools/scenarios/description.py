@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import jsonschema
 import yaml
 
 from driver.policy.strict_yaml import load_strictly
@@ -58,6 +59,41 @@ class Description:
     long: bool
 
 
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+_NODE = {
+    "machine": {"type": "string"},
+    "count": {"type": "integer", "minimum": 1},
+    "labels": {"type": "object"},
+    "flags": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"controller": _STRINGS, "kubeletplugin": _STRINGS},
+    },
+}
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["version", "nodes"],
+    "properties": {
+        "version": {"const": "v1"},
+        "nodes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["machine"],
+                "properties": _NODE,
+            },
+        },
+        "config": {"type": "string"},
+        "needs": {"type": "array", "items": {"enum": sorted(NEEDS)}},
+        "clusters": {"type": "array", "items": {"enum": [*CLUSTERS]}},
+        "why": {"type": "string"},
+        "long": {"type": "boolean"},
+    },
+}
+
+
 def read_description(file: Path) -> Description:
     """Read a scenario.yaml.
 
@@ -66,50 +102,38 @@ def read_description(file: Path) -> Description:
     """
     try:
         document = load_strictly(file.read_text())
+        jsonschema.validate(document, _SCHEMA)
     except OSError as error:
         raise ScenarioWrong(f"{file} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScenarioWrong(f"{file} is no YAML: {error}") from error
-    fields = _Fields(file, "", document)
-    if fields.take("version", str, "") != "v1":
-        raise fields.wrong("version", "has to be v1")
-    listed = fields.take("nodes", list, None)
-    nodes = [node for index, one in enumerate(listed) for node in _nodes(file, index, one)]
+    except jsonschema.ValidationError as error:
+        raise ScenarioWrong(f"{file}: {error.json_path}: {error.message}") from error
+    nodes = [node for one in document["nodes"] for node in _nodes(file, one)]
     if len(nodes) > MAX_NODES:
-        raise fields.wrong("nodes", f"asks for {len(nodes)} nodes, and a cluster has at most {MAX_NODES}")
-    config = _config_file(file, fields.take("config", str, ""))
-    needs = frozenset(fields.strings("needs"))
-    for need in needs - NEEDS.keys():
-        raise fields.wrong("needs", f"asks for {need!r}, and what is offered is {_listed(NEEDS)}")
-    clusters = _clusters(fields)
-    why = fields.take("why", str, "")
+        raise ScenarioWrong(f"{file} asks for {len(nodes)} nodes, and a cluster has at most {MAX_NODES}")
+    config = _config_file(file, document.get("config", ""))
+    if not config.is_file():
+        raise ScenarioWrong(f"{file}: config names {config}, which is no file")
+    clusters = tuple(kind for kind in CLUSTERS if kind in document.get("clusters", CLUSTERS))
+    why = document.get("why", "")
     if len(clusters) < len(CLUSTERS) and not why:
-        raise fields.wrong("why", f"has to say why it runs on {_listed(clusters)} only")
-    long = fields.take("long", bool, default=False)
-    fields.check_all_taken()
-    try:
-        return Description(Wanted(tuple(nodes), config.read_text(), needs), config, clusters, why, long)
-    except OSError as error:
-        raise fields.wrong("config", f"names {config}, which cannot be read: {error.strerror}") from error
+        raise ScenarioWrong(f"{file}: why has to say why it runs on {', '.join(clusters)} only")
+    wanted = Wanted(tuple(nodes), config.read_text(), frozenset(document.get("needs", ())))
+    return Description(wanted, config, clusters, why, document.get("long", False))
 
 
-def _nodes(file: Path, index: int, document: object) -> list[Node]:
-    fields = _Fields(file, f"nodes[{index}].", document)
-    machine = fields.take("machine", str, "")
+def _nodes(file: Path, document: Mapping[str, Any]) -> list[Node]:
+    machine = document["machine"]
     if machine not in known_machines():
         beside = file.parent / machine
-        if not machine or not beside.is_file():
-            raise fields.wrong("machine", f"{machine!r} is neither a shipped machine nor a file beside it")
+        if not beside.is_file():
+            raise ScenarioWrong(f"{file}: {machine!r} is neither a shipped machine nor a file beside it")
         machine = str(beside.resolve())
-    count = fields.take("count", int, 1)
-    if count < 1:
-        raise fields.wrong("count", "has to be at least 1")
-    labels = tuple(sorted((str(key), str(value)) for key, value in fields.take("labels", dict, {}).items()))
-    flags = _Fields(file, f"nodes[{index}].flags.", fields.take("flags", dict, {}))
-    node = Node(machine, labels, flags.strings("controller"), flags.strings("kubeletplugin"))
-    flags.check_all_taken()
-    fields.check_all_taken()
-    return [node] * count
+    labels = tuple(sorted((str(key), str(value)) for key, value in document.get("labels", {}).items()))
+    flags = document.get("flags", {})
+    node = Node(machine, labels, tuple(flags.get("controller", ())), tuple(flags.get("kubeletplugin", ())))
+    return [node] * document.get("count", 1)
 
 
 def _config_file(file: Path, named: str) -> Path:
@@ -118,51 +142,3 @@ def _config_file(file: Path, named: str) -> Path:
         return PACKAGE_ROOT / DEFAULT_CONFIG
     beside = file.parent / named
     return beside if beside.exists() else PACKAGE_ROOT / named
-
-
-def _clusters(fields: _Fields) -> tuple[ClusterKind, ...]:
-    asked = fields.strings("clusters") or CLUSTERS
-    unknown = [one for one in asked if one not in CLUSTERS]
-    if unknown:
-        raise fields.wrong("clusters", f"names {unknown[0]!r}, and there are {_listed(CLUSTERS)}")
-    return tuple(kind for kind in CLUSTERS if kind in asked)
-
-
-def _listed(words: Collection[str]) -> str:
-    return ", ".join(sorted(words)) or "nothing"
-
-
-class _Fields:
-    """A mapping of the file, whose keys are taken one by one; a key that is left over is an error."""
-
-    def __init__(self, file: Path, prefix: str, document: object) -> None:
-        self._file = file
-        self._prefix = prefix
-        if not isinstance(document, Mapping):
-            raise self.wrong("", "has to be a mapping")
-        self._left: dict[str, Any] = dict(document)
-
-    def take(self, key: str, kind: type, default: Any) -> Any:
-        """The value of a key, which has to be of a type; the default if the key is missing."""
-        value = self._left.pop(key, default)
-        # bool is a subclass of int.
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self.wrong(key, f"has to be a {kind.__name__}, and is {value!r}")
-        return value
-
-    def strings(self, key: str) -> tuple[str, ...]:
-        """The strings of a list; empty if the key is missing."""
-        value = self.take(key, list, [])
-        if not all(isinstance(one, str) for one in value):
-            raise self.wrong(key, f"has to be a list of strings, and is {value!r}")
-        return tuple(value)
-
-    def check_all_taken(self) -> None:
-        """Raise for the first key that was not taken."""
-        for key in self._left:
-            raise self.wrong(key, "is not known")
-
-    def wrong(self, key: str, says: str) -> ScenarioWrong:
-        """The error about a key of the file."""
-        name = f"{self._prefix}{key}".rstrip(".") or "the document"
-        return ScenarioWrong(f"{self._file}: {name} {says}")

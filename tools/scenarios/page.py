@@ -55,15 +55,12 @@ class Step:
 class Page:
     """The parts of a page that matter here.
 
-    ``front`` is the front matter, ``has_picture`` whether a picture comes before the first step, ``quoted``
-    are the YAML blocks.
+    ``front`` is the front matter, ``quoted`` are the YAML blocks.
     """
 
     file: Path
     text: str
     front: dict[str, Any]
-    headings: tuple[str, ...]
-    has_picture: bool
     steps: tuple[Step, ...]
     quoted: tuple[Block, ...]
 
@@ -89,8 +86,6 @@ def parse_page(file: Path, text: str) -> Page:
         file,
         text,
         front,
-        tuple(tokens[index + 1].content for index, one in enumerate(tokens) if one.type == "heading_open"),
-        _has_picture(tokens),
         steps,
         tuple(_block(one) for one in tokens if _language(one) == QUOTED),
     )
@@ -164,15 +159,3 @@ def _shown_by(after: Sequence[Token]) -> Block | None:
             return None
         after = after[3:]
     return _block(after[0]) if after and _language(after[0]) == SHOWN else None
-
-
-def _has_picture(tokens: Sequence[Token]) -> bool:
-    """Whether an image, or a drawing made of characters, comes before the first block that is executed."""
-    for token in tokens:
-        if _language(token) == RUN:
-            return False
-        if token.type == "fence" and _language(token) in ("", SHOWN):
-            return True
-        if any(child.type == "image" for child in token.children or ()):
-            return True
-    return False

@@ -1,4 +1,4 @@
-"""Checks how a scenario is written, without a cluster: its sections, YAML blocks and mentioned files."""
+"""Checks how a scenario is written, without a cluster: its YAML blocks and mentioned files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from textwrap import dedent
 from envtest.client.shipped import PACKAGE_ROOT
 from tools.scenarios.catalogue import DESCRIPTION, README, Scenario
 from tools.scenarios.comparing import parts_of
-from tools.scenarios.page import Block
-
-LAST_SECTION = "Clean up"
 
 
 def faults(scenario: Scenario) -> list[str]:
@@ -20,7 +17,7 @@ def faults(scenario: Scenario) -> list[str]:
     if not scenario.page.steps:
         found.append(f"{scenario.page.file}: it has no sh block, so nothing runs")
     if scenario.is_folder:
-        found += [*_sections(scenario), *_unmentioned(scenario)]
+        found += _unmentioned(scenario)
     return found
 
 
@@ -44,20 +41,6 @@ def _same(block: Sequence[str], lines: Sequence[str]) -> bool:
     return dedent("\n".join(block)) == dedent("\n".join(lines))
 
 
-def _sections(scenario: Scenario) -> Iterator[str]:
-    page = scenario.page
-    titles = [heading.lower() for heading in page.headings]
-    if not page.has_picture:
-        yield f"{page.file}: it begins without a picture, an image or a drawing of characters"
-    for section in ("needs", "run", "what you see"):
-        # A page may show the output between its steps; then it needs no section for it.
-        interleaved = section == "what you see" and any(step.shown for step in page.steps)
-        if not interleaved and not any(section in title for title in titles):
-            yield f"{page.file}: the section {section!r} is missing"
-    if not titles or titles[-1] != LAST_SECTION.lower():
-        yield f"{page.file}: the last section has to be {LAST_SECTION!r}"
-
-
 def _unmentioned(scenario: Scenario) -> Iterator[str]:
     for file in sorted(scenario.folder.rglob("*")):
         name = file.relative_to(scenario.folder).as_posix()
@@ -70,7 +53,7 @@ def _unquoted(scenario: Scenario) -> Iterator[str]:
     texts = [file.read_text() for file in _quotable(scenario)]
     for block in scenario.page.quoted:
         if not any(quotes(block.text, text) for text in texts):
-            yield _not_there(scenario, block)
+            yield f"{scenario.page.file}:{block.line}: this YAML is in none of the files that it may quote"
 
 
 def _quotable(scenario: Scenario) -> list[Path]:
@@ -82,7 +65,3 @@ def _quotable(scenario: Scenario) -> list[Path]:
     if not scenario.is_folder:
         places.append(PACKAGE_ROOT / "deploy")
     return [scenario.description.config_file, *(file for place in places for file in place.rglob("*.yaml"))]
-
-
-def _not_there(scenario: Scenario, block: Block) -> str:
-    return f"{scenario.page.file}:{block.line}: this YAML is in none of the files that it may quote"

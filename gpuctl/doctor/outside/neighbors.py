@@ -126,7 +126,7 @@ def _deleted_claims(seen: ClusterSeen) -> Finding:
         "end these pods: the scheduler can allocate their devices again, and quotas no longer "
         "count them; the policy gpu-dra-claims-in-use keeps tenants from deleting a claim of a "
         "running pod",
-        list(map(str, found)),
+        list(found),
     )
 
 

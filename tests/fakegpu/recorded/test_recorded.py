@@ -23,7 +23,7 @@ def check_recording(folder: Path, tmp_path: Path) -> None:
     """A recording's machine opens, is planned, and answers as the node did."""
     file = str(folder / MACHINE)
     assert FakeMachine.open(f"fake:{file}").spec.slots
-    for words in (["machines", file], ["plan", "--machine", file]):
+    for words in (["plan", "--machines", file], ["plan", "--machine", file]):
         done = CliRunner().invoke(commands, words)
         assert done.exit_code == 0, done.output
     assert list(differences(folder)) == []

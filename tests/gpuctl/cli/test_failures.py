@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from driver.errors import ConfigError, DriverError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unauthorized, Unreachable
 from driver.kube.kubeconfig import Kubeconfig
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.failures import error_text
 from kubernetes_rules.errors import RuleError
+from tests.eventually import eventually
 
 
 def refused(tmp_path: Path, server: str) -> DriverError:
@@ -88,3 +92,19 @@ def test_a_wrong_command_line_is_told_so_as_well() -> None:
     assert result.exit_code == 2
     assert "permanent" not in result.stderr
     assert "there is no machine 'no-such'" in result.stderr
+
+
+def test_what_a_command_waits_for_is_said_while_the_api_server_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gpuctl.cli.cluster._SILENT_SECONDS", 0.01)
+    with EmbeddedApiServer() as server:
+        view = ClusterView.connect(server.write_kubeconfig(tmp_path / "config"))
+        fault = server.fail("list", "/api/v1/nodes", kind="hang")
+        reading = threading.Thread(target=view.nodes)
+        reading.start()
+        told = eventually("it says so", lambda: capsys.readouterr().err)
+        fault.release()
+        reading.join()
+
+    assert "the API server has not answered for 0.01 s; waiting up to 30 s" in told

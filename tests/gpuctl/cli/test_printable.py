@@ -128,12 +128,11 @@ COMMANDS = (
     ["describe", "node", NODE],
     ["describe", "gpu", f"{NODE}/0"],
     ["describe", "claim", "gpu"],
-    ["topology", NODE],
+    ["plan", "--topology", NODE],
     ["top"],
     ["doctor"],
     ["doctor", NODE],
     *(["explain", kind, name] for kind in ("claim", "pod") for name in ("gpu", "lacking")),
-    ["repartition", NODE, "--layout", "all-balanced"],
     ["heal", NODE, "0"],
 )
 

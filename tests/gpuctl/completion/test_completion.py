@@ -103,23 +103,20 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl status --context ", ["here", "there"]),
         ("gpuctl status --wa", ["--watch"]),
         ("gpuctl status -o n", ["name"]),
-        ("gpuctl topology node-", ["node-a", "node-b"]),
-        ("gpuctl topology -o y", ["yaml"]),
+        ("gpuctl plan --topology node-", ["node-a", "node-b"]),
         ("gpuctl top node-", ["node-a", "node-b"]),
         ("gpuctl top --by n", ["namespace", "node"]),
         ("gpuctl describe ", ["node", "gpu", "claim"]),
         ("gpuctl describe node node-", ["node-a", "node-b"]),
         ("gpuctl describe gpu node-", ["node-a/", "node-b/"]),
         ("gpuctl describe claim ", ["mine"]),
-        ("gpuctl repartition ", ["node-a", "node-b"]),
         ("gpuctl doctor node-", ["node-a", "node-b"]),
         ("gpuctl doctor --loc", ["--local"]),
         ("gpuctl gather node-", ["node-a", "node-b"]),
         ("gpuctl gather --t", ["--to"]),
         ("gpuctl plan --machine hgx-h", ["hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"]),
         ("gpuctl demo --machine gh", ["gh200"]),
-        ("gpuctl mig plan --machine gh", ["gh200"]),
-        ("gpuctl machines gh", ["gh200"]),
+        ("gpuctl plan --machines gh", ["gh200"]),
         ("gpuctl import mig", ["mig-parted"]),
         ("gpuctl completion z", ["zsh"]),
     ],
@@ -156,7 +153,7 @@ def test_a_server_below_a_path_is_asked_there_and_for_names_alone(tmp_path: Path
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/k8s/clusters/c-1"
-        found = offered(kubeconfig(tmp_path / "config", url, here=None), "gpuctl topology ")
+        found = offered(kubeconfig(tmp_path / "config", url, here=None), "gpuctl plan --topology ")
         server.shutdown()
         thread.join()
 
@@ -177,7 +174,7 @@ def test_a_kubeconfig_with_a_plugin_is_asked_by_it(cluster: Path, tmp_path: Path
     content["users"][0]["user"] = {"exec": plugin}
     (tmp_path / "config").write_text(json.dumps(content))
 
-    values, imported = offered(tmp_path / "config", "gpuctl topology ")
+    values, imported = offered(tmp_path / "config", "gpuctl plan --topology ")
 
     assert values == ["node-a", "node-b"]
     assert "kubernetes" in imported
@@ -193,7 +190,7 @@ def test_the_script_of_a_shell_is_printed(shell: str) -> None:
 
 def test_bash_completes_with_its_script(cluster: Path) -> None:
     script = CliRunner().invoke(commands, ["completion", "bash"]).stdout
-    press = "COMP_WORDS=(gpuctl topology node); COMP_CWORD=2; _gpuctl_completion gpuctl; echo ${COMPREPLY[@]}"
+    press = "COMP_WORDS=(gpuctl top node); COMP_CWORD=2; _gpuctl_completion gpuctl; echo ${COMPREPLY[@]}"
     folder = cluster.parent / "bin"
     folder.mkdir(exist_ok=True)
     program = folder / "gpuctl"

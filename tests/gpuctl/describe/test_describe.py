@@ -181,11 +181,11 @@ def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_
     by_gpu = holders_section(views[0].gpus)
     (of_claim,) = (one for one in claim_sections(lab, views, ()) if one.title == "Devices")
 
-    assert {row["claim"]: row["memory"] for row in by_gpu.as_data()["rows"]} == {
+    assert {row["claim"]: row["memory"] for row in by_gpu.rows} == {
         "team/lab": "25%",
         "team/monitor": "-",
     }
-    assert [(row["share"], row["memory"]) for row in of_claim.as_data()["rows"]] == [("shares 1", "25%")]
+    assert [(row["share"], row["memory"]) for row in of_claim.rows] == [("shares 1", "25%")]
 
 
 def test_a_section_without_anything_says_none() -> None:

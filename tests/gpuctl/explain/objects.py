@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from driver.kube.errors import Forbidden
 from gpuctl.cli.cluster import ClusterView
+from gpuctl.explain.findings import Explanation
 from gpuctl.explain.snapshot import SCHEDULING, Snapshot
 from gpuctl.plan.planned import plan_node
 
@@ -42,11 +44,17 @@ class StoredLists(ClusterView):
         return next((one for one in listed if one["metadata"]["name"] == name), None)
 
 
+@cache
+def slices() -> tuple[dict[str, Any], ...]:
+    """What the node publishes; nobody may change it."""
+    return plan_node("a30-quad", "node-a", None).slices
+
+
 def snapshot(**changed: Any) -> Snapshot:
     """One node with four A30; other lists that are given are read when they matter."""
     found: dict[str, Any] = {
         "nodes": (NODE,),
-        "slices": plan_node("a30-quad", "node-a", None).slices,
+        "slices": slices(),
         "classes": (CLASS,),
         "claims": (),
     }
@@ -78,3 +86,12 @@ def pod(phase: str = "Pending", **spec: Any) -> dict[str, Any]:
         "spec": {"containers": [{"name": "main"}], **spec},
         "status": {"phase": phase},
     }
+
+
+def shown(told: Explanation) -> str:
+    """The verdict, and what is said."""
+    lines = [f"{told.verdict}: {told.summary}"]
+    for one in told.findings:
+        lines += [f"- {one.kind}: {one.message}", *([f"  {one.remedy}"] if one.remedy else [])]
+    lines += [f"not read: {', '.join(told.unread)}"] if told.unread else []
+    return "\n".join(lines)

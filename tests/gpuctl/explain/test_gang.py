@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_group, explain_pod
 from gpuctl.explain.findings import Explanation
+from tests.gpuctl.approved import approve
+from tests.gpuctl.explain.objects import shown
 from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
+
+GROUP = {"podGroupName": "train"}
 
 
 def gang(least: int | None = 2, **spec: object) -> Object:
@@ -24,70 +28,88 @@ def gang(least: int | None = 2, **spec: object) -> Object:
 
 def member(site: Site, name: str, claim: Object | None = None) -> Object:
     """A pod of the gang that waits, for a whole GPU or for what this spec asks for."""
-    group = {"podGroupName": "train"}
-    pod = site.waits(name, claim or claim_spec(WHOLE), priority=10, schedulingGroup=group)
+    pod = site.waits(name, claim or claim_spec(WHOLE), priority=10, schedulingGroup=GROUP)
     site.pods.append(pod)
     return pod
 
 
-def explained(site: Site, pod: Object, *groups: Object) -> Explanation:
-    site.groups = list(groups)
-    return site.explained(pod)
-
-
-def test_a_pod_whose_devices_are_free_waits_for_one_that_is_blocked() -> None:
-    site = Site("node-a")
+def two_members(site: Site, *groups: Object, refused: tuple[str, ...] = ()) -> Explanation:
+    """The first of two pods that want a GPU each; PodGroups are served if there are some."""
     first, _ = member(site, "worker-0"), member(site, "worker-1")
-
-    told = explained(site, first, gang())
-
-    assert told.verdict == "waits"
-    assert told.summary == (
-        "it waits with its group train: 1 of the 2 pods that have to be placed at once find a place"
-    )
-    assert [one.message for one in told.findings] == [
-        "worker-1 is blocked: node-a: 1 matching device is in use by claim team/worker-0-gpu"
-    ]
+    site.groups = list(groups) or None
+    return site.explained(first, *refused)
 
 
-def test_who_would_have_to_end_for_all_comes_first() -> None:
+def beside_others() -> Explanation:
     site = Site("node-a", "node-b")
     site.runs("batch", "node-a", claim_spec(WHOLE), priority=5)
     site.runs("note", "node-b", claim_spec(WHOLE), priority=3)
-    first, _ = member(site, "worker-0"), member(site, "worker-1")
-
-    told = explained(site, first, gang())
-
-    assert (told.findings[0].kind, told.findings[0].message) == (
-        "room",
-        "the gang would fit on node-b, node-a if team/note, team/batch, of lower priority, ended",
-    )
-    assert "0 of the 2 pods" in told.summary
+    return two_members(site, gang())
 
 
-def test_another_choice_of_devices_that_would_fit_all_is_named() -> None:
+def in_another_order() -> Explanation:
+    """Were the whole GPU given first, there would be room for the share beside the note."""
     site = Site("node-a", "node-b")
+    site.groups = [gang()]
     site.runs("note", "node-b", claim_spec(shares=1), priority=20)
     share = member(site, "a-share", claim_spec(shares=1))
     member(site, "b-whole")
-
-    told = explained(site, share, gang())
-
-    assert told.findings[1].kind == "gang-otherwise"
-    assert told.findings[1].message == (
-        "all would fit with other nodes or devices: b-whole on node-a, a-share on node-b"
-    )
-    assert "room" not in [one.kind for one in told.findings]
+    return site.explained(share)
 
 
-def test_a_gang_that_fits_is_said_to_fit() -> None:
+def one_runs(least: int, *nodes: str) -> Explanation:
+    site = Site(*nodes)
+    site.groups = [gang(least)]
+    site.runs("worker-0", "node-a", claim_spec(WHOLE), priority=10, schedulingGroup=GROUP)
+    return site.explained(member(site, "worker-1"))
+
+
+def alone(*groups: Object) -> Explanation:
+    site = Site("node-a")
+    site.groups = list(groups)
+    return site.explained(member(site, "worker-0"))
+
+
+def unmade() -> Explanation:
     site = Site("node-a", "node-b")
-    first, _ = member(site, "worker-0"), member(site, "worker-1")
+    site.groups = [gang()]
+    first, second = member(site, "worker-0"), member(site, "worker-1")
+    second["status"] = {}
+    return site.explained(first)
 
-    told = explained(site, first, gang())
 
-    assert (told.verdict, told.findings) == ("fits", ())
-    assert told.summary.startswith("it can be placed with its group train: 2 of the 2 pods")
+def of_group(least: int | None, *refused: str) -> Explanation:
+    site = Site("node-a")
+    two_members(site, gang(least))
+    return explain_group(gang(least), site.snapshot(*refused))
+
+
+GANGS: Mapping[str, Callable[[], Explanation]] = {
+    "one GPU for two": lambda: two_members(Site("node-a"), gang()),
+    "others would have to end": beside_others,
+    "other devices would fit all": in_another_order,
+    "it fits": lambda: two_members(Site("node-a", "node-b"), gang()),
+    "a further pod needs a place of its own": lambda: one_runs(1, "node-a"),
+    "a member that runs is not needed again": lambda: one_runs(2, "node-a", "node-b"),
+    "too few pods": lambda: alone(gang(3)),
+    "no group": alone,
+    "a claim is not made": unmade,
+    "a topology": lambda: two_members(
+        Site("node-a"), gang(schedulingConstraints={"topology": [{"key": "rack"}]})
+    ),
+    "groups may not be read": lambda: two_members(Site("node-a"), gang(), refused=("podgroups",)),
+    "groups are not served": lambda: two_members(Site("node-a")),
+    "pods are scheduled one by one": lambda: two_members(Site("node-a"), gang(None)),
+    "the group itself": lambda: of_group(2),
+    "a group without a gang": lambda: of_group(None),
+    "a group whose pods may not be read": lambda: of_group(2, "pods"),
+}
+
+
+def test_this_is_said_of_gangs() -> None:
+    texts = [f"## {name}\n{shown(build())}\n" for name, build in GANGS.items()]
+
+    approve("explain/findings-of-gangs", "\n".join(texts))
 
 
 def test_the_oldest_pod_is_placed_first_and_all_pods_get_the_same_answer() -> None:
@@ -102,92 +124,6 @@ def test_the_oldest_pod_is_placed_first_and_all_pods_get_the_same_answer() -> No
 
     assert first.message.startswith("worker-0 is blocked")
     assert first is second
-
-
-def test_a_further_pod_of_a_gang_needs_a_place_of_its_own() -> None:
-    site = Site("node-a")
-    group = {"podGroupName": "train"}
-    site.runs("worker-0", "node-a", claim_spec(WHOLE), priority=10, schedulingGroup=group)
-
-    told = explained(site, member(site, "worker-1"), gang(1))
-
-    assert (told.verdict, "0 of the 1 pods" in told.summary) == ("waits", True)
-
-
-def test_members_that_run_are_not_needed_again() -> None:
-    site = Site("node-a", "node-b")
-    group = {"podGroupName": "train"}
-    site.runs("worker-0", "node-a", claim_spec(WHOLE), priority=10, schedulingGroup=group)
-
-    told = explained(site, member(site, "worker-1"), gang())
-
-    assert (told.verdict, "1 of the 1 pods" in told.summary) == ("fits", True)
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ([gang(3)], "the group train has 1 of the 3 pods that it needs"),
-        ([], "the PodGroup train does not exist"),
-    ],
-    ids=["pods", "group"],
-)
-def test_what_a_gang_lacks_is_said_though_its_devices_are_free(groups: list[Object], message: str) -> None:
-    site = Site("node-a")
-    told = explained(site, member(site, "worker-0"), *groups)
-
-    assert (told.verdict, [one.message for one in told.findings]) == ("waits", [message])
-
-
-def test_a_member_whose_claim_is_not_made_blocks_the_others() -> None:
-    site = Site("node-a", "node-b")
-    first, _ = member(site, "worker-0"), member(site, "worker-1")
-    site.pods[1]["status"] = {}
-
-    told = explained(site, first, gang())
-
-    assert [one.message for one in told.findings] == ["worker-1 is blocked: its claim gpu is not made yet"]
-
-
-def test_a_topology_constraint_is_not_judged() -> None:
-    site = Site("node-a")
-    first, _ = member(site, "worker-0"), member(site, "worker-1")
-    group = gang(schedulingConstraints={"topology": [{"key": "rack"}]})
-
-    told = explained(site, first, group)
-
-    assert told.findings[-1].message == "these rules cannot judge the topology of the group train"
-
-
-@pytest.mark.parametrize("why", ["forbidden", "not served", "one by one"])
-def test_without_a_gang_the_pod_is_explained_alone(why: str) -> None:
-    site = Site("node-a")
-    first, _ = member(site, "worker-0"), member(site, "worker-1")
-    site.groups = None if why == "not served" else [gang(None if why == "one by one" else 2)]
-
-    told = site.explained(first, *(["podgroups"] if why == "forbidden" else []))
-
-    assert (told.verdict, told.summary.partition(";")[0]) == ("fits", "its devices are free on node-a")
-    assert told.unread == (("podgroups",) if why == "forbidden" else ())
-
-
-def test_a_group_is_explained_itself() -> None:
-    site = Site("node-a")
-    member(site, "worker-0")
-    member(site, "worker-1")
-    site.groups = [gang()]
-
-    told = explain_group(gang(), site.snapshot())
-    alone = explain_group(gang(None), site.snapshot())
-    unread = explain_group(gang(), site.snapshot("pods"))
-
-    about = told.object.kind, told.object.name
-    assert (*about, told.verdict, len(told.findings)) == ("PodGroup", "train", "waits", 1)
-    assert alone.verdict == "fits"
-    assert (unread.summary, unread.unread) == (
-        "it cannot be judged without all pods and PodGroups",
-        ("pods",),
-    )
 
 
 def test_a_cluster_without_groups_has_none_to_explain(tmp_path: Path) -> None:

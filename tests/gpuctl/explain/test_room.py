@@ -9,18 +9,6 @@ from tests.gpuctl.explain.objects import StoredLists
 from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 
-def test_the_best_room_comes_first() -> None:
-    site = Site("node-a", "node-b")
-    site.runs("batch", "node-a", claim_spec(WHOLE), priority=5)
-    site.runs("note", "node-b", claim_spec(WHOLE), priority=3)
-
-    told = site.explained(site.waits("serve", claim_spec(WHOLE), priority=10))
-
-    assert told.findings[0].kind == "room"
-    assert told.findings[0].message == "it would fit on node-b if team/note, of lower priority, ended"
-    assert told.findings[1].kind == "in-use"
-
-
 def test_a_budget_in_the_way_is_said_and_many_pods_are_cut() -> None:
     site = Site("node-a")
     for name in ("a", "b", "c", "d"):
@@ -33,15 +21,6 @@ def test_a_budget_in_the_way_is_said_and_many_pods_are_cut() -> None:
         "it would fit on node-a if team/a, team/b, team/c and 1 more, of lower priority, ended,"
         " which a budget forbids now"
     )
-
-
-def test_without_lower_priorities_nothing_is_said_of_it() -> None:
-    site = Site("node-a")
-    site.runs("batch", "node-a", claim_spec(WHOLE), priority=10)
-
-    told = site.explained(site.waits("serve", claim_spec(WHOLE), priority=10))
-
-    assert [one.kind for one in told.findings] == ["in-use"]
 
 
 def test_pods_that_are_ending_are_said_to_be_enough() -> None:

@@ -11,7 +11,7 @@ import pytest
 from envtest.embedded.server import EmbeddedApiServer
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.served import Served
-from tests.gpuctl.explain.site import SHARE, WHOLE, Object, Site, claim_spec
+from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 Built = tuple[Site, list[Object]]
 
@@ -60,23 +60,6 @@ def class_missing() -> Built:
     return waiting("t4", claim_spec("mig-smal"))
 
 
-def extended_resource() -> Built:
-    site, pods = waiting("t4", claim_spec(WHOLE))
-    site.claims.clear()
-    pods[0]["spec"] |= {"resourceClaims": []}
-    pods[0]["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
-    pods[0]["status"] = {"phase": "Pending"}
-    return site, pods
-
-
-def more_than_any_node_has() -> Built:
-    return waiting("t4", claim_spec(WHOLE, count=9), nodes=("node-a", "node-b"))
-
-
-def memory_where_shares_are_by_number() -> Built:
-    return waiting("t4", asking(SHARE, capacity={"requests": {"memory": "10Gi"}}))
-
-
 def fits() -> Built:
     return waiting("t4", claim_spec(WHOLE))
 
@@ -121,12 +104,6 @@ def many_nodes() -> Built:
     return site, [site.waits("train", claim_spec(WHOLE), priority=10)]
 
 
-def ending() -> Built:
-    site = Site("node-a")
-    site.runs("batch", "node-a", claim_spec(WHOLE))["metadata"]["deletionTimestamp"] = "2026-03-01T09:00:00Z"
-    return site, [site.waits("train", claim_spec(WHOLE))]
-
-
 def other_scheduler() -> Built:
     site = Site("node-a")
     site.runs("batch", "node-a", claim_spec(WHOLE))
@@ -135,28 +112,20 @@ def other_scheduler() -> Built:
 
 SITUATIONS: list[tuple[Callable[[], Built], str]] = [
     (in_use, "pod train"),
-    (in_use, "pod train -o wide"),
     (partition_too_many, "pod train"),
     (tainted, "pod train"),
+    (tainted, "pod train -o wide"),
     (selector_near_miss, "pod train"),
     (class_missing, "pod train"),
-    (extended_resource, "pod train"),
-    (more_than_any_node_has, "pod train"),
-    (memory_where_shares_are_by_number, "pod train"),
     (fits, "pod train"),
-    (fits, "claim train-gpu"),
     (claim_not_there, "pod train"),
-    (sick_gpu, "pod train"),
     (sick_gpu, "claim train-gpu"),
     (closed_nodes, "pod train"),
     (three_policies, "pod train"),
     (three_policies, "pod train -o wide"),
-    (three_policies, "claim train-gpu"),
     (three_policies, "pods"),
     (three_policies, "pods -o wide"),
     (many_nodes, "pod train"),
-    (many_nodes, "pod train -o wide"),
-    (ending, "pod train"),
     (other_scheduler, "pod train"),
 ]
 

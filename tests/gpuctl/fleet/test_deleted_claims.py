@@ -37,14 +37,14 @@ def pod(name: str, *, made: str = "", named: str = "", phase: str = "Running") -
 def test_a_pod_whose_claim_is_gone_is_named(how: dict[str, str]) -> None:
     (name,) = how.values()
 
-    (found,) = orphans([pod("train", **how)], [claim("other", "gpu-0000-17-00-0", pods=("train",))])
+    found = orphans([pod("train", **how)], [claim("other", "gpu-0000-17-00-0", pods=("train",))])
 
-    assert (found.namespace, found.pod, found.node, found.claim) == ("team", "train", "node-a", name)
+    assert found == (f"pod team/train on node-a has devices from claim {name}, which is deleted",)
 
 
 def test_a_claim_that_was_made_anew_under_its_name_is_another_one() -> None:
     again = claim("train-gpu", "gpu-0000-17-00-0", pods=("victim",))
-    assert [one.pod for one in orphans([pod("train", made="train-gpu")], [again])] == ["train"]
+    assert len(orphans([pod("train", made="train-gpu")], [again])) == 1
 
 
 def test_a_pod_that_has_its_claim_or_has_ended_or_waits_is_not() -> None:

@@ -92,10 +92,20 @@ def fill_cluster(server: EmbeddedApiServer) -> None:
 
 
 def _create_workloads(server: EmbeddedApiServer) -> None:
-    variables = [{"name": "API_PASSWORD", "value": secret()}, {"name": "GPU_DRA_OWN", "value": secret()}]
+    variables: list[Object] = [
+        {"name": "API_PASSWORD", "value": secret()},
+        {"name": "GPU_DRA_OWN", "value": secret()},
+        {"name": "GPU_DRA_NODE_NAME", "value": NODE},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "named", "key": "k"}}},
+    ]
     server.create("/api/v1/namespaces", {"metadata": {"name": "gpu-dra"}})
     pod = driver_pod("kubeletplugin")
     pod["spec"]["containers"][0] |= {"env": variables, "args": [f"--own={secret()}", "--other", secret()]}
+    headers = [{"name": "Authorization", "value": secret()}]
+    pod["spec"]["containers"][0]["livenessProbe"] = {
+        "httpGet": {"path": "/livez", "port": 1, "httpHeaders": headers}
+    }
+    pod["spec"]["volumes"] = [{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"pw": secret()}}}]
     pod["spec"]["containers"].append(
         {"name": "sidecar", "image": "x", "command": ["sh", "-c", f"login {secret()}"], "env": variables}
     )
@@ -124,7 +134,8 @@ def _create_claims(server: EmbeddedApiServer) -> None:
         opaque("gpu.nvidia.com", kind="GpuConfig", token=secret()),
         opaque("nic.example.com", key=secret()),
     )
-    server.create(CLAIMS.format("team"), claim("mine", "gpu.nvidia.com", own, other))
+    good = opaque("gpu.nvidia.com", apiVersion="resource.nvidia.com/v1beta1", kind="GpuConfig")
+    server.create(CLAIMS.format("team"), claim("mine", "gpu.nvidia.com", own, good, other))
     server.create(
         CLAIMS.format("team"), claim(f"theirs-{secret()}", "nic", opaque("nic.example.com", key=secret()))
     )
@@ -139,8 +150,8 @@ def _create_claims(server: EmbeddedApiServer) -> None:
         for driver in ("gpu.nvidia.com", "nic.example.com")
     ]
     told = [
-        {name: value for name, value in one.items() if name != "request"} | {"data": {"mac": secret()}}
-        for one in results[1:]
+        {name: value for name, value in one.items() if name != "request"} | {"data": data}
+        for one, data in zip(results, ({"uuid": "MIG-1"}, {"mac": secret()}), strict=True)
     ]
     allocated = {"allocation": {"devices": {"results": results}}, "devices": told}
     server.replace(f"{path}/status", {**stored, "status": allocated})

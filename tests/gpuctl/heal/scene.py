@@ -1,8 +1,7 @@
-"""A node in an API server without a kubelet, and a plugin that plays steps, for tests of ``gpuctl heal``."""
+"""A node without a kubelet, whose plugin plays steps, for tests of ``gpuctl heal``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,33 +11,117 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET
+from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from envtest.embedded.server import EmbeddedApiServer
+from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
+from gpuctl.plan.planned import plan_node
 from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
 from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest, UsingProcess
 from kubeletplugin.kubelet.wire.server import SocketServer
 from tests.gpuctl.doctor.programs import FakeKubectl
-from tests.gpuctl.repartition.scene import SLICES, Scene
 
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+PODS = "/api/v1/namespaces/default/pods"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GPU = "0000:1b:00.0"
 DEVICE = "gpu-0000-1b-00-0"
 ADDRESS = PciAddress.parse(GPU)
 
 
-class HealScene(Scene):
-    """A node whose plugin plays steps. ``kubectl`` is a program that runs gpuctl here in place of a pod."""
+class HealScene:
+    """``node-a`` with eight H100, in an API server without a kubelet, and a plugin that plays steps.
 
-    def __init__(
-        self, server: EmbeddedApiServer, folder: Path, plugins: Path, machine: str = "hgx-h100"
-    ) -> None:
-        super().__init__(server, folder, machine)
+    ``kubectl`` is a program that runs gpuctl here in place of a pod.
+    """
+
+    def __init__(self, server: EmbeddedApiServer, folder: Path, plugins: Path) -> None:
+        self.server = server
+        self.kubeconfig = server.write_kubeconfig(folder / "config")
+        self._machine = f"hgx-h100@{folder / 'state.json'}"
+        self._folder = folder
+        server.create("/api/v1/nodes", {"metadata": {"name": "node-a"}})
         self.publish()
         self.kubectl = FakeKubectl(folder / "bin", {"GPU_DRA_PLUGINS_DIR": str(plugins)})
         self.board = NodeStateBoard()
         self.wishes: list[HealRequest] = []
         self.plugins = plugins
         self.plugin_runs()
+
+    def publish(self, config: Path | None = None) -> None:
+        """Publish what the machine offers now, in place of what was there."""
+        self.server.delete(SLICES)
+        for item in plan_node(self._machine, "node-a", config).slices:
+            self.server.create(SLICES, item)
+
+    def cut_by_an_admin(self) -> None:
+        """Have a static partition of 3g.40gb on the second half of the GPU."""
+        nvml = FakeMachine.open(self._machine).nvml()
+        nvml.init()
+        gpu = nvml.device_by_pci(ADDRESS)
+        gpu.set_mig_mode(enabled=True)
+        profile, compute = 9, 2
+        made = gpu.create_gpu_instance(profile, Placement(4, 4))
+        gpu.create_compute_instance(made.id, compute)
+        config = self._folder / "node.yaml"
+        config.write_text("version: v1\nrules:\n- {mig: static}\n")
+        self.publish(config)
+
+    def pod(self, name: str, owner: str = "") -> dict[str, Any]:
+        """A pod on the node; ``owner`` is ``kind/name`` of its controller, which is made too."""
+        metadata: dict[str, Any] = {"name": name}
+        if owner:
+            metadata["ownerReferences"] = [self._owner(*owner.split("/"))]
+        body = {
+            "metadata": metadata,
+            "spec": {"nodeName": "node-a", "containers": [{"name": "main", "image": "x"}]},
+        }
+        return self.server.create(PODS, body)
+
+    def _owner(self, kind: str, name: str) -> dict[str, Any]:
+        """The reference to a controller; without the controller itself its pods would be collected."""
+        labels = {"app": name}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "x"}]},
+        }
+        body = {
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }
+        made = self.server.create(f"/apis/apps/v1/namespaces/default/{kind.lower()}s", body)
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True}
+        return {**reference, "uid": made["metadata"]["uid"]}
+
+    def claim(self, name: str, device: str, *pods: dict[str, Any]) -> None:
+        """An allocated claim that pods use."""
+        exactly = {"deviceClassName": "gpu.nvidia.com"}
+        body = {
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        }
+        stored = self.server.create(CLAIMS, body)
+        pool = {"driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
+        users = [
+            {"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods
+        ]
+        status = {
+            "allocation": {"devices": {"results": [{"request": "gpu", **pool}]}},
+            "reservedFor": users,
+        }
+        self.server.replace(f"{CLAIMS}/{name}/status", {**stored, "status": status})
+
+    def end_pods(self) -> None:
+        """Do what a kubelet and the claim controller do with pods that are being deleted."""
+        for pod in self.server.objects("pods"):
+            if "deletionTimestamp" in pod["metadata"]:
+                self.server.delete(f"{PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+        gone = {pod["metadata"]["uid"] for pod in self.server.objects("pods")}
+        for claim in self.server.objects("resourceclaims", "resource.k8s.io"):
+            if gone.isdisjoint(user["uid"] for user in claim["status"].get("reservedFor") or ()):
+                stored = {**claim, "status": {}}
+                self.server.replace(f"{CLAIMS}/{claim['metadata']['name']}/status", stored)
 
     def plugin_runs(self) -> None:
         """Have a pod of the plugin on the node."""
@@ -89,11 +172,6 @@ class HealScene(Scene):
         """Run the command for the GPU."""
         words = ["heal", "node-a", GPU, "--kubeconfig", str(self.kubeconfig), *arguments]
         return CliRunner().invoke(commands, words, catch_exceptions=False)
-
-    def plan(self) -> tuple[int, dict[str, Any]]:
-        """The exit code, and what scripts are told."""
-        ran = self.healed("-o", "json")
-        return ran.exit_code, json.loads(ran.stdout)
 
 
 def plays(*steps: HealProgress, before_last: Callable[[], object] = lambda: None) -> Heal:

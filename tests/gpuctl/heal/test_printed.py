@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from driver.devices import taints
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
 from kubeletplugin.kubelet.wire.heal import HealProgress, UsingProcess
 from tests.gpuctl.approved import approve
@@ -86,9 +88,7 @@ def test_what_no_reset_helps_is_never_reset(scene: HealScene, situation: str, ke
 
 
 def test_partitions_of_an_admin_that_no_reset_leaves_are_named(scene: HealScene) -> None:
-    scene.cut(f"nvidia-smi -i {GPU} -mig 1\nnvidia-smi mig -i {GPU} -cgi 9:4 -C")
-    scene.configure("- {mig: static}\n")
-    scene.publish()
+    scene.cut_by_an_admin()
     scene.sick()
     with scene.served(plays(looked())):
         approve("heal/static-partitions", said(scene))
@@ -104,3 +104,22 @@ def test_a_node_whose_plugin_cannot_be_asked_is_shown_without_its_processes(scen
         "the plugin of node-a cannot be asked: no pod with gpu-dra-kubeletplugin runs on node-a;"
         " nothing was done"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("node-a", "GPU-nobody"), "publishes no GPU GPU-nobody"),
+        (("node-b", GPU), "there is no node node-b"),
+    ],
+)
+def test_a_node_or_gpu_that_there_is_not_is_an_error(
+    scene: HealScene, words: tuple[str, str], why: str
+) -> None:
+    ran = CliRunner().invoke(commands, ["heal", *words, "--kubeconfig", str(scene.kubeconfig)])
+    assert why in str(ran.exception)
+
+
+@pytest.mark.parametrize("words", [("node-a",), ("--here", "node-a", GPU), ()])
+def test_a_wrong_number_of_names_is_a_wrong_command_line(words: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(commands, ["heal", *words]).exit_code == 2

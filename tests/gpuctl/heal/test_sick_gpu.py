@@ -70,18 +70,18 @@ def test_an_index_that_two_gpus_have_means_none(published: Slices) -> None:
 
 def test_a_well_gpu_has_no_illness(published: Slices) -> None:
     found = sick_gpu(published, GPU)
-    assert (found.illnesses, found.remedy) == ((), None)
+    assert (found.taints, found.remedy) == ((), None)
     assert found.product == "NVIDIA H100 80GB HBM3"
 
 
 def test_what_all_devices_have_is_told_once_and_what_some_have_with_their_names(published: Slices) -> None:
-    [one] = sick_gpu(tainted(published, taints.TAINT_XID, "gpu-0000-1b", value="95"), GPU).illnesses
-    assert (str(one.taint), one.all_devices) == ("gpu.nvidia.com/xid=95:NoSchedule", True)
+    [one] = sick_gpu(tainted(published, taints.TAINT_XID, "gpu-0000-1b", value="95"), GPU).taints
+    assert (str(one), one.all_devices) == ("gpu.nvidia.com/xid=95:NoSchedule", True)
 
     part = "gpu-0000-1b-00-0-mig-1g-10gb-3"
-    [one] = sick_gpu(tainted(published, taints.TAINT_XID, part, value="94"), GPU).illnesses
+    [one] = sick_gpu(tainted(published, taints.TAINT_XID, part, value="94"), GPU).taints
     assert (one.devices, one.all_devices) == ((part,), False)
-    assert sick_gpu(tainted(published, taints.TAINT_XID, "gpu-0000-1b"), OTHER).illnesses == ()
+    assert sick_gpu(tainted(published, taints.TAINT_XID, "gpu-0000-1b"), OTHER).taints == ()
 
 
 @pytest.mark.parametrize("key", [taints.TAINT_BLOCKED, taints.TAINT_CHANGING, taints.TAINT_DEVICE_PLUGIN])

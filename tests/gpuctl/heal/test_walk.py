@@ -16,7 +16,6 @@ from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.heal import run
 from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
-from gpuctl.repartition import waiting
 from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
@@ -25,7 +24,7 @@ from tests.kubeletplugin.fake_kubelet import short_folder
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HealScene]:
-    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(run, "WELL_SECONDS", 0.5)
     with EmbeddedApiServer() as server, short_folder() as plugins:
         found = HealScene(server, tmp_path, plugins)

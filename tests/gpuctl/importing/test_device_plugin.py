@@ -1,267 +1,205 @@
-"""Configurations of NVIDIA's device plugin are read strictly, with all errors and their paths at once."""
+"""Imported configurations of the device plugin are accepted, and give pods what they got before."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 import pytest
 import yaml
 
 from driver.errors import ConfigError
-from gpuctl.importing.device_plugin import PluginConfig, Replicated, load_device_plugin
+from driver.policy.config import parse_config
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.importing.device_plugin import PluginConfig, Replicated
+from gpuctl.importing.device_plugin_import import ImportedPlugin, device_classes, imported
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.cel.selector import compile_selector
+from kubernetes_rules.defaults import defaulted_claim_spec
+from kubernetes_rules.extended_resources import extended_requests
+from tests.deviceclasses.published_nodes import MIG_MACHINES, all_plans, devices, plan, selectable
 
-PLAIN = """\
-version: v1
-flags:
-  migStrategy: "mixed"
-  failOnInitError: true
-  nvidiaDriverRoot: "/"
-  plugin:
-    passDeviceSpecs: false
-    deviceListStrategy: "envvar"
-    deviceIDStrategy: "uuid"
-  gfd:
-    oneshot: false
-    noTimestamp: false
-    sleepInterval: 60s
-sharing:
-  timeSlicing:
-    renameByDefault: true
-    failRequestsGreaterThanOne: false
-    resources:
-      - name: nvidia.com/gpu
-        replicas: 4
-      - name: mig-1g.10gb
-        replicas: 2
-"""
-CONFIG_MAP = """\
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: plugin-config, namespace: gpu-operator}
-data:
-  any: |-
-    version: v1
-    sharing:
-      timeSlicing:
-        resources: [{name: nvidia.com/gpu, replicas: 4}]
-  tesla-t4.yaml: |-
-    sharing: {mps: {failRequestsGreaterThanOne: false, resources: [{name: nvidia.com/gpu, replicas: 8}]}}
-  empty: ""
-"""
-GPU_UUID = "GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d"
-MAP = yaml.safe_load(CONFIG_MAP)
-PATH = "sharing.timeSlicing.resources[0]"
+Object = dict[str, Any]
+
+GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
+SLICE, SLICES = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.shared"
 
 
-def load(folder: Path, text: str, name: str = "config.yaml") -> dict[str, PluginConfig]:
-    path = folder / name
-    path.write_text(text)
-    return load_device_plugin(path)
+def one(resource: str = GPU, replicas: int = 4, offered_as: str = "", devices: Any = None) -> Replicated:
+    return Replicated("r[0]", resource, replicas, offered_as or resource, devices)
 
 
-def slicing(folder: Path, entry: str, more: str = "") -> PluginConfig:
-    """What is read of one resource that is time-sliced."""
-    text = f"sharing: {{timeSlicing: {{{more}resources: [{{{entry}}}]}}}}"
-    return load(folder, text)["config"]
+def made(*resources: Replicated, mig: Any = "none", strategy: Any = "TimeSlicing") -> ImportedPlugin:
+    return imported("c", PluginConfig(mig, strategy if resources else None, resources), "f.yaml")
 
 
-def errors(folder: Path, text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load(folder, text)
-    return caught.value.what
+def classes(found: ImportedPlugin) -> dict[str, Object]:
+    text = device_classes([found], mixed=False)
+    return {doc["spec"]["extendedResourceName"]: doc for doc in yaml.safe_load_all(text) if doc}
 
 
-def test_a_plain_file_is_one_configuration_with_the_files_name(tmp_path: Path) -> None:
-    assert load(tmp_path, PLAIN, "dp-config.yaml") == {
-        "dp-config": PluginConfig(
-            "mixed",
-            "TimeSlicing",
-            (
-                Replicated(PATH, "nvidia.com/gpu", 4, "nvidia.com/gpu.shared"),
-                Replicated(
-                    "sharing.timeSlicing.resources[1]",
-                    "nvidia.com/mig-1g.10gb",
-                    2,
-                    "nvidia.com/mig-1g.10gb.shared",
-                ),
-            ),
-        )
-    }
+def shown(found: ImportedPlugin, machine: str, *, cut: bool = False) -> Counter[str]:
+    """The ends of the names of the devices that a node with this configuration publishes."""
+    names = [device["name"] for device in devices(plan(machine, found.text, cut=cut))]
+    return Counter("-".join(name.split("-")[5:]) or "whole" for name in names)
+
+
+def placed(
+    found: ImportedPlugin, machine: str, resource: str, count: int = 1, pods: int = 1000, *, cut: bool = False
+) -> int:
+    """How many pods with so many of a resource a node with this configuration takes."""
+    planned = plan(machine, found.text, cut=cut)
+    allocator = Allocator(planned.slices, list(classes(found).values()), ())
+    by_resource = classes(found)
+    pod = {"spec": {"containers": [{"name": "c", "resources": {"limits": {resource: str(count)}}}]}}
+    asked = extended_requests(pod, {resource: by_resource[resource]["metadata"]["name"]}).requests
+    for index in range(pods):
+        claim: Object = {
+            "metadata": {"name": f"p{index}", "namespace": "n", "uid": f"u{index}"},
+            "spec": defaulted_claim_spec({"devices": {"requests": asked}}),
+        }
+        allocations = allocator.allocate({"metadata": {"name": "node-a"}}, [claim])
+        if allocations is None:
+            return index
+        allocator.assume({**claim, "status": {"allocation": allocations[0]}})
+    return pods
+
+
+def test_replicas_of_gpus_become_shares() -> None:
+    found = made(one())
+
+    assert shown(found, "t4") == Counter({"ts-4": len(plan("t4").inventory.gpus)})
+    assert placed(found, "hgx-h100", GPU) == 32
+    assert found.lost == ()
+
+
+def test_without_sharing_pods_get_whole_gpus() -> None:
+    found = made()
+
+    assert shown(found, "hgx-h100") == Counter({"whole": 8})
+    assert placed(found, "hgx-h100", GPU) == 8
+
+
+def test_mps_becomes_mps_shares_within_what_a_server_takes() -> None:
+    found = made(one(replicas=60), strategy="MPS")
+
+    assert shown(found, "hgx-h100") == Counter({"mps-48": 8})
+    assert found.lost == ("r[0].replicas: MPS has at most 48 shares, so 48 are made",)
 
 
 @pytest.mark.parametrize(
-    ("place", "documents"),
+    ("devices", "expected"),
     [
-        ("data", [MAP]),
-        ("data", [{"kind": "Namespace"}, {"kind": "List", "items": [{"kind": "Service"}, MAP]}]),
-        ("config.map", [{"image": {}, "config": {"map": MAP["data"]}}]),
-        ("devicePlugin.config.data", [{"devicePlugin": {"config": {"data": MAP["data"]}}}]),
+        (2, {"ts-4": 2, "whole": 6}),
+        (("0", "5"), {"ts-4": 2, "whole": 6}),
+        (("GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d", "3"), {"ts-4": 2, "whole": 6}),
+        (("MIG-46f0a2e8-743c-5a04-880a-b4099fd6742d", "0:1"), {"whole": 8}),
     ],
 )
-def test_a_config_map_or_a_charts_values_are_a_configuration_for_each_key(
-    tmp_path: Path, place: str, documents: list[Any]
-) -> None:
-    found = load(tmp_path, yaml.safe_dump_all(documents, sort_keys=False))
+def test_gpus_that_are_named_are_shared_and_the_others_whole(devices: Any, expected: dict[str, int]) -> None:
+    found = made(one(devices=devices))
 
-    assert list(found) == ["any", "tesla-t4", "empty"]
-    assert [one.strategy for one in found.values()] == ["TimeSlicing", "MPS", None]
-    assert found["any"].resources[0].path == f"{place}.any.{PATH}"
-    assert found["empty"] == PluginConfig()
-    assert [one.lost for one in found.values()] == [(), (), ()]
-
-
-@pytest.mark.parametrize(
-    ("entry", "devices"),
-    [
-        ("devices: all", None),
-        ("devices: 2", 2),
-        ("devices: [0, '1', '0:1']", ("0", "1", "0:1")),
-        (f"devices: [{GPU_UUID}, MIG-{GPU_UUID}/3/0]", (GPU_UUID, f"MIG-{GPU_UUID}/3/0")),
-    ],
-)
-def test_devices_are_all_so_many_or_a_list(
-    tmp_path: Path, entry: str, devices: int | tuple[str, ...] | None
-) -> None:
-    found = slicing(tmp_path, f"name: nvidia.com/gpu, replicas: 2, {entry}")
-
-    assert found.resources[0].devices == devices
-    assert [line.partition(": ")[0] for line in found.lost] == (
-        [] if devices is None else [f"{PATH}.devices"]
+    assert shown(found, "hgx-h100") == Counter(expected)
+    assert placed(found, "hgx-h100", GPU) == sum(
+        4 if form == "ts-4" else 1 for form in Counter(expected).elements()
     )
 
 
-def test_a_rename_is_meant_though_the_device_plugin_ignores_it_and_that_is_said(tmp_path: Path) -> None:
-    found = slicing(tmp_path, "name: gpu, replicas: 2, rename: small", "renameByDefault: true, ")
-
-    assert found.resources[0].offered_as == "nvidia.com/small"
-    assert found.lost == (f"{PATH}.rename: the device plugin ignores it; here pods ask for nvidia.com/small",)
-
-
 @pytest.mark.parametrize(
-    ("strategy", "said", "lost"),
+    ("light", "fits"),
     [
-        ("timeSlicing", "", False),
-        ("timeSlicing", "failRequestsGreaterThanOne: true, ", True),
-        ("timeSlicing", "failRequestsGreaterThanOne: false, ", False),
-        ("mps", "", True),
-        ("mps", "failRequestsGreaterThanOne: true, ", True),
-        ("mps", "failRequestsGreaterThanOne: false, ", False),
+        ({"replicas": 8, "devices": ("1",)}, 8),
+        ({"replicas": 2, "devices": ("1",)}, 2),
+        ({"replicas": 8, "devices": ("GPU-2406bdca-d225-5115-b6c5-7ce207c6e110",)}, 8),
     ],
 )
-def test_requests_for_several_shares_are_told_of_where_they_were_refused(
-    tmp_path: Path, strategy: str, said: str, lost: bool
-) -> None:
-    text = f"sharing: {{{strategy}: {{{said}resources: [{{name: gpu, replicas: 2}}]}}}}"
+def test_resources_that_differ_by_gpu_get_the_devices_of_their_own(light: Any, fits: int) -> None:
+    heavy = one(devices=("0",), replicas=2, offered_as="nvidia.com/heavy")
+    found = made(heavy, one(offered_as="nvidia.com/light", **light))
 
-    told = load(tmp_path, text)["config"].lost
-
-    assert [line.startswith(f"sharing.{strategy}.failRequestsGreaterThanOne") for line in told] == [
-        True
-    ] * lost
+    assert placed(found, "hgx-h100", "nvidia.com/heavy") == 2
+    assert placed(found, "hgx-h100", "nvidia.com/light") == fits
 
 
-def test_mps_wins_over_time_slicing_as_in_the_device_plugin(tmp_path: Path) -> None:
-    shared = "resources: [{name: nvidia.com/gpu, replicas: 3}]"
-    text = f"sharing: {{timeSlicing: {{{shared}}}, mps: {{failRequestsGreaterThanOne: false, {shared}}}}}"
+@pytest.mark.parametrize("devices", [None, ("0", "1"), ("GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d",)])
+def test_resources_that_nothing_tells_apart_are_refused(devices: Any) -> None:
+    heavy = one(devices=("0",), offered_as="nvidia.com/heavy")
+    light = one(devices=devices, offered_as="nvidia.com/light")
 
-    found = load(tmp_path, text)["config"]
-
-    assert found.strategy == "MPS"
-    assert found.lost == ("sharing.timeSlicing: has no effect next to mps, as in the device plugin",)
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("flags: {failOnInitError: false}", "flags.failOnInitError"),
-        ("flags: {nvidiaDriverRoot: /run/nvidia/driver}", "flags.nvidiaDriverRoot"),
-        ("flags: {gdsEnabled: true}", "flags.gdsEnabled"),
-        ("flags: {plugin: {deviceListStrategy: [volume-mounts]}}", "flags.plugin.deviceListStrategy"),
-        ("flags: {plugin: {sharedDevicesAllocationPolicy: distributed}}", "flags.plugin.sharedDevices"),
-        ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot"),
-        ("resources: {gpus: [{pattern: '*A100*', name: a100}]}", "resources"),
-        ("imex: {channelIDs: [0]}", "imex.channelIDs"),
-    ],
-)
-def test_what_has_no_equivalent_is_told_with_its_path(tmp_path: Path, text: str, path: str) -> None:
-    (told,) = load(tmp_path, text)["config"].lost
-
-    assert told.startswith(path)
+    with pytest.raises(ConfigError, match=r"heavy and nvidia\.com/light stand for shares that nothing"):
+        classes(made(heavy, light))
+    elsewhere = imported("d", PluginConfig("none", "TimeSlicing", (light,)), "f.yaml")
+    told = device_classes([made(heavy), elsewhere], mixed=False)
+    assert "# nvidia.com/heavy also selects the shares that are nvidia.com/light on other nodes" in told
 
 
-def test_all_errors_are_told_at_once_with_their_paths(tmp_path: Path) -> None:
-    found = errors(
-        tmp_path,
-        """\
-version: v1
-flags: {migStrategy: both, verbose: true}
-sharing:
-  timeSlicing:
-    resources:
-      - {name: nvidia.com/gpu, replicas: 0}
-      - {replicas: many}
-  other: {}
-""",
+def test_entries_for_unlike_gpus_each_have_their_number() -> None:
+    found = made(one(devices=("0",), replicas=2), one(devices=("1",), replicas=8))
+
+    assert shown(found, "hgx-h100") == Counter({"ts-2": 1, "ts-8": 1, "whole": 6})
+
+
+def test_partitions_under_strategy_single_are_gpus_shared_or_not() -> None:
+    whole, shared = made(mig="single"), made(one(replicas=2), mig="single")
+    partitions = sum(shown(whole, "hgx-h100", cut=True).values())
+
+    assert partitions > 8
+    assert placed(whole, "hgx-h100", GPU, cut=True) == partitions
+    assert placed(shared, "hgx-h100", GPU, cut=True) == 2 * partitions
+    assert placed(shared, "hgx-h100", GPU) == 16
+
+
+def test_partitions_under_strategy_mixed_are_resources_of_their_profile() -> None:
+    found = made(one(SLICE, 2, SLICES), mig="mixed")
+    cut = shown(found, "hgx-h100", cut=True)
+
+    assert list(classes(found)) == [GPU, SLICES]
+    assert placed(found, "hgx-h100", SLICES, cut=True) == 2 * sum(
+        number for name, number in cut.items() if "static-1g-10gb" in name and "me" not in name
+    )
+    assert placed(found, "hgx-h100", GPU) == 8
+    assert found.lost == (
+        "r: partitions of all profiles are shared, and only the named profiles are resources",
     )
 
-    for path in (
-        "flags.migStrategy: 'both' is not one of",
-        "flags: Additional properties are not allowed ('verbose'",
-        "sharing: Additional properties are not allowed ('other'",
-        "sharing.timeSlicing.resources[0].replicas: 0 is less than the minimum of 1",
-        "sharing.timeSlicing.resources[1]: 'name' is a required property",
-        "sharing.timeSlicing.resources[1].replicas: 'many' is not of type 'integer'",
-    ):
-        assert path in found
+
+def test_partitions_of_unlike_numbers_all_have_the_least() -> None:
+    found = made(one(SLICE, 6), one("nvidia.com/mig-3g.40gb", 2), mig="mixed")
+
+    rule = parse_config(found.text, "c").rules[0]
+    assert [shared.shares for shared in rule.policy.shared] == [2]
+    assert "r: all partitions of a GPU have the same number of shares; they get the lowest, 2" in found.lost
 
 
-@pytest.mark.parametrize(
-    ("entry", "told"),
-    [
-        ("name: nvidia.com/GPU, replicas: 2", f"{PATH}.name: nvidia.com/GPU is not a resource name"),
-        (f"name: {'g' * 60}, replicas: 2", f"{PATH}.name: nvidia.com/ggg"),
-        (
-            "name: gpu, replicas: 2, rename: example.com/gpu",
-            f"{PATH}.rename: nvidia.com/example.com/gpu is no",
-        ),
-        ("name: gpu, replicas: 2, devices: 0", f"{PATH}.devices: must be all"),
-        ("name: gpu, replicas: 2, devices: []", f"{PATH}.devices: must be all"),
-        ("name: gpu, replicas: 2, devices: some", f"{PATH}.devices: must be all"),
-        ("name: gpu, replicas: 2, devices: ['0\"] || true']", f"{PATH}.devices: must be all"),
-        (
-            "name: gpu, replicas: 2}, {name: gpu, replicas: 3",
-            f"{PATH}.name: nvidia.com/gpu is listed more than",
-        ),
-    ],
-)
-def test_names_and_devices_that_are_none(tmp_path: Path, entry: str, told: str) -> None:
-    assert told in errors(tmp_path, f"sharing: {{timeSlicing: {{resources: [{{{entry}}}]}}}}")
+EVERY = [
+    made(one(), mig=mig, strategy=strategy)
+    for mig in ("none", "single", "mixed")
+    for strategy in ("TimeSlicing", "MPS")
+] + [
+    made(one(offered_as=SHARED), one(SLICE, 2, SLICES), one("nvidia.com/mig-1g.10gb.me"), mig="mixed"),
+    made(one(devices=("0",)), mig="single"),
+    made(mig="mixed"),
+    made(),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("version: v2", "version: 'v2' is not one of"),
-        ("[]", "the document: [] is not of type 'object'"),
-        ("version: v1\nversion: v1", "appears more than once"),
-        ("sharing: {timeSlicing: {}}", "sharing.timeSlicing: 'resources' is a required property"),
-        ("kind: ConfigMap", "data: must be a mapping"),
-        ("kind: ConfigMap\n---\nkind: ConfigMap", "has 2 documents of which each may be meant"),
-        ("kind: ConfigMap\ndata: {../up: ''}", "data.../up: must be the text"),
-        ("kind: ConfigMap\ndata: {a: {}}", "data.a: must be the text"),
-        ("kind: ConfigMap\ndata: {a: '['}", "data.a: is not YAML"),
-        ("kind: ConfigMap\ndata: {a: 'version: v2'}", "data.a.version: 'v2' is not one of"),
-        (
-            "kind: ConfigMap\ndata: {a: '', a.yaml: ''}",
-            "data.a.yaml: another key has the same configuration name a",
-        ),
-    ],
-)
-def test_documents_that_are_no_configuration(tmp_path: Path, text: str, told: str) -> None:
-    assert told in errors(tmp_path, text)
+def test_the_api_server_takes_every_class() -> None:
+    with EmbeddedApiServer() as server:
+        for doc in yaml.safe_load_all(device_classes(EVERY, mixed=True)):
+            if doc:
+                stored = server.create("/apis/resource.k8s.io/v1/deviceclasses", doc)
+                assert stored["spec"] == doc["spec"]
 
 
-def test_a_file_whose_name_cannot_name_a_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot name a configuration: rename it"):
-        load(tmp_path, "version: v1", "a b.yaml")
+@pytest.mark.parametrize("machine", ["hgx-h100", "a30-quad", "dgx2", "a100-vgpu-guest"])
+@pytest.mark.parametrize("found", EVERY)
+def test_every_class_has_an_answer_for_every_device_and_meets_some_of_its_own(
+    found: ImportedPlugin, machine: str
+) -> None:
+    ways = (False, True) if machine in MIG_MACHINES else (False,)
+    own = [device for cut in ways for device in devices(plan(machine, found.text, cut=cut))]
+    others = [device for planned in all_plans(machine).values() for device in devices(planned)]
+    for doc in classes(found).values():
+        selector = compile_selector(doc["spec"]["selectors"][0]["cel"]["expression"])
+        matched = [device["name"] for device in [*own, *others] if selector.matches(selectable(device))]
+        assert machine != "hgx-h100" or {device["name"] for device in own} & set(matched)

@@ -123,7 +123,10 @@ sharing:
       - name: nvidia.com/mig-1g.10gb.me
         replicas: 6
 """
-SINGLE = "flags: {migStrategy: single}\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}"
+SINGLE = """\
+flags: {migStrategy: single}
+sharing: {timeSlicing: {failRequestsGreaterThanOne: true, resources: [{name: gpu, replicas: 2}]}}
+"""
 NAMED = """\
 sharing:
   mps:
@@ -253,3 +256,52 @@ def test_a_wrong_file_is_refused_with_all_that_is_wrong(
     # A line for each text, and one for its error.
     lines = [line for text in texts for line in (" ".join(text.split()), f"  {error(tool, text)}")]
     approve(f"import/{tool}-wrong", "\n".join([*lines, ""]))
+
+
+TIER = "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"kind": "List", "items": [{"kind": "Service"}, {"kind": "ConfigMap", "data": {"a.yaml": TIER}}]},
+        {"image": {}, "config": {"map": {"a.yaml": TIER}}},
+        {"devicePlugin": {"config": {"data": {"a.yaml": TIER}}}},
+    ],
+)
+def test_a_configuration_is_found_in_what_it_came_in(
+    document: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrapped, alone = ran("device-plugin", yaml.safe_dump(document)), ran("device-plugin", TIER)
+
+    assert (wrapped.exit_code, wrapped.stderr) == (0, "")
+    assert list(yaml.safe_load_all(wrapped.stdout)) == list(yaml.safe_load_all(alone.stdout))
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "files"),
+    [
+        ("mig-parted", LOSING, ["odd.yaml"]),
+        ("device-plugin", TIER, ["deviceclasses.yaml", "node-config/config.yaml"]),
+    ],
+)
+def test_files_are_written_all_or_none(
+    tool: str, text: str, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert ran(tool, text, "--to", "out").stdout.splitlines() == [f"out/{file}" for file in reversed(files)]
+    assert sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.yaml")) == files
+    for file in files[1:]:
+        Path("out", file).unlink()
+    refused = ran(tool, text, "--to", "out")
+    assert f"out/{files[0]} already exists" in str(refused.exception)
+    assert [str(file.relative_to("out")) for file in Path("out").rglob("*.yaml")] == files[:1]
+
+
+def test_a_file_whose_name_cannot_name_a_configuration_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a b.yaml"
+    file.write_text(TIER)
+    refused = CliRunner().invoke(commands, ["import", "device-plugin", str(file)])
+    assert "cannot name a configuration: rename it" in str(refused.exception)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from driver.errors import ConfigError
 from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from gpuctl.plan.planned import PlannedNode, plan_inventory, plan_node
 from kubernetes_rules.validation import errors_of
 from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS
+from tests.gpuctl.plan.printed import printed
 from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
@@ -55,6 +59,26 @@ def _check(planned: PlannedNode, gpus: set[str], *, offers_nothing: bool) -> Non
     offered = {gpu for name in map(KINDS.parse, names) if name for gpu in name.gpus}
     held_back = {what.split()[0] for what in planned.withheld}
     assert offered | held_back == gpus, "no GPU is forgotten"
+
+
+@pytest.mark.parametrize("machine", known_machines())
+def test_the_planned_slices_of_every_machine_are_taken_by_an_api_server(machine: str) -> None:
+    with EmbeddedApiServer() as server:
+        for item in plan_node(machine, "node-a", None).slices:
+            stored = server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+            for device in stored["spec"].get("devices", ()):
+                for taint in device.get("taints", ()):
+                    taint.pop("timeAdded", None)  # the server says since when
+            assert stored["spec"].get("devices") == item["spec"].get("devices")
+
+
+def test_scripts_get_a_list_for_kubectl_as_json_and_as_yaml() -> None:
+    command = ("plan", "--machine", "a30-quad", "-o")
+    as_json, as_yaml = (printed(*command, form).partition("\n")[2] for form in ("json", "yaml"))
+
+    planned = json.loads(as_json)
+    assert planned == yaml.safe_load(as_yaml)
+    assert (planned["kind"], planned["items"]) == ("List", [*plan_node("a30-quad", "node", None).slices])
 
 
 def test_the_counters_of_dynamic_mode_are_part_of_the_plan() -> None:

@@ -24,11 +24,6 @@ rules:
 - {when: gpu.index == 3, mig: {layout: [4g, 4g]}}
 - {when: gpu.index == 4, offer: hidden}
 """,
-    "health.yaml": """\
-version: v1
-rules: [{when: gpu.index == 1, offer: hidden}]
-health: {evict: [lost, needs-reset], xids: {"94": needs-reset, 13: ignore}}
-""",
     "shared.yaml": f"{{version: v1, rules: [{{offer: whole, mig: 'off', shared: {SHARES}}}]}}",
     "shared-partitions.yaml": f"{{version: v1, rules: [{{mig: {{layout: [3g, 3g]}}, shared: {SHARES}}}]}}",
     "coarse.yaml": "{version: v1, rules: [{offer: whole, shared: {strategy: MPS, memory: {step: 20Gi}}}]}",
@@ -44,7 +39,6 @@ SITUATIONS = {
     "plan/all-tiers": f"plan --machine a30-quad --config {EXAMPLES}/all-tiers.yaml",
     "plan/names": f"plan --machine hgx-h100 --config {EXAMPLES}/all-tiers.yaml --node-name worker-7 -o name",
     "plan/mixed": "plan --machine hgx-h100 --config mixed.yaml",
-    "plan/hidden-and-health": "plan --machine a30-quad --config health.yaml",
     "plan/passthrough": f"plan --machine passthrough-quad --config {EXAMPLES}/passthrough.yaml",
     "plan/vgpu": f"plan --machine vgpu-host-l40s --config {EXAMPLES}/vgpu-host.yaml",
     "plan/limits-held": f"plan --machine l4-quad --config {EXAMPLES}/memory-limits.yaml",
@@ -55,23 +49,22 @@ SITUATIONS = {
     "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
     "plan/machine-unknown": "plan --machine hgx-h10",
     "plan/no-machine": "plan",
-    "topology/dgx1-v100": "topology --machine dgx1-v100",
-    "topology/l40s-octo": "topology --machine l40s-octo",
-    "topology/json": "topology --machine a30-passthrough-guest -o json",
-    "partitions/a30-quad": "mig plan --machine a30-quad",
-    "partitions/several-kinds": "mig plan --machine vgpu-host-a100-mdev --layout 3g,3g",
-    "partitions/without-mig": "mig plan --machine t4 --layout 1g",
-    "partitions/fits": "mig plan --machine hgx-h100 --layout 1g,1g,2g,3g",
-    "partitions/nearest": "mig plan --machine hgx-h100 --layout 1g,1g,3g,4g",
-    "partitions/no-profile": "mig plan --machine hgx-h100 --layout 5g,1g --gpu 0000:43:00.0",
-    "partitions/no-layout": "mig plan --machine hgx-h100 --layout 1g,",
-    "partitions/offered": "mig plan --machine hgx-h100 --config mixed.yaml",
-    "partitions/shared": "mig plan --machine hgx-h100 --config shared-partitions.yaml",
-    "partitions/gpu-unknown": "mig plan --machine a30-quad --gpu 0000:44:00.0",
-    "partitions/yaml": "mig plan --machine a30-quad --layout 4g,4g --config shared.yaml -o yaml",
-    "machines/all": "machines",
-    "machines/wide": "machines -o wide t4 passthrough-quad",
-    "machines/json": "machines -o json vgpu-host-a100-mdev t4",
+    "topology/dgx1-v100": "plan --topology --machine dgx1-v100",
+    "topology/l40s-octo": "plan --topology --machine l40s-octo",
+    "topology/json": "plan --topology --machine a30-passthrough-guest -o json",
+    "partitions/a30-quad": "plan --partitions --machine a30-quad",
+    "partitions/several-kinds": "plan --partitions --machine vgpu-host-a100-mdev --layout 3g,3g",
+    "partitions/without-mig": "plan --partitions --machine t4 --layout 1g",
+    "partitions/fits": "plan --partitions --machine hgx-h100 --layout 1g,1g,2g,3g",
+    "partitions/nearest": "plan --partitions --machine hgx-h100 --layout 1g,1g,3g,4g",
+    "partitions/no-profile": "plan --partitions --machine hgx-h100 --layout 5g,1g",
+    "partitions/no-layout": "plan --partitions --machine hgx-h100 --layout 1g,",
+    "partitions/offered": "plan --partitions --machine hgx-h100 --config mixed.yaml",
+    "partitions/shared": "plan --partitions --machine hgx-h100 --config shared-partitions.yaml",
+    "partitions/yaml": "plan --partitions --machine a30-quad --layout 4g,4g --config shared.yaml -o yaml",
+    "machines/all": "plan --machines",
+    "machines/named": "plan --machines t4 passthrough-quad",
+    "machines/json": "plan --machines -o json vgpu-host-a100-mdev t4",
 }
 
 
@@ -95,3 +88,24 @@ def test_a_terminal_gets_a_table_of_80_columns(tmp_path: Path) -> None:
     )
 
     approve("plan/terminal", drawn.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("plan t4", "name a machine with --machine (`gpuctl plan --machines` lists them), or a node"),
+        ("plan --partitions", "name a machine with --machine"),
+        ("plan --topology", "name one node, or a machine with --machine"),
+        ("plan --topology node-a --machine t4", "name one node, or a machine with --machine"),
+        ("plan --topology --partitions", "give only one of --topology and --partitions"),
+        ("plan --machine t4 --layout 1g", "--layout is for `gpuctl plan --partitions`"),
+        ("plan --machines --machine t4", "--machine is for plan alone and `gpuctl plan --topology` and"),
+        ("plan --topology --machine t4 --node-name n", "--node-name is for plan alone"),
+        ("plan --topology --machine t4 -o name", "-o name has nothing to name with --topology"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused_with_a_sentence(command: str, sentence: str) -> None:
+    text = " ".join(printed(*command.split()).split())
+
+    assert sentence in text
+    assert text.endswith("(exit code 2)")

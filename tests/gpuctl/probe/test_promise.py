@@ -12,8 +12,8 @@ from driver.errors import ConfigError, CudaError
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
+from gpuctl.probe.answer import Device
 from gpuctl.probe.promise import Promised, Verdict, judged, read_promises
-from gpuctl.probe.run import Used
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,8 @@ MORE = "more than its limit of 20480 MiB"
 TURNS = Promised("GPU-1", "shared", "time-slicing")
 
 
-def used(uuid: str = "GPU-1", got: int = 64 * MIB, kernel: str = "ok", *, mps: bool = False) -> Used:
-    return Used(uuid, "NVIDIA H100", None, 80 * GIB, None, got, mps, kernel)
+def used(uuid: str = "GPU-1", got: int = 64 * MIB, kernel: str = "ok", *, mps: bool = False) -> Device:
+    return Device(uuid, "NVIDIA H100", None, 80 * GIB, None, got, mps, kernel)
 
 
 def metadata(folder: Path, **attributes: object) -> Path:
@@ -51,7 +51,7 @@ def metadata(folder: Path, **attributes: object) -> Path:
         (TURNS, used(), "a share by time-slicing, NVIDIA H100 (GPU-1)"),
     ],
 )
-def test_a_promise_is_kept(promise: Promised, device: Used, line: str) -> None:
+def test_a_promise_is_kept(promise: Promised, device: Device, line: str) -> None:
     assert judged([promise], [device], None) == Verdict(kept=True, line=f"kept: {line}")
 
 
@@ -65,7 +65,7 @@ def test_a_promise_is_kept(promise: Promised, device: Used, line: str) -> None:
         (TURNS, used(kernel="it was not run"), "it was not run"),
     ],
 )
-def test_a_promise_is_not_kept(promise: Promised, device: Used, line: str) -> None:
+def test_a_promise_is_not_kept(promise: Promised, device: Device, line: str) -> None:
     assert judged([promise], [device], None) == Verdict(kept=False, line=f"NOT KEPT: {line}")
 
 

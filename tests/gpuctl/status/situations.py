@@ -100,7 +100,8 @@ def _create_unplaced(
 def _tell(server: EmbeddedApiServer, about: Object, reason: str, message: str, by: str) -> None:
     """A warning, as the kubelet or the driver posts it."""
     event = {"involvedObject": about, "reason": reason, "message": message, "reportingComponent": by}
-    more = {"metadata": {"generateName": "x-"}, "type": "Warning", "lastTimestamp": "2026-01-02T03:04:05Z"}
+    name = f"event-{len(server.objects('events')):03}"  # events are listed by name
+    more = {"metadata": {"name": name}, "type": "Warning", "lastTimestamp": "2026-01-02T03:04:05Z"}
     server.create("/api/v1/namespaces/default/events", {**event, **more})
 
 

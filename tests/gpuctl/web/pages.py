@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from envtest.client.api import ApiClient
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import connect_client
 from gpuctl.plan.planned import plan_node
-from gpuctl.web.serve.server import WebServer, address_of, bound
+from gpuctl.web.server import WebServer, address_of, bound
 from tests.eventually import eventually
 
 Object = dict[str, Any]
@@ -75,20 +76,6 @@ class Page:
         """The words of a page once all of these are among them."""
         return self.wait(path, lambda text: all(one in text for one in wanted))
 
-    @contextmanager
-    def stream(self) -> Iterator[Iterator[str]]:
-        """The lines that a browser's window is sent."""
-        place = urlsplit(self.address)
-        connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=WAIT_SECONDS)
-        connection.request("GET", "/events")
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        try:
-            yield (line.decode().rstrip("\n") for line in answer)
-        finally:
-            answer.close()
-            connection.close()
-
 
 @contextmanager
 def page_of(api_server: EmbeddedApiServer, kubeconfig: Path, names: tuple[str, ...] = ()) -> Iterator[Page]:
@@ -101,7 +88,6 @@ def page_of(api_server: EmbeddedApiServer, kubeconfig: Path, names: tuple[str, .
     thread.start()
     page = Page(address, ApiClient(api_server.url, None, api_server.gate.admin_bearer), api_server, server)
     try:
-        page.wait("/", lambda text: "being read" not in text)
         yield page
     finally:
         server.stop()
@@ -169,6 +155,9 @@ def waiting_pod(name: str, claim: str, **spec: str) -> Object:
     }
 
 
+_BLOCKS = frozenset({"h1", "h2", "h3", "p", "tr", "dt", "form", "ul", "summary"})
+
+
 class _Words(HTMLParser):
     """What a person reads or hears of a page: text, and the names of pictures."""
 
@@ -177,18 +166,24 @@ class _Words(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        del tag
+        self.found += ["\n"] if tag in _BLOCKS else [" | "] if tag in ("td", "th", "dd", "li") else []
         self.found += [value for name, value in attrs if name == "aria-label" and value]
 
     def handle_data(self, data: str) -> None:
-        self.found.append(data)
+        self.found.append(data.replace("\n", " "))
 
 
 def words(html: str) -> str:
     """The words of a page, with single spaces between them."""
+    return " ".join(lines(html).replace("|", " ").split())
+
+
+def lines(html: str) -> str:
+    """The words of a page, a line for each paragraph and each row; times and ages are left out."""
     parser = _Words()
     parser.feed(html)
-    return " ".join(" ".join(parser.found).split())
+    told = re.sub(r"\d{4}-\d\d-\d\dT[0-9:]+Z", "TIME", "".join(parser.found))
+    return "\n".join(filter(None, (" ".join(line.split()) for line in told.split("\n"))))
 
 
 class _Tags(HTMLParser):

@@ -15,8 +15,8 @@ from controller.uninstall.steps import Patience
 from driver.policy.config import load_config, parse_config
 from tools.chart.generate import stale
 from tools.chart.nvidia import nvidia_values
-from tools.chart.tables import CHART, SECTIONS, leaves, value_tables
-from tools.chart.values import Values, class_toggles, opt_in_toggles
+from tools.chart.tables import CHART, leaves
+from tools.chart.values import Values
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -48,27 +48,6 @@ def test_every_value_has_a_comment_and_a_line_on_the_page() -> None:
         found = [line for line in above if line.startswith(begins)]
         assert found, path
         assert all(above[line].lstrip().startswith("#") for line in found), path
-
-
-def test_a_value_without_a_section_on_the_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A copy: what delitem puts back comes last, and the order of the sections is that of the page.
-    without = {name: section for name, section in SECTIONS.items() if name != "Page"}
-    monkeypatch.setattr("tools.chart.tables.SECTIONS", without)
-    with pytest.raises(ValueError, match="every value once"):
-        value_tables()
-
-
-def every_mapping(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """The schemas of all mappings with fields of their own."""
-    own = [(path, schema)] if "properties" in schema else []
-    inner = schema.get("properties", {})
-    return own + [one for name, part in inner.items() for one in every_mapping(part, f"{path}.{name}")]
-
-
-def test_no_mapping_takes_a_name_that_nobody_knows() -> None:
-    mappings = every_mapping(SCHEMA)
-    assert len(mappings) > 20
-    assert [path for path, schema in mappings if schema.get("additionalProperties") is not False] == []
 
 
 def test_every_example_of_a_node_configuration_is_taken_as_it_stands() -> None:
@@ -157,12 +136,6 @@ def test_what_a_value_of_nvidias_chart_becomes_is_there_and_everything_else_says
         assert bool(one.becomes) is not bool(one.refused), one.path
         assert not one.becomes or one.becomes in known, one.path
     assert len({one.path for one in THEIRS}) == len(THEIRS)
-
-
-def test_the_classes_are_those_of_the_folder() -> None:
-    assert {"gpu.nvidia.com", "mig-small", "large", "shared-mps"} <= class_toggles().keys()
-    assert all(class_toggles().values())
-    assert opt_in_toggles() == {"gpu": False, "gpu-shared": False, "mig-profiles": False}
 
 
 def test_the_folder_of_classes_has_a_link_to_every_file_of_the_chart() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.tools.scenarios.kubernetes_binaries import pretend_binaries
 from tools.scenarios.catalogue import Scenario
-from tools.scenarios.description import Description, Node, Wanted
-from tools.scenarios.groups import Result, WorkerDied, groups_of, parts_of, run_group, run_side_by_side
+from tools.scenarios.description import Description, Wanted
+from tools.scenarios.groups import Result, WorkerDied, run_group, run_side_by_side
 from tools.scenarios.page import parse_page
 
 
@@ -33,34 +33,11 @@ def told(results: Sequence[Result]) -> dict[str, str]:
     return {one.name: one.failure.reason if one.failure else "" for one in results}
 
 
-def test_those_that_want_the_same_are_together_in_their_order(tmp_path: Path) -> None:
-    other = Wanted((Node("l4-quad"),), "")
-    a, b, c = (
-        scenario(tmp_path, "a"),
-        scenario(tmp_path, "b", wanted=other),
-        scenario(tmp_path, "c"),
-    )
-    assert groups_of([c, b, a]) == [(c, a), (b,)]
-
-
 def test_each_of_a_group_runs_also_after_one_that_failed(tmp_path: Path) -> None:
     results: list[Result] = []
     group = (scenario(tmp_path, "a"), scenario(tmp_path, "b", "exit 3"), scenario(tmp_path, "c"))
     run_group(group, "embedded", results.append)
     assert told(results) == {"a": "", "b": "it ended with 3, and 0 was expected", "c": ""}
-
-
-def test_what_one_has_failed_on_is_not_used_again(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
-    note = f"echo ${{PATH%%:*}} >> {seen}"
-    group = tuple(
-        scenario(tmp_path, name, f"{note}\n{end}")
-        for name, end in (("a", "true"), ("b", "exit 3"), ("c", ""))
-    )
-    run_group(group, "embedded", lambda _result: None)
-    first, second, third = seen.read_text().split()
-    assert first == second
-    assert third != second
 
 
 def test_one_that_is_written_wrong_does_not_run(tmp_path: Path) -> None:
@@ -73,22 +50,6 @@ def test_one_that_is_written_wrong_does_not_run(tmp_path: Path) -> None:
     assert results[0].failure is not None
     assert "a.md:4: this YAML is in none of the files" in results[0].failure.output
     assert not mark.exists()
-
-
-def test_a_cluster_that_does_not_start_is_told(tmp_path: Path) -> None:
-    results: list[Result] = []
-    wanted = Wanted((Node(str(tmp_path / "no-machine.yaml")),), "")
-    run_group((scenario(tmp_path, "a", wanted=wanted),), "embedded", results.append)
-    assert told(results) == {"a": "its cluster failed"}
-    assert results[0].failure is not None
-    assert "no-machine.yaml" in results[0].failure.output
-
-
-def test_large_groups_are_cut_so_that_each_worker_has_work(tmp_path: Path) -> None:
-    a, b, c, d, e = (scenario(tmp_path, name) for name in "abcde")
-    assert parts_of([(a, b, c, d), (e,)], 2) == [(a, b, c), (d,), (e,)]
-    assert parts_of([(a,), (b,)], 2) == [(a,), (b,)]
-    assert parts_of([(a, b, c)], 1) == [(a, b, c)]
 
 
 @pytest.mark.timeout(240)  # two interpreters start

@@ -23,17 +23,6 @@ def test_a_page_whose_blocks_do_as_they_say_runs(tmp_path: Path) -> None:
     assert run(tmp_path, page) is None
 
 
-def test_blocks_run_in_the_root_of_the_checkout(tmp_path: Path) -> None:
-    assert run(tmp_path, "```sh\nls pyproject.toml\n```\n```text\npyproject.toml\n```\n") is None
-
-
-def test_the_programs_of_the_place_come_first(tmp_path: Path) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text("#!/bin/sh\necho ours\n")
-    program.chmod(0o755)
-    assert run(tmp_path, "```sh\nkubectl\n```\n```text\nours\n```\n") is None
-
-
 def test_a_block_that_fails_is_told_with_the_line_of_its_command(tmp_path: Path) -> None:
     failure = run(tmp_path, "# A\n\n```sh\necho so far\nls /there/is/none\necho more\n```\n")
     assert failure is not None
@@ -42,22 +31,11 @@ def test_a_block_that_fails_is_told_with_the_line_of_its_command(tmp_path: Path)
     assert failure.output.startswith("so far\n")
 
 
-def test_a_block_that_should_fail_and_does_not_is_told(tmp_path: Path) -> None:
-    failure = run(tmp_path, "```sh exits=1\ntrue\n```\n")
-    assert failure == Failure(1, "true\n", "it ended with 0, and 1 was expected", "")
-
-
 def test_another_output_is_told_with_the_line_where_it_is_shown(tmp_path: Path) -> None:
     failure = run(tmp_path, "```sh\necho a; echo b\n```\n\nThis prints:\n\n```text\na\nc\n```\n")
     assert failure is not None
     assert (failure.line, failure.reason) == (7, "it printed something else than is shown")
     assert failure.output.splitlines() == ["  a", "- c", "+ b"]
-
-
-def test_nothing_runs_after_a_failure(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    assert run(tmp_path, f"```sh\nfalse\n```\n```sh\ntouch {mark}\n```\n") is not None
-    assert not mark.exists()
 
 
 @pytest.mark.parametrize(("seconds", "failed"), [(60.0, False), (0.0, True)])

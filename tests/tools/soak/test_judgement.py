@@ -12,13 +12,11 @@ from tools.soak.judgement import (
     compared_memory,
     grown,
     left_over,
-    may_be_refused,
     may_fail,
 )
 
 NAME = "kubeletplugin"
 FAULT = Mark("lost", "0000:1b:00.0", 100, 120)
-RESTART = Mark("kubelet-term", None, 200, 210)
 
 
 def samples(*memory_mib: float, pid: int = 1) -> list[Sample]:
@@ -27,12 +25,6 @@ def samples(*memory_mib: float, pid: int = 1) -> list[Sample]:
         Sample(number * 10, {NAME: Process(pid, mib, 9, 30)}, 4, number * 100)
         for number, mib in enumerate(memory_mib)
     ]
-
-
-def test_nothing_is_said_if_everything_is_as_before() -> None:
-    same = {"CDI specs": Counter(["a"]), "threads of the controller": Counter(python=5)}
-
-    assert list(left_over(same, same)) == []
 
 
 def test_what_is_left_over_and_what_is_missing_are_named() -> None:
@@ -46,16 +38,6 @@ def test_what_is_left_over_and_what_is_missing_are_named() -> None:
     ]
 
 
-def test_of_threads_and_descriptors_only_more_is_wrong() -> None:
-    few, many = (
-        {"threads of the controller": Counter(python=5)},
-        {"threads of the controller": Counter(python=7)},
-    )
-
-    assert list(left_over(many, few)) == []
-    assert list(left_over(few, many)) == ["threads of the controller: left over: python (2 times)"]
-
-
 def test_memory_is_compared_with_that_after_the_first_thousand_claims() -> None:
     warming_up, flat, leaking = [50.0] * 10, [60.0] * 10, [60.0] * 5 + [64.0] * 5
 
@@ -65,21 +47,6 @@ def test_memory_is_compared_with_that_after_the_first_thousand_claims() -> None:
     assert told == "memory of the kubeletplugin grew from 60.0 to 64.0 MiB"
 
 
-def test_each_instance_of_a_process_has_a_first_thousand_claims_of_its_own() -> None:
-    before = samples(*[90.0] * 20)
-    after = [replace(one, claims=one.claims + 2000) for one in samples(*[60.0] * 25, pid=2)]
-
-    assert compared_memory([*before, *after], NAME) == (60, 60)
-    assert compared_memory([*before, *after[:15]], NAME) is None
-
-
-def test_a_process_that_is_away_for_a_moment_is_no_hindrance() -> None:
-    taken = samples(*[60.0] * 25)
-    taken[3] = replace(taken[3], processes={})
-
-    assert compared_memory(taken, NAME) == (60, 60)
-
-
 def test_a_pod_may_fail_only_if_its_gpu_had_a_fault_while_it_was_there() -> None:
     gpus = frozenset({"0000:1b:00.0"})
 
@@ -87,12 +54,3 @@ def test_a_pod_may_fail_only_if_its_gpu_had_a_fault_while_it_was_there() -> None
     assert may_fail([replace(FAULT, ended=None)], gpus, 400, 500)
     assert not may_fail([FAULT], gpus, 121, 300)
     assert not may_fail([FAULT], frozenset({"0000:43:00.0"}), 110, 300)
-    assert not may_fail([RESTART], gpus, 190, 300)
-
-
-def test_a_call_may_be_refused_shortly_after_a_disturbance_of_the_node_or_of_its_gpu() -> None:
-    assert may_be_refused([RESTART], "0000:43:00.0", 225, 20)
-    assert not may_be_refused([RESTART], "0000:43:00.0", 235, 20)
-    assert may_be_refused([FAULT], "0000:1b:00.0", 110, 20)
-    assert may_be_refused([FAULT], "0000:43:00.0", 110, 20), "nvidia-smi fails while any GPU is lost"
-    assert not may_be_refused([replace(FAULT, what="xid-48")], "0000:43:00.0", 110, 20)

@@ -7,8 +7,6 @@ real cluster, and their parts share the processor cores with the control plane.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -34,8 +32,8 @@ from gpuctl.plan.planned import plan_node
 from tools.bench.fleet.control_plane import Figures, read_figures
 from tools.bench.fleet.nodes import Member
 from tools.bench.fleet.observed import LIMIT_SECONDS, Object, ObservedSlices
-from tools.bench.process_use import cpu_seconds, resident_mib
 from tools.bench.scheduler import CLIENTS, control_plane_alone, pods_with_claims
+from tools.bench.table import on_this_machine
 
 MACHINE = "hgx-h100"
 BEFORE = "version: v1\nrules: []\n"
@@ -62,7 +60,6 @@ class Event:
     seconds: float
     before: Figures | None
     after: Figures
-    simulation_seconds: float
 
     @property
     def control_plane_seconds(self) -> float:
@@ -114,12 +111,11 @@ class Fleet:
     def event(self, what: str, *, restarts: bool = False) -> Iterator[None]:
         """Let the block happen to all nodes, and wait until all slices are right."""
         before = read_figures(self.cluster)
-        used, began = self._used_seconds(), time.monotonic()
+        began = time.monotonic()
         yield
         seconds = self.observed.seconds_until_right(began)
-        used = self._used_seconds() - used
         after = read_figures(self.cluster)
-        self.events.append(Event(what, seconds, None if restarts else before, after, used))
+        self.events.append(Event(what, seconds, None if restarts else before, after))
         click.echo(f"  {what}: {seconds:.1f} s", err=True)
 
     def change_configuration(self) -> None:
@@ -150,14 +146,6 @@ class Fleet:
     def missing_watches(self) -> int:
         """How many watches of the nodes are not open; those of the API server itself count as theirs."""
         return _WATCHES * len(self.members) - read_figures(self.cluster).watches
-
-    def memory_mib(self) -> float:
-        """The memory of all processes of the nodes."""
-        return sum(resident_mib(process.pid) for process in self._processes)
-
-    def _used_seconds(self) -> float:
-        """The processor time of the simulation: the nodes and this process."""
-        return time.process_time() + sum(cpu_seconds(process.pid) for process in self._processes)
 
     def close(self) -> None:
         """End the processes."""
@@ -275,7 +263,6 @@ def costs_of(event: Event, count: int) -> list[Cost]:
         Cost("… requests of a node", others / count, grows=False),
         Cost("… refused with 429", rejected, grows=False),
         Cost("… API server and etcd", event.control_plane_seconds, "core seconds"),
-        Cost("… simulated nodes", event.simulation_seconds, "core seconds", grows=False),
     ]
 
 
@@ -308,7 +295,6 @@ def main(kubernetes: str, nodes: int, claims: int, rest_seconds: float) -> None:
         fleet = Fleet(cluster, members, Path(folder) / "node.yaml", observed)
         try:
             costs = costs_at_rest(*measure(fleet, rest_seconds), rest_seconds)
-            click.echo(f"  all nodes in this benchmark use {fleet.memory_mib():.0f} MiB", err=True)
         finally:
             fleet.close()
             stop.set()
@@ -316,8 +302,7 @@ def main(kubernetes: str, nodes: int, claims: int, rest_seconds: float) -> None:
             client.close()
     costs += [cost for event in fleet.events for cost in costs_of(event, nodes)]
     print_table(costs, nodes)
-    cores, linux = os.cpu_count(), platform.release()
-    print(f"\nKubernetes {kubernetes}, {claims} claims; {cores} cores for everything, Linux {linux}.")
+    print(f"\n{claims} claims. {on_this_machine(kubernetes)}")
     sys.exit(0 if all(cost.holds for cost in costs) else 1)
 
 

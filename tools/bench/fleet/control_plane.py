@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import http.client
-import re
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from envtest.client.layout import ClusterLayout
 from envtest.real import control_plane
 from envtest.real.cluster import RealCluster
 from tools.bench.process_use import cpu_seconds, resident_mib
 
-_SERIES = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 RESOURCES = frozenset({"nodes", "pods", "resourceslices", "resourceclaims", "events"})
 """What the driver's two processes ask for."""
 
@@ -51,14 +51,13 @@ def read_figures(cluster: RealCluster) -> Figures:
     """Ask both; the API server must be up."""
     requests: Counter[tuple[str, str]] = Counter()
     watches, rejected = 0.0, 0.0
-    for found in _SERIES.finditer(cluster.api.text("/metrics")):
-        labels, value = dict(_LABEL.findall(found["labels"] or "")), float(found["value"])
-        if found["name"] == "apiserver_flowcontrol_rejected_requests_total":
+    for name, labels, value in _samples(cluster.api.text("/metrics")):
+        if name == "apiserver_flowcontrol_rejected_requests_total":
             rejected += value
         elif labels.get("resource") in RESOURCES:
-            if found["name"] == "apiserver_request_total":
+            if name == "apiserver_request_total":
                 requests[labels["verb"], labels["resource"]] += int(value)
-            elif found["name"] == "apiserver_longrunning_requests":
+            elif name == "apiserver_longrunning_requests":
                 watches += value
     api_server = cluster.processes.named(control_plane.API_SERVER).host_pid
     etcd = cluster.processes.named("etcd").host_pid
@@ -75,5 +74,10 @@ def _etcd_bytes(cluster: RealCluster) -> float:
         connection.sock.connect(str(ClusterLayout(cluster.folder).etcd_socket))
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
-    name = "etcd_mvcc_db_total_size_in_use_in_bytes"
-    return next(float(found["value"]) for found in _SERIES.finditer(text) if found["name"] == name)
+    wanted = "etcd_mvcc_db_total_size_in_use_in_bytes"
+    return next(value for name, _, value in _samples(text) if name == wanted)
+
+
+def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    for family in text_string_to_metric_families(text):
+        yield from ((one.name, one.labels, one.value) for one in family.samples)

@@ -1,7 +1,7 @@
 """The tables of the attributes and capacities of devices.
 
-Types, kinds of devices and examples are read from the slices of fake nodes; meanings and sources are written
-here.
+Types, kinds of devices and examples are read from the slices of fake nodes; meanings and sources are in
+words.yaml.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from driver.policy.config import parse_config
 from tools.conformance.nodes.mig_nodes import State, offers, slices
-from tools.docs.lookup.marked import code, table
+from tools.docs.lookup.marked import WORDS, code, table
 
 KINDS = ("gpu", "mig", "shared", "vfio", "vgpu")
 """The values of the attribute ``type``, in the order of the page."""
@@ -52,145 +52,13 @@ class _Words:
     source: str
 
 
-_OWN = "this driver"
-
-IDENTITY = {
-    "type": _Words("the kind of device: `gpu`, `mig`, `shared`, `vfio` or `vgpu`", _OWN),
-    "uuid": _Words(
-        "the UUID that CUDA uses; a partition that is created for a claim has none before that",
-        "nvmlDeviceGetUUID; for `vfio` made from the PCI address",
-    ),
-    "parentUUID": _Words("the GPU that a partition or a vGPU is on", "nvmlDeviceGetUUID"),
-    "parentPCIBusID": _Words("the PCI address of the GPU that a vGPU is on", "nvmlDeviceGetPciInfo_v3"),
-    "index": _Words("the index of the GPU; it may change with a reboot", "nvmlDeviceGetIndex"),
-    "profile": _Words(
-        "the profile of a partition, or the type of a vGPU", "MIG profiles and vGPU types of NVML"
-    ),
-    "productName": _Words(
-        "the model", "nvmlDeviceGetName; without the NVIDIA driver, the device id in sysfs"
-    ),
-    "brand": _Words("the brand", "nvmlDeviceGetBrand"),
-    "architecture": _Words("the architecture", "nvmlDeviceGetArchitecture"),
-    "cudaComputeCapability": _Words("the compute capability", "nvmlDeviceGetCudaComputeCapability"),
-    "driverVersion": _Words("the version of the NVIDIA driver", "nvmlSystemGetDriverVersion"),
-    "cudaDriverVersion": _Words(
-        "the newest CUDA version that the NVIDIA driver supports", "nvmlSystemGetCudaDriverVersion_v2"
-    ),
-    "addressingMode": _Words("`HMM`, `ATS` or `None`", "nvmlDeviceGetAddressingMode"),
-}
-PLACE = {
-    "numaNode": _Words(
-        "the NUMA node that the GPU is attached to", "sysfs `numa_node`, else nvmlDeviceGetMemoryAffinity"
-    ),
-    "resource.kubernetes.io/numaNode": _Words(
-        "the same, under a name that other drivers use too", "as `numaNode`"
-    ),
-    "resource.kubernetes.io/pciBusID": _Words(
-        "the PCI address; for several GPUs, that of the first", "nvmlDeviceGetPciInfo_v3; for `vfio` sysfs"
-    ),
-    "resource.kubernetes.io/pcieRoot": _Words(
-        "the PCIe root; match it to get a GPU and a network card together", "sysfs, the path of the device"
-    ),
-    "pcieSwitches": _Words(
-        (
-            "the ports of the PCIe switches above the GPU, from the root down; match it to get GPUs behind "
-            "one switch"
-        ),
-        "sysfs, the path of the device",
-    ),
-    "cpuAffinity": _Words("the CPUs that are local to the GPU", "sysfs `local_cpulist`"),
-    "nvlinkDomain": _Words(
-        "the same for all GPUs that NVLinks connect, directly or through other GPUs",
-        "nvmlDeviceGetNvLinkState",
-    ),
-    "nvlinkMesh": _Words("the same for GPUs that all have links to each other", "nvmlDeviceGetNvLinkState"),
-    "nvlinkPeers": _Words("the indexes of the GPUs that it has links to", "nvmlDeviceGetNvLinkState"),
-    "nvlinkPeerCount": _Words("the number of these GPUs", "nvmlDeviceGetNvLinkState"),
-    "nvlinkPeerLinks": _Words(
-        "the number of NVLinks to each of them: one number for all, or one for each",
-        "nvmlDeviceGetNvLinkState",
-    ),
-    "fabricClique": _Words("the clique of an NVLink fabric of several nodes", "nvmlDeviceGetGpuFabricInfoV"),
-    "gpuModuleID": _Words(
-        "the position on the board; only with fabric partitions",
-        "nvmlDeviceGetModuleId, or the fabric manager",
-    ),
-    "partition1": _Words("the number of its fabric partition of one GPU", "the fabric manager"),
-    "partition2": _Words("the number of its fabric partition of two GPUs", "the fabric manager"),
-    "partition4": _Words("the number of its fabric partition of four GPUs", "the fabric manager"),
-    "partition8": _Words("the number of its fabric partition of eight GPUs", "the fabric manager"),
-}
-FORMS = {
-    "sharing": _Words("`none`, `time-slicing` or `mps`", _OWN),
-    "memoryIsolation": _Words(
-        (
-            "what protects its memory from other pods: `hardware`, `cgroup`, `mps` or `none`; absent if "
-            "nothing can be promised"
-        ),
-        _OWN,
-    ),
-    "memoryLimits": _Words(
-        "`cgroup`: the NVIDIA driver enforces the memory limits of shares", "nvmlDeviceGetMemoryLimits_v1"
-    ),
-    "memoryLimitsWithheld": _Words(
-        "why the NVIDIA driver does not enforce them, although it is new enough", _OWN
-    ),
-    "migCapable": _Words("whether MIG can divide the GPU", "nvmlDeviceGetMigMode"),
-    "migWithheld": _Words("why it is not divided, although the node configuration asks for partitions", _OWN),
-}
-VIRTUAL = {
-    "virtualization": _Words(
-        "`vgpu` in a virtual machine with a vGPU, `host-vgpu` on a host that lends vGPUs, otherwise `none`",
-        "nvmlDeviceGetVirtualizationMode",
-    ),
-    "vgpuProfile": _Words("the type of the vGPU that the node has", "nvmlDeviceGetName"),
-    "vgpuKind": _Words("`mig-backed` or `time-sliced`", "the type's name"),
-    "vgpuLicenseStatus": _Words("`Licensed` or `Unlicensed`", "nvmlDeviceGetGridLicensableFeatures_v4"),
-    "vgpuLicenseProduct": _Words("the licensed product", "nvmlDeviceGetGridLicensableFeatures_v4"),
-    "vgpuFramework": _Words("how the host creates the vGPU: `mdev` or `vendor-vfio`", "sysfs"),
-    "vgpuSeries": _Words(
-        "the letter of the license in the type's name: `C`, `Q`, `B` or `A`",
-        "the type's name",
-    ),
-    "frameRateLimit": _Words(
-        "the maximum of frames per second; absent without a limit", "nvmlDeviceGetSupportedVgpus"
-    ),
-    "vendorID": _Words("the PCI vendor", "sysfs `vendor`"),
-    "deviceID": _Words("the PCI device id", "sysfs `device`"),
-    "iommuGroup": _Words("the number of the IOMMU group; it may change with a reboot", "sysfs `iommu_group`"),
-    "iommuFDEnabled": _Words("whether the kernel offers /dev/iommu", "/dev/iommu"),
-    "gpuCount": _Words("the number of GPUs in the device", "sysfs, the IOMMU group"),
-    "virtualFunction": _Words("whether it is a virtual function", "sysfs `physfn`"),
-}
-GROUPS = {
-    "What it is": IDENTITY,
-    "Where it is": PLACE,
-    "How it is offered": FORMS,
-    "Virtual machines": VIRTUAL,
+GROUPS: dict[str, dict[str, _Words]] = {
+    title: {name: _Words(*words) for name, words in group.items()}
+    for title, group in WORDS["attributes"].items()
 }
 """All attributes, in the groups of the page."""
 
-_MIG_PROFILE = "nvmlDeviceGetGpuInstanceProfileInfo"
-
-CAPACITIES = {
-    "memory": _Words(
-        "GPU memory in bytes", "nvmlDeviceGetMemoryInfo, or the profile of the partition or the vGPU"
-    ),
-    "shares": _Words("the number of shares of a shared device", "the node configuration"),
-    "multiprocessors": _Words("streaming multiprocessors", _MIG_PROFILE),
-    "copyEngines": _Words("copy engines", _MIG_PROFILE),
-    "decoders": _Words("video decoders", _MIG_PROFILE),
-    "encoders": _Words("video encoders", _MIG_PROFILE),
-    "jpegEngines": _Words("JPEG engines", _MIG_PROFILE),
-    "ofaEngines": _Words("optical flow accelerators", _MIG_PROFILE),
-    "memorySlice0": _Words(
-        "1 for each slice of the GPU's memory that the partition uses; one capacity for each slice",
-        "the place of the partition",
-    ),
-    "addressableMemory": _Words(
-        "the address space that the memory regions of the GPU need, in bytes", "sysfs `resource`"
-    ),
-}
+CAPACITIES = {name: _Words(*words) for name, words in WORDS["capacities"].items()}
 """All capacities."""
 
 
@@ -262,7 +130,7 @@ def _match(what: str, known: set[str], published: set[str]) -> None:
     """Raise ValueError if the described names are not those that nodes publish."""
     if known != published:
         raise ValueError(
-            f"{what} without words in attributes.py: {sorted(published - known)};"
+            f"{what} without words in words.yaml: {sorted(published - known)};"
             f" words without a node in attributes.py that publishes them: {sorted(known - published)}"
         )
 

@@ -10,6 +10,7 @@ from driver.nvml.api import FabricInfo
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import spec
 from fakegpu.machine.fields import Fields
+from tools.docs.lookup import marked
 from tools.docs.lookup.marked import code, table
 
 C = TypeVar("C", bound="str | None")
@@ -24,81 +25,7 @@ class ReadField:
     is_required: bool = False
 
 
-WORDS = {
-    "description": "what the machine is, in a sentence",
-    "driver_version": (
-        "the NVIDIA driver; from 615 on it can limit the memory of control groups, except in a vGPU guest "
-        "and in MIG mode"
-    ),
-    "cuda_driver_version": "the newest CUDA that this driver supports",
-    "product.name": "the GPUs' name in NVML; all GPUs of a machine are of one model",
-    "product.device_id": "the PCI device id, without the vendor",
-    "product.brand": "the brand in a word of NVML; absent if NVML gives a number without a word",
-    "product.architecture": "the architecture, likewise",
-    "product.compute_capability": "the CUDA compute capability",
-    "product.memory_mib": "the memory of a GPU as NVML counts it; absent if NVML reports none",
-    "product.reserved_mib": (
-        "the part of it that the NVIDIA driver keeps for itself; by default 512, but at most a sixteenth of "
-        "the memory"
-    ),
-    "product.addressing_mode": "absent if the driver is too old to report it",
-    "product.mig": (
-        "the partitions that MIG can make: the name of a file in `fakegpu/mig_profiles/`, or a mapping with "
-        "the fields of such a file"
-    ),
-    "product.virtualization": "the virtualization mode in NVML",
-    "product.license": (
-        "the product that a vGPU needs a license for, as NVML names it; absent if there is no licensing"
-    ),
-    "product.licensed": "whether it has a license at first",
-    "product.sriov.total": "how many virtual functions a GPU can have",
-    "product.sriov.device_id": "their PCI device id",
-    "product.vgpu.framework": "how the host makes vGPUs; goes with `virtualization: host-vgpu`",
-    "product.vgpu.types": (
-        "the vGPU types: the name of a file in `fakegpu/vgpu_types/`, or the list `types` of such a file"
-    ),
-    "gpus[].pci": "the PCI address; each only once",
-    "gpus[].minor": "the number of `/dev/nvidia<minor>`; each only once",
-    "gpus[].numa_node": "the NUMA node; absent if the firmware reports none",
-    "gpus[].cpus": "the CPUs near it; absent if unknown",
-    "gpus[].pcie_root": "the PCIe root as in sysfs",
-    "gpus[].switches": (
-        "names of the PCIe switches from the root down to the GPU; GPUs below one switch use one name"
-    ),
-    "gpus[].mig_enabled": (
-        "MIG mode is on at first, without partitions; on Ampere it lasts over a reboot. Needs `product.mig`"
-    ),
-    "gpus[].module": "the place on the baseboard, by which the fabric manager knows a GPU",
-    "gpus[].beside": "the other functions of the board, from `.1` on: some of `audio`, `usb`, `ucsi`",
-    "gpus[].iommu_group": (
-        "the IOMMU group; GPUs with the same number share it, and one without has a group of its own"
-    ),
-    "gpus[].bridge_in_group": "the bridge above the GPU is in its group, too",
-    "gpus[].virtual_functions": "how many virtual functions exist at first",
-    "gpus[].uuid": "the UUID, such as that of a recording; otherwise it follows from the machine's name",
-    "nvlink.switch_links": "how many NVLinks go from each GPU into NVSwitches",
-    "nvlink.pairs": "NVLinks between two GPUs, which are counted in the order of their PCI addresses",
-    "nvlink.ends_with_mig": "the NVLinks of a GPU in MIG mode are down at both ends",
-    "fabric.cluster_uuid": (
-        "the multi-node NVLink fabric that the machine is in; all zero for a machine that is alone"
-    ),
-    "fabric.clique": "its clique there",
-    "fabric.state": "how far the fabric is set up",
-    "fabric_manager.partitions": "the fabric partitions, each the `gpus[].module` numbers of its GPUs",
-    "fabric_manager.shared": "the fabric manager runs in shared NVSwitch mode at first",
-    "fabric_manager.tells_identities": "it also reports the UUIDs and addresses of GPUs",
-    "iommu.present": "`false`: the machine has no IOMMU, so nothing can be passed through",
-    "iommu.iommufd": (
-        "`false`: the kernel has no `/dev/iommu`, and functions have no nodes of their own in "
-        "`/dev/vfio/devices`"
-    ),
-    "iommu.unsafe_noiommu": (
-        "without an IOMMU vfio makes up groups, by its parameter enable_unsafe_noiommu_mode"
-    ),
-    "iommu.variant_drivers[].name": "a driver of vfio for some GPUs, such as `nvgrace-gpu-vfio-pci`",
-    "iommu.variant_drivers[].device_ids": "the PCI device ids that it is for",
-    "p2p": "whether peers can read each other's memory",
-}
+WORDS: dict[str, str] = marked.WORDS["machine_fields"]
 """The meaning of each field."""
 
 

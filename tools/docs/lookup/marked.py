@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 Parts = Mapping[str, Callable[[], str]]
 """Name of the place in a page -> the function that makes its text."""
+
+WORDS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text())
+"""What people wrote for the tables; a table is refused whose names are not those of the code."""
 
 _PLACE = re.compile(
     r"<!-- (?P<name>[a-z -]+): made by python -m tools.docs.lookup -->\n.*?<!-- until here -->\n", re.DOTALL

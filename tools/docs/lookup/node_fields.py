@@ -8,76 +8,14 @@ from typing import Any
 from driver.devices.sharing import MOST_MPS_CLIENTS
 from driver.health.health_rules import SCHEMA as HEALTH
 from driver.policy.config import pool_schema, rule_schema
+from tools.docs.lookup import marked
 from tools.docs.lookup.marked import code, table
 
 Schema = dict[str, Any]
 
-WORDS = {
-    "version": ("required", "the version of the file's fields"),
-    "rules": (
-        "none: every GPU whole, or in the partitions that exist",
-        "the rules of nodes in no pool; the first rule that matches a GPU decides",
-    ),
-    "rules[].when": ("every GPU", "which GPUs, as a CEL expression over `gpu`"),
-    "rules[].offer": ("`whole`, or as the other fields imply", "in which form the GPU is offered"),
-    "rules[].mig": ("`static`", "which MIG partitions are offered: a word, or one of the two below"),
-    "rules[].mig.dynamic.profiles": (
-        "all profiles without attributes",
-        "the profiles that claims can get, such as `1g.10gb` or `1g`",
-    ),
-    "rules[].mig.layout": (
-        "",
-        "a fixed set of partitions: the name of a layout, a list of profiles, or how many of each",
-    ),
-    "rules[].shared": (
-        "not shared",
-        "how the GPU or its partitions are shared; a list of two for both strategies",
-    ),
-    "rules[].shared.strategy": ("required", "whether pods take turns or run at the same time"),
-    "rules[].shared.shares": (
-        "as many as there are steps of memory",
-        f"how many shares; with MPS at most {MOST_MPS_CLIENTS}",
-    ),
-    "rules[].shared.memory.step": (
-        "claims can't ask for memory",
-        "claims ask for memory in steps of this quantity",
-    ),
-    "rules[].shared.fractional": (
-        "`false`",
-        "one claim can have the whole device, or several can have parts of it",
-    ),
-    "rules[].vgpu": ("no vGPUs", "the vGPUs that a host offers of the GPU"),
-    "rules[].vgpu.profiles": ("required", "vGPU profiles, by NVIDIA's names"),
-    "rules[].vgpu.virtualFunctions": (
-        "left as they are",
-        "turn on the virtual functions of a GPU that has none on",
-    ),
-    "rules[].passthrough": ("`false`", "offer the GPU to virtual machines too"),
-    "rules[].memoryLimits": ("`true`", "let the NVIDIA driver limit the memory of shares, if it can"),
-    "pools": ("none", "rules for some nodes; the first pool whose selector matches a node decides"),
-    "pools[].name": ("required", "the name in logs and events"),
-    "pools[].nodeSelector": (
-        "required",
-        "which nodes, as a Kubernetes label selector",
-    ),
-    "pools[].nodeSelector.matchLabels": ("", "labels that a node must have, with their values"),
-    "pools[].nodeSelector.matchExpressions[].key": ("required", "a label"),
-    "pools[].nodeSelector.matchExpressions[].operator": (
-        "required",
-        "how the label is compared",
-    ),
-    "pools[].nodeSelector.matchExpressions[].values": ("", "the values for `In` and `NotIn`"),
-    "pools[].rules": (
-        "none: every GPU whole, or in the partitions that exist",
-        "the rules of these nodes, with the fields of `rules[]`",
-    ),
-    "health": (
-        "the driver's table; no pod is evicted",
-        "how faults of GPUs are judged on all nodes",
-    ),
-    "health.xids": ("as in the driver's table", "the severity of an XID, by its code"),
-    "health.evict": ("none", "faults for which pods are evicted"),
-    "listAttributes": ("`false`", "publish some attributes as lists of values, on all nodes"),
+WORDS: dict[str, tuple[str, str]] = {
+    path: (default, meaning.replace("MOST_MPS_CLIENTS", str(MOST_MPS_CLIENTS)))
+    for path, (default, meaning) in marked.WORDS["node_fields"].items()
 }
 """The default and the meaning of each field."""
 
@@ -112,7 +50,7 @@ def field_table() -> str:
     found = {path: said for path, said in fields().items() if path in WORDS or not _holds_others(path)}
     if set(found) != set(WORDS):
         raise ValueError(
-            f"fields and words in tools/docs/lookup/node_fields.py differ: {sorted(set(found) ^ set(WORDS))}"
+            f"fields and words in tools/docs/lookup/words.yaml differ: {sorted(set(found) ^ set(WORDS))}"
         )
     rows = [(code(path), _types(found[path]), default, meaning) for path, (default, meaning) in WORDS.items()]
     return table(("field", "takes", "default", "means"), rows)

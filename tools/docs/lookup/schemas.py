@@ -21,9 +21,15 @@ from gpuctl.cli.output import API_VERSION, camel_case
 SCHEMAS = Path(gpuctl.__file__).with_name("schemas")
 DOCUMENTS: tuple[str, ...] = (
     "gpuctl.demo.story:DemoStory",
+    "gpuctl.describe.sections:Description",
     "gpuctl.doctor.report:DoctorReport",
     "gpuctl.explain.findings:Explanation",
     "gpuctl.explain.findings:ExplanationList",
+    "gpuctl.heal.plan:Heal",
+    "gpuctl.heal.steps:HealStep",
+    "gpuctl.plan.machines:MachineList",
+    "gpuctl.plan.partitions:MigPlan",
+    "gpuctl.plan.topology:NodeTopology",
     "gpuctl.simulate.results:Simulation",
     "gpuctl.status.picture:GpuStatus",
     "gpuctl.top.usage:GpuUsage",

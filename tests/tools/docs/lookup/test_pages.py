@@ -12,21 +12,17 @@ from driver.claims.opaque import KINDS, MalformedConfig, decode_any
 from driver.errors import DriverError
 from driver.fabric.api import NotShared
 from driver.kube.errors import Forbidden
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, NotFound
-from driver.nvml.memory_limits import MEMORY_CALLS
-from driver.nvml.mig import MIG_CALLS
+from driver.nvml.api import NotFound
 from fakegpu.machine.spec import known_machines
 from gpuctl.gather.masking import FLAGS
 from kubeletplugin.retire import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
-from tools.docs.lookup import attributes, claim_fields, errors, flags, machine_fields, node_fields
+from tools.docs.lookup import attributes, claim_fields, errors, flags
 from tools.docs.lookup.__main__ import PARTS, pages
-from tools.docs.lookup.attributes import CAPACITIES, GROUPS
 from tools.docs.lookup.claim_fields import FIELDS, Field
 from tools.docs.lookup.marked import names
 
 OWN = (error_tree.ConfigError, error_tree.ClaimBlocked, error_tree.HardwareChanged)
-NVML_CALLS = {*NODE_CALLS.values(), *GPU_CALLS.values(), *MIG_CALLS.values(), *MEMORY_CALLS.values()}
 
 
 def test_the_pages_hold_what_is_made() -> None:
@@ -47,18 +43,6 @@ def test_whatever_a_machine_publishes_stands_in_the_tables(machine: str) -> None
     for published, told in zip(found, attributes.seen(), strict=True):
         assert {name for name, one in published.items() if not one.types <= told[name].types} == set()
         assert {name for name, one in published.items() if not one.kinds <= told[name].kinds} == set()
-
-
-def test_the_sources_of_attributes_are_calls_that_the_driver_makes() -> None:
-    words = [*(one for group in GROUPS.values() for one in group.values()), *CAPACITIES.values()]
-    named = {call for one in words for call in re.findall(r"nvml[A-Z]\w+", one.source)}
-    assert named - NVML_CALLS == set()
-
-
-def test_an_attribute_without_words_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(GROUPS["What it is"], "brand")
-    with pytest.raises(ValueError, match=r"without words .*\['brand'\]"):
-        attributes.attribute_tables()
 
 
 EACH = [(kind, field) for kind, fields in FIELDS.items() for field in fields]
@@ -85,32 +69,16 @@ def test_all_that_a_configuration_can_say_stands_in_its_table(kind: str) -> None
     assert never == ({"memory"} if kind == "GpuConfig" else set())
 
 
-def test_every_device_that_takes_a_configuration_is_named() -> None:
-    assert claim_fields.takers("VfioDeviceConfig") == ["a vGPU", "a GPU for a virtual machine"]
-    assert all(claim_fields.takers(kind) for kind in KINDS)
-
-
 def test_the_tree_of_errors_says_of_each_whether_waiting_helps() -> None:
     told = {(one.module, one.name): one.retryable for one in errors.tree()}
     for known in (DriverError, *OWN, NotFound, Forbidden, NotShared, NotRetired, MalformedConfig):
         assert told[known.__module__.replace(".", "/") + ".py", known.__name__] == known.retryable
 
 
-def test_errors_of_one_name_in_two_modules_are_told_apart() -> None:
-    above = {one.module: one.above.name for one in errors.tree() if one.name == "NotFound" and one.above}
-    assert above == {"driver/kube/errors.py": "ApiError", "driver/nvml/api.py": "NvmlCallFailed"}
-
-
 def test_every_error_has_a_way_out_and_every_way_out_an_error() -> None:
     names = {one.name for one in errors.tree()}
     assert {one.name for one in errors.tree() if not errors.way_out(one)} == set()
     assert set(errors.WAYS_OUT) - names == set()
-
-
-def test_the_errors_in_the_tree_of_the_docstring_are_those_of_the_code() -> None:
-    drawn = re.findall(r"[├└]── (\w+) +(retryable|permanent|)", error_tree.__doc__ or "")
-    told = {one.name: "retryable" if one.retryable else "permanent" for one in errors.tree()}
-    assert {name: told[name] for name, word in drawn if word} == {name: word for name, word in drawn if word}
 
 
 def test_every_flag_of_a_process_is_on_the_page_with_its_variable() -> None:
@@ -130,7 +98,7 @@ def test_every_flag_of_a_process_is_on_the_page_with_its_variable() -> None:
 def test_every_command_of_gpuctl_and_each_of_its_options_is_on_its_page() -> None:
     commands = flags.gpuctl_commands()
     text = flags.gpuctl_tables()
-    assert {"gpuctl status", "gpuctl mig plan", "gpuctl import device-plugin"} <= set(commands)
+    assert {"gpuctl status", "gpuctl plan", "gpuctl import device-plugin"} <= set(commands)
     for name, command in commands.items():
         part = text.partition(f"### `{name}`\n")[2].partition("\n### ")[0]
         told = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
@@ -138,12 +106,3 @@ def test_every_command_of_gpuctl_and_each_of_its_options_is_on_its_page() -> Non
             one.opts for one in told if one.name not in ("help", "version") and one.opts[-1] not in part
         ]
         assert missing == [], name
-
-
-def test_a_field_of_a_file_without_words_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(machine_fields.WORDS, "p2p")
-    with pytest.raises(ValueError, match="p2p"):
-        machine_fields.field_table()
-    monkeypatch.setitem(node_fields.WORDS, "rules[].colour", ("", "the colour of the GPU"))
-    with pytest.raises(ValueError, match="colour"):
-        node_fields.field_table()

@@ -145,13 +145,9 @@ def test_whole_objects_parts_of_files_and_configurations_are_found() -> None:
     ("text", "error"),
     [
         ("- {when: 'true', mgi: dynamic}", ConfigError),
-        ("{version: v1, rules: [{offer: all}]}", ConfigError),
-        ("{product: {name: X}, gpus: []}", ConfigError),
-        ("{version: v1, pods: [{name: a}]}", ConfigError),
         ("{parameters: {kind: GpuConfig}}", MalformedConfig),
         ("{page: {enabled: maybe}}", jsonschema.ValidationError),
         ("{devices: {requests: [{name: gpu, exactly: {count: 1}}]}}", AssertionError),
-        ("{constraints: [{matchAttribute: nvlinkDomain}]}", AssertionError),
         ("{colour: red}", LookupError),
     ],
 )

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.tools.docs.site.test_repository_links import anchors
 from tools.docs.site.places import DOCS, ROOT
 
@@ -57,8 +55,3 @@ def test_alerts_lead_to_a_page_and_an_anchor() -> None:
     rules = (ROOT / "deploy" / "chart" / "monitoring" / "rules" / "alerts.yaml").read_text()
 
     assert len([anchor for _, anchor in _NAMED.findall(rules) if anchor]) == rules.count("- alert: ") > 20
-
-
-@pytest.mark.parametrize("named", ["docs/nothing.md", "docs/mig.md#nothing"])
-def test_a_page_or_an_anchor_that_is_not_there_is_found(named: str) -> None:
-    assert missing(f"see {named} for that") == [named]

@@ -71,9 +71,3 @@ def test_every_link_leads_somewhere(page: str) -> None:
 )
 def test_a_link_that_leads_nowhere_is_found(link: str) -> None:
     assert broken("docs/x.md", f"# Title\n\n[a]({link})\n") == [f"line 3: {link}"]
-
-
-def test_headings_have_the_anchors_of_github() -> None:
-    assert slug_of("What holds: memoryIsolation") == "what-holds-memoryisolation"
-    assert slug_of("Try it: gpuctl demo (-o svg)") == "try-it-gpuctl-demo--o-svg"
-    assert anchors("# A `b`\n\n## A b\n\n```\n# no\n```\n") == {"a-b", "a-b-1"}

@@ -1,1 +1,0 @@
-"""Walks an admin through changing the static MIG partitions of a node: what is in the way, and the steps."""

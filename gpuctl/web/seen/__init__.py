@@ -1,1 +1,0 @@
-"""What the page shows, as values: computed from objects of the API, without any I/O."""

@@ -1,1 +1,0 @@
-"""Serves the page: HTML, its parts, and the stream that says what changed."""

@@ -1,1 +1,0 @@
-"""Follows the cluster by watches, and keeps what the page shows up to date."""

@@ -1,0 +1,449 @@
+"""What an explanation says of claims and pods, a text for each group of situations."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from driver.policy.config import parse_config
+from gpuctl.explain.answer import explain_claim, explain_pod
+from gpuctl.explain.findings import Explanation
+from gpuctl.plan.planned import plan_inventory, plan_node
+from tests.gpuctl.approved import approve
+from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot
+from tools.conformance.nodes.mig_nodes import inventory
+
+Object = dict[str, Any]
+
+GPUS = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")
+NODE_B: Object = {"metadata": {"name": "node-b", "labels": {}}, "spec": {}}
+OTHER: Object = {
+    "metadata": {"name": "other"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "other.example.com"'}}]},
+}
+
+
+def asking(*requests: Object, **devices: Any) -> Object:
+    """A claim with these requests, each exactly for a GPU unless it says otherwise."""
+    made = claim()
+    one_gpu = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    listed = [one if "firstAvailable" in one else {"exactly": {**one_gpu, **one}} for one in requests]
+    named = [{"name": f"r{number}", **one} for number, one in enumerate(listed)]
+    made["spec"]["devices"] = {"requests": named, **devices}
+    return made
+
+
+def alternatives(*subs: tuple[str, int]) -> Object:
+    """A request with alternatives: classes and counts."""
+    asked = {"allocationMode": "ExactCount"}
+    return {
+        "firstAvailable": [
+            {"name": f"a{number}", "deviceClassName": name, "count": count, **asked}
+            for number, (name, count) in enumerate(subs)
+        ]
+    }
+
+
+def selecting(expression: str) -> Object:
+    """A class whose one selector this is."""
+    return {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+
+def offered(rule: str, machine: str = "a30-quad", most: int | None = None) -> tuple[Object, ...]:
+    """The slices of node-a under this rule, with so many devices at most."""
+    rules = parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test")
+    found = plan_inventory(inventory(machine, "delivered"), "node-a", rules).slices
+    for one in found:
+        one["spec"]["devices"] = (one["spec"].get("devices") or [])[:most]
+    return found
+
+
+def tainted(*devices: str) -> Mapping[str, Any]:
+    taint = {"key": "service", "effect": "NoSchedule"}
+    return {
+        "devicetaintrules": [{"spec": {"deviceSelector": {"device": one}, "taint": taint}} for one in devices]
+    }
+
+
+def two_nodes() -> Explanation:
+    """Eight GPUs are asked for; four are on one node, eight on the other, and one of each is in use."""
+    both = slices() + plan_node("hgx-h100", "node-b", None).slices
+    on_b = held("other", "gpu-0000-1b-00-0")
+    on_b["status"]["allocation"]["devices"]["results"][0]["pool"] = "node-b/gpu.nvidia.com"
+    nodes = (NODE, NODE_B)
+    return explain_claim(
+        claim(count=8), snapshot(nodes=nodes, slices=both, claims=(held("a", GPUS[0]), on_b))
+    )
+
+
+def half_published() -> Explanation:
+    (one, *rest) = copy.deepcopy(slices())
+    one["spec"]["pool"]["resourceSliceCount"] = 9
+    return explain_claim(claim(count=5), snapshot(slices=(one, *rest)))
+
+
+def amount(asked: str, *, in_use: bool) -> Explanation:
+    """A device of 40Gi that is shared in parts of 10Gi or more, of which 30Gi may be in use."""
+    memory = {"value": "40Gi", "requestPolicy": {"default": "10Gi", "validRange": {"min": "10Gi"}}}
+    device = {"name": "share", "allowMultipleAllocations": True, "capacity": {"memory": memory}}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool, "devices": [device]}
+    theirs = held("theirs", "share")
+    share = {"pool": "p", "shareID": "1", "consumedCapacity": {"memory": "30Gi"}}
+    theirs["status"]["allocation"]["devices"]["results"][0] |= share
+    found = ({"metadata": {"name": "s"}, "spec": spec},)
+    wanted = asking({"capacity": {"requests": {"memory": asked}}})
+    return explain_claim(wanted, snapshot(slices=found, claims=(theirs,) if in_use else ()))
+
+
+def by_measure(shares: str, asked: Mapping[str, str]) -> Explanation:
+    found = offered(f"shared: {{strategy: MPS, {shares}}}")
+    return explain_claim(asking({"capacity": {"requests": asked}}), snapshot(slices=found))
+
+
+def gives_up() -> Explanation:
+    """A selector fails on a device of a second node."""
+    (one,) = slices()
+    hostile = json.loads(json.dumps(one).replace("node-a", "node-b"))
+    hostile["spec"]["devices"][0]["attributes"]["driverVersion"] = {"int": 1}
+    newer = selecting("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('5.0.0'))")
+    return explain_claim(claim(), snapshot(nodes=(NODE, NODE_B), slices=(one, hostile), classes=(newer,)))
+
+
+def selected(expression: str, **more: Any) -> Explanation:
+    return explain_claim(claim(), snapshot(classes=(selecting(expression),), **more))
+
+
+def about_to_change(*holders: str) -> Explanation:
+    found = copy.deepcopy(slices())
+    found[0]["spec"]["devices"][0]["taints"] = [{"key": "gpu.nvidia.com/changing", "effect": "NoSchedule"}]
+    return selected("false", slices=found, claims=tuple(held(one, GPUS[0]) for one in holders))
+
+
+def withheld() -> Explanation:
+    found = copy.deepcopy(slices())
+    for device in found[0]["spec"]["devices"][:2]:
+        device["attributes"]["migWithheld"] = {"string": "it needs a reset"}
+    return selected('device.attributes["gpu.nvidia.com"].type == "mig"', slices=found)
+
+
+def said() -> Explanation:
+    message = "GPU 0000:07:00.0 is not offered: it has no partition"
+    about = {"involvedObject": {"kind": "Node", "name": "node-a"}, "message": message}
+    return explain_claim(claim(), snapshot(slices=(), events=(about, about)))
+
+
+ALL = {"allocationMode": "All"}
+WITHOUT = {"matchAttribute": "gpu.nvidia.com/parentUUID"}
+
+CLAIMS: Mapping[str, Callable[[], Explanation]] = {
+    "it has devices": lambda: explain_claim(held("theirs", GPUS[0]), snapshot()),
+    "more than any node has": lambda: explain_claim(claim(count=5), snapshot(claims=(held("a", *GPUS[:2]),))),
+    "as many as a node has": lambda: explain_claim(claim(count=4), snapshot(claims=(held("a", *GPUS[:2]),))),
+    "only one of two nodes could serve": two_nodes,
+    "a taint is in the way": lambda: explain_claim(claim(count=4), snapshot(**tainted(GPUS[0]))),
+    "taints make no node larger": lambda: explain_claim(claim(count=5), snapshot(**tainted(GPUS[0]))),
+    "a constraint is never met": lambda: explain_claim(
+        asking({"count": 3}, constraints=[{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]),
+        snapshot(claims=(held("theirs", GPUS[0]),)),
+    ),
+    "a constraint on what no device has": lambda: explain_claim(
+        asking({"count": 2}, constraints=[WITHOUT]), snapshot()
+    ),
+    "distinct values of what no device has": lambda: explain_claim(
+        asking({"count": 2}, constraints=[{"distinctAttribute": "gpu.nvidia.com/parentUUID"}]), snapshot()
+    ),
+    "all devices, of which one is left": lambda: explain_claim(
+        asking(ALL), snapshot(claims=(held("theirs", *GPUS[:3]),))
+    ),
+    "all forms of a GPU at once": lambda: explain_claim(
+        asking(ALL), snapshot(slices=offered("mig: dynamic", "hgx-h100", 10))
+    ),
+    "two requests that exclude each other": lambda: explain_claim(
+        asking({"count": 3}, {"count": 3}), snapshot()
+    ),
+    "each alternative is too large": lambda: explain_claim(
+        asking(alternatives(("gpu", 8), ("gpu", 6))), snapshot()
+    ),
+    "an alternative waits, the other is not published": lambda: explain_claim(
+        asking(alternatives(("other", 1), ("gpu", 4))),
+        snapshot(classes=(CLASS, OTHER), claims=(held("theirs", *GPUS[:2]),)),
+    ),
+    "an alternative is too large, the other is not published": lambda: explain_claim(
+        asking(alternatives(("other", 1), ("gpu", 5))), snapshot(classes=(CLASS, OTHER))
+    ),
+    "no alternative is published": lambda: explain_claim(
+        asking(alternatives(("other", 1), ("other", 5))), snapshot(classes=(CLASS, OTHER))
+    ),
+    "nobody publishes": lambda: explain_claim(claim(), snapshot(slices=())),
+    "a pool is not complete": half_published,
+    "more than a claim can have": lambda: explain_claim(claim(count=33), snapshot(nodes=(NODE, NODE_B))),
+    "an amount that no device has": lambda: amount("64Gi", in_use=False),
+    "an amount that is in use": lambda: amount("20Gi", in_use=True),
+    "memory, where shares are by number": lambda: by_measure("shares: 4", {"memory": "10Gi"}),
+    "a number, where shares are by memory": lambda: by_measure("memory: {step: 5Gi}", {"shares": "2"}),
+    "too much memory": lambda: by_measure("shares: 4, memory: {step: 5Gi}", {"memory": "90Gi"}),
+    "the scheduler gives up at a device": gives_up,
+    "a capacity is taken for an attribute": lambda: selected(
+        "device.attributes['gpu.nvidia.com'].memory >= 40000"
+    ),
+    "too little memory": lambda: selected(
+        "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('30Gi')) >= 0"
+    ),
+    "another product": lambda: selected("device.attributes['gpu.nvidia.com'].productName == 'A30'"),
+    "a truth value": lambda: selected("device.attributes['gpu.nvidia.com'].migCapable == false"),
+    "an attribute of Kubernetes": lambda: selected(
+        "device.attributes['resource.kubernetes.io'].numaNode > 8 "
+    ),
+    "more values than are shown": lambda: selected("device.attributes['gpu.nvidia.com'].index == 9"),
+    "devices are about to change": lambda: about_to_change("a"),
+    "devices change when two claims end": lambda: about_to_change("a", "b"),
+    "nobody holds what is about to change": about_to_change,
+    "partitions are withheld": withheld,
+    "the driver has said something": said,
+}
+
+
+def uses(*claims: str, template: str = "", **spec: Any) -> Object:
+    """A pod whose container uses these claims, and one of a template."""
+    entries = [{"name": one, "resourceClaimName": one} for one in claims]
+    entries += [{"name": "own", "resourceClaimTemplateName": template}] if template else []
+    named = [{"name": one["name"]} for one in entries]
+    containers = [{"name": "main", "resources": {"claims": named}}]
+    return pod(**{"resourceClaims": entries, "containers": containers, **spec})
+
+
+def from_template(count: int = 1, **lists: Any) -> Explanation:
+    template = {"metadata": {"name": "t"}, "spec": {"spec": claim(count=count)["spec"]}}
+    return explain_pod(uses(template="t"), snapshot(resourceclaimtemplates=[template], **lists))
+
+
+def quota(resource: str, hard: str, used: str = "0", **spec: Any) -> Mapping[str, Any]:
+    status = {"hard": {resource: hard}, "used": {resource: used}}
+    return {"resourcequotas": [{"metadata": {"name": "tenant"}, "spec": spec, "status": status}]}
+
+
+def refused_by_webhook() -> Explanation:
+    about = {"involvedObject": {"uid": "pod"}, "message": "admission webhook said no"}
+    return from_template(events=[{"reason": "FailedResourceClaimCreation", **about}])
+
+
+def made_by(owner: str | None) -> Explanation:
+    """The pod's claim was made from its template, and this pod controls it."""
+    waiting, mine = uses(template="t"), claim()
+    waiting["status"]["resourceClaimStatuses"] = [{"name": "own", "resourceClaimName": "mine"}]
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": "pod", "controller": True}
+    mine["metadata"]["ownerReferences"] = [reference] if owner else []
+    return explain_pod(waiting, snapshot(claims=(mine,)))
+
+
+def unused(phase: str) -> Explanation:
+    entries = [{"name": name, "resourceClaimName": "theirs"} for name in ("used", "for-nobody")]
+    containers = [{"name": "main", "resources": {"claims": [{"name": "used"}]}}]
+    return explain_pod(
+        pod(phase, resourceClaims=entries, containers=containers, nodeName="node-a"), snapshot()
+    )
+
+
+DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
+NAMED: Object = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
+
+PODS: Mapping[str, Callable[[], Explanation]] = {
+    "no claims": lambda: explain_pod(pod(), snapshot()),
+    "scheduling gates": lambda: explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot()),
+    "it has some devices already": lambda: explain_pod(
+        uses("first", "second"), snapshot(claims=(held("first", *GPUS[:2]), claim("second", count=3)))
+    ),
+    "no template": lambda: explain_pod(uses(template="t"), snapshot()),
+    "its claim is not made yet": from_template,
+    "a webhook refuses its claim": refused_by_webhook,
+    "a quota of its class": lambda: from_template(2, **quota(DEVICES, "4", "3")),
+    "a quota with room": lambda: from_template(1, **quota(DEVICES, "4", "3")),
+    "a quota of an extended resource": lambda: from_template(
+        2, classes=(NAMED,), **quota("requests.nvidia.com/gpu", "1")
+    ),
+    "a quota with scopes": lambda: from_template(
+        2, classes=(NAMED,), **quota("requests.nvidia.com/gpu", "1", scopes=["BestEffort"])
+    ),
+    "its own claim": lambda: made_by("train"),
+    "a claim of somebody else under the name of its own": lambda: made_by(None),
+    "a claim that no container uses": lambda: unused("Pending"),
+    "a claim that no container of a running pod uses": lambda: unused("Running"),
+}
+
+
+EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
+
+
+def failed(at: str, message: str = "device gpu-1 is still held", **more: Any) -> Object:
+    """The kubelet's event that it cannot prepare the pod's claims."""
+    about = {"involvedObject": {"uid": "pod"}, "message": message, "lastTimestamp": at}
+    return {"reason": "FailedPrepareDynamicResources", **about, **more}
+
+
+def sandbox(status: str, since: str) -> Object:
+    kind = "PodReadyToStartContainers"
+    return {"conditions": [{"type": kind, "status": status, "lastTransitionTime": since}]}
+
+
+def on_node(status: Object, *events: Object, node: str | None = "node-a") -> Explanation:
+    placed = pod(**({"nodeName": node} if node else {}))
+    placed["status"] = {"phase": "Pending", **status}
+    return explain_pod(placed, snapshot(events=events))
+
+
+def container(state: str, name: str = "main", **said: Any) -> Object:
+    return {"name": name, "state": {state: said}}
+
+
+def with_device(change: Object, *, of_pod: bool = True) -> Explanation:
+    """A running pod, or a claim, whose device changed since it was allocated."""
+    changed = copy.deepcopy(slices())
+    changed[0]["spec"]["devices"][0].update(change)
+    seen = snapshot(slices=changed, claims=(held("mine", GPUS[0]),))
+    running = uses("mine", nodeName="node-a")
+    running["status"]["phase"] = "Running"
+    return explain_pod(running, seen) if of_pod else explain_claim(seen.claims[0], seen)
+
+
+XID: Object = {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]}
+NOTED: Object = {"taints": [{"key": "gpu.nvidia.com/memory", "value": "rows-pending", "effect": "None"}]}
+STUCK = container("waiting", reason="CreateContainerError", message="CDI device\nnot found")
+CRASHED = {
+    **container("waiting", reason="CrashLoopBackOff"),
+    "lastState": {"terminated": {"startedAt": LATE, "exitCode": 1}},
+}
+EVICTED: Object = {
+    "phase": "Failed",
+    "reason": "Evicted",
+    "message": "the node was low on memory",
+    "containerStatuses": [
+        container("terminated", exitCode=137, reason="OOMKilled"),
+        container("terminated", "side", exitCode=0),
+    ],
+}
+
+PLACED: Mapping[str, Callable[[], Explanation]] = {
+    "it runs": lambda: on_node({"phase": "Running"}),
+    "its node cannot prepare it": lambda: on_node({}, failed(EARLY, "first"), failed(LATE, "last")),
+    "its sandbox came after the failure": lambda: on_node(sandbox("True", LATE), failed(EARLY)),
+    "it runs since the failure": lambda: on_node(
+        {"phase": "Running", **sandbox("True", LATE)}, failed(EARLY)
+    ),
+    "an init container runs since the failure": lambda: on_node(
+        {"initContainerStatuses": [container("running", startedAt=LATE)]}, failed(EARLY)
+    ),
+    "a container ended since the failure": lambda: on_node({"containerStatuses": [CRASHED]}, failed(EARLY)),
+    "its sandbox is gone": lambda: on_node(sandbox("False", LATE), failed(LATE)),
+    "it was ready before the failure": lambda: on_node(sandbox("True", EARLY), failed(LATE)),
+    "its container started before the failure": lambda: on_node(
+        {"phase": "Running", "containerStatuses": [container("running", startedAt=EARLY)]}, failed(LATE)
+    ),
+    "an event that was repeated": lambda: on_node(
+        sandbox("True", EARLY), failed("", series={"lastObservedTime": "2026-01-01T10:05:00.123456Z"})
+    ),
+    "an event that was repeated before": lambda: on_node(
+        sandbox("True", LATE), failed("", series={"lastObservedTime": EARLY})
+    ),
+    "a container cannot start": lambda: on_node({"containerStatuses": [STUCK]}),
+    "a container of a running pod cannot start": lambda: on_node(
+        {"phase": "Running", "containerStatuses": [STUCK]}
+    ),
+    "it has failed": lambda: on_node(EVICTED, failed(LATE)),
+    "it has failed without a node": lambda: on_node({"phase": "Failed"}, node=None),
+    "it has ended well": lambda: on_node({"phase": "Succeeded"}, failed(LATE)),
+    "its GPU is sick": lambda: with_device(XID),
+    "the GPU of a claim is sick": lambda: with_device(XID, of_pod=False),
+    "its device is gone": lambda: with_device({"name": "gpu-other"}),
+    "its GPU has a note": lambda: with_device(NOTED),
+}
+
+GPU, NIC, IMPLICIT = "nvidia.com/gpu", "example.com/nic", "deviceclass.resource.kubernetes.io/gpu"
+NIC_NODE: Object = {**NODE, "status": {"allocatable": {NIC: "1"}}}
+
+
+def limited(gpu: str = "", nic: str = "", **limits: str) -> Object:
+    """A container with limits of extended resources."""
+    asked = {GPU: gpu, NIC: nic, **limits}
+    return {"name": "main", "resources": {"limits": {name: text for name, text in asked.items() if text}}}
+
+
+def extended(*containers: Object, init: Object | None = None, **state: Any) -> Explanation:
+    waiting = pod(containers=list(containers), initContainers=[init] if init else [])
+    return explain_pod(waiting, snapshot(**{"classes": (NAMED,), **state}))
+
+
+def with_plugin(amount: str) -> Object:
+    return {**NODE_B, "status": {"allocatable": {GPU: amount}}}
+
+
+def runs(node: str, *, by_claim: bool = False, **limits: str) -> Object:
+    """A pod that has extended resources of a node, from its device plugin or by a claim."""
+    found = pod("Running", containers=[limited(**limits)], nodeName=node)
+    mapping = {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-0"}
+    made = {"resourceClaimName": "x", "requestMappings": [mapping]}
+    return {**found, "status": {"extendedResourceClaimStatus": made}} if by_claim else found
+
+
+OTHERS = (
+    runs("node-b", gpu="3"),
+    runs("node-b", gpu="1"),
+    runs("node-c", gpu="8"),
+    runs("node-b", gpu="2", by_claim=True),
+)
+
+EXTENDED: Mapping[str, Callable[[], Explanation]] = {
+    "an init container uses what the container has": lambda: extended(
+        limited(gpu="4"), init=limited(gpu="4")
+    ),
+    "a sidecar has its own": lambda: extended(
+        limited(gpu="3"), init={**limited(gpu="2"), "restartPolicy": "Always"}
+    ),
+    "an amount with a suffix": lambda: extended(limited(gpu="1k")),
+    "an amount with an exponent": lambda: extended(limited(gpu="1e3")),
+    "the implicit name of a class": lambda: extended(limited(**{IMPLICIT: "4"}), classes=(CLASS,)),
+    "a device plugin has enough": lambda: extended(
+        limited(gpu="4"), nodes=(with_plugin("8"),), slices=(), pods=(runs("node-b", gpu="4"),)
+    ),
+    "a device plugin has too little left": lambda: extended(
+        limited(gpu="5"), nodes=(with_plugin("8"),), slices=(), pods=OTHERS
+    ),
+    "each node is asked for its own": lambda: extended(limited(gpu="5"), nodes=(NODE, with_plugin("4"))),
+    "one by a claim, one from a device plugin": lambda: extended(
+        limited(gpu="2", nic="1"), nodes=(NIC_NODE,)
+    ),
+    "one by a claim, one in use": lambda: extended(
+        limited(gpu="2", nic="1"),
+        nodes=(NIC_NODE, {**NODE, "metadata": {"name": "node-b"}}),
+        pods=(runs("node-a", nic="1"),),
+    ),
+    "nobody gives it": lambda: extended(limited(**{"example.com/nothing": "1"})),
+    "a quota of the class": lambda: extended(limited(gpu="2"), **quota(DEVICES, "0")),
+    "a quota of its implicit name": lambda: extended(limited(gpu="2"), **quota(f"requests.{IMPLICIT}", "0")),
+    "a quota of its other name": lambda: extended(
+        limited(**{IMPLICIT: "2"}), **quota(f"requests.{GPU}", "0")
+    ),
+    "a quota of claims": lambda: extended(
+        limited(gpu="2"), **quota("count/resourceclaims.resource.k8s.io", "0")
+    ),
+    "a quota that the pod is charged to already": lambda: extended(
+        limited(gpu="2"), **quota(f"requests.{GPU}", "2", "2")
+    ),
+    "a quota of claims, and a device plugin": lambda: extended(
+        limited(gpu="2"), nodes=(NODE, with_plugin("4")), **quota(DEVICES, "0")
+    ),
+}
+
+
+GROUPS = {"claims": CLAIMS, "pods": PODS, "pods on nodes": PLACED, "extended resources": EXTENDED}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_this_is_said_in_each_situation(group: str) -> None:
+    texts = [f"## {name}\n{shown(build())}\n" for name, build in GROUPS[group].items()]
+
+    approve(f"explain/findings-of-{group.replace(' ', '-')}", "\n".join(texts))

@@ -1,0 +1,101 @@
+"""The GPUs of a node are read from its slices and claims, and what these do not say is not invented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuctl.plan.node_gpus import GpuFacts, published_gpus, ranges
+from gpuctl.plan.planned import plan_node
+from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, published
+
+SLICED = "shared: {strategy: TimeSlicing, shares: 4}"
+SHARE: Object = {"shareID": "s", "consumedCapacity": {"shares": "1", "memory": "0"}}
+
+
+def planned(folder: Path, machine: str, rule: str) -> list[Object]:
+    """The slices of a node under one rule."""
+    config = folder / "node.yaml"
+    config.write_text(f"{{version: v1, rules: [{{{rule}}}]}}")
+    return list(plan_node(machine, "node-a", config).slices)
+
+
+def bare(*devices: Object) -> Object:
+    """A slice of a node whose driver says little about its devices."""
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool, "devices": [*devices]}
+    return {"metadata": {"name": "one"}, "spec": spec}
+
+
+def test_partitions_and_shares_are_forms_of_their_gpu_and_name_their_holders(tmp_path: Path) -> None:
+    claims = [
+        claim("small", f"{FIRST}-mig-1g-10gb-6", pods=("small",)),
+        claim("mid", f"{FIRST}-mig-3g-40gb-0", pods=("mid", "other")),
+        claim("train", SECOND, pods=("train",)),
+        claim("lab", f"{THIRD}-mps-4", pods=("lab",), **SHARE),
+    ]
+
+    cut, whole, shared, *_ = published_gpus(published(tmp_path), claims)
+
+    parts = "7 x 1g.10gb, 3 x 2g.20gb, 2 x 3g.40gb, 1 x 4g.40gb"
+    assert (cut.device, cut.index, cut.numa_node) == (FIRST, 0, 0)
+    assert cut.offered_as == f"whole | {parts}"
+    assert sorted(cut.held_by) == ["mid (3g.40gb at 0)", "other (3g.40gb at 0)", "small (1g.10gb at 6)"]
+    assert (whole.nvlink_peers, whole.held_by) == ((0, 2, 3, 4, 5, 6, 7), ("train",))
+    assert (shared.offered_as, shared.held_by) == ("MPS: 4 shares of 19.8 GiB", ("lab (shares 1)",))
+    assert shared.memory_bytes == shared.shareable_bytes == 81105 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("machine", "rule", "words"),
+    [
+        ("hgx-h100", f"mig: {{layout: all-3g}}, {SLICED}", "2 x 3g.40gb by time-slicing: 4 shares"),
+        ("a30-quad", f"offer: whole, mig: off, {SLICED}", "whole | time-slicing: 4 shares"),
+        ("passthrough-quad", "offer: passthrough", "passthrough"),
+    ],
+)
+def test_forms_are_in_words(tmp_path: Path, machine: str, rule: str, words: str) -> None:
+    assert published_gpus(planned(tmp_path, machine, rule), ())[0].offered_as == words
+
+
+def test_both_gpus_of_a_device_are_held_by_its_pod(tmp_path: Path) -> None:
+    slices = planned(tmp_path, "passthrough-quad", "offer: passthrough")
+    pair = claim("machine", "gpu-0000-ca-00-0-0000-cb-00-0-vfio", pods=("machine",))
+
+    *_, first, second = published_gpus(slices, [pair])
+
+    assert first.held_by == second.held_by == ("machine (passthrough of 2 GPUs)",)
+    assert first.memory_bytes == second.memory_bytes == 46068 * 2**20
+
+
+def test_a_gpu_with_lists_in_its_attributes_looks_the_same(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("{version: v1, listAttributes: true}")
+
+    listed, single = (plan_node("dgx1-v100", "node-a", config).slices for config in (rules, None))
+
+    assert listed != single
+    assert published_gpus(listed, []) == published_gpus(single, [])
+
+
+def test_what_a_slice_does_not_say_is_absent_and_what_makes_no_sense_is_too() -> None:
+    odd = {
+        "index": {"string": "x"},
+        "numaNode": {"string": "0"},
+        "nvlinkDomain": {"int": 3},
+        "nvlinkPeers": {"int": 1},
+    }
+
+    gpus = published_gpus([bare({"name": "gpu-x"}, {"name": "gpu-y", "attributes": odd})], ())
+
+    nothing = GpuFacts("gpu-x", None, None, None, None, None, None, ())
+    assert gpus[0] == nothing
+    assert (gpus[1].label, gpus[1].numa_node, gpus[1].nvlink_island) == ("gpu-y", None, None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [((), ""), ((4,), "4"), ((0, 1, 2, 5), "0-2,5"), ((7, 3, 4), "3-4,7")]
+)
+def test_ranges(numbers: tuple[int, ...], text: str) -> None:
+    assert ranges(numbers) == text

@@ -1,0 +1,122 @@
+"""The topology of a node is drawn in the terms of nvidia-smi, from what the node publishes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envtest.embedded.server import EmbeddedApiServer
+from fakegpu.machine.spec import Slot, TopologyLevel, known_machines, load_machine, topology_level
+from gpuctl.fleet.cluster import views_of
+from gpuctl.plan.planned import plan_node
+from gpuctl.plan.topology import NodeTopology, topology_of
+from tests.gpuctl.plan.printed import printed
+from tests.gpuctl.plan.test_node_gpus import bare
+
+FIRST_ROWS = {
+    "dgx-a100": "X" + " NV12" * 7,
+    "dgx1-v100": "X NV1 NV1 NV2 NV2 SYS SYS SYS",
+    "dgx2": "X" + " NV6" * 15,
+    "hgx-b200": "X" + " NV18" * 7,
+    "a30-quad": "X NV4 SYS SYS",
+    "gb200-tray": "X NV18 NV18 NV18",
+    "l40s-octo": "X PIX PXB PXB SYS SYS SYS SYS",
+    "l4-quad": "X NODE SYS SYS",
+    "t4": "X",
+}
+"""What `nvidia-smi topo -m` prints for the first GPU of such machines."""
+
+DISTANCES: dict[TopologyLevel, str] = {
+    "internal": "X", "single": "PIX", "multiple": "PXB", "hostbridge": "PHB", "node": "NODE", "system": "SYS",
+}  # fmt: skip
+
+
+def topology(machine: str, config: Path | None = None) -> NodeTopology:
+    [view] = views_of(plan_node(machine, "node", config).slices, ())
+    return topology_of("node", view.gpus)
+
+
+def matrix(found: NodeTopology) -> list[str]:
+    return [" ".join(gpu.path_to(other.device) for other in found.gpus) for gpu in found.gpus]
+
+
+@pytest.mark.parametrize("machine", FIRST_ROWS)
+def test_a_machine_is_drawn_as_nvidia_smi_draws_it(machine: str) -> None:
+    assert matrix(topology(machine))[0] == FIRST_ROWS[machine]
+
+
+@pytest.mark.parametrize("machine", known_machines())
+def test_distances_on_pcie_are_those_that_nvml_tells_and_the_matrix_is_symmetric(machine: str) -> None:
+    """But where the firmware tells no NUMA node: NVML answers then as if there were two."""
+    found = topology(machine)
+    by_pci = {str(slot.pci): slot for slot in load_machine(machine).slots}
+    slots = [by_pci[str(gpu.pciBusID)] for gpu in found.gpus]
+
+    def told(one: Slot, other: Slot) -> str:
+        level = topology_level(one, other)
+        return "-" if level == "system" and one.numa_node is None else DISTANCES[level]
+
+    expected = [[told(one, other) for other in slots] for one in slots]
+    assert [[*gpu.pcie_paths.values()] for gpu in found.gpus] == expected
+    rows = [row.split() for row in matrix(found)]
+    assert rows == [list(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("devices", "rows"),
+    [
+        ([{}, {}], ["X -", "- X"]),
+        (
+            [
+                {"index": 0, "nvlinkPeers": "1", "nvlinkPeerLinks": "4,4"},
+                {"index": 1, "nvlinkPeers": "0", "nvlinkPeerLinks": ""},
+            ],
+            ["X NV", "NV X"],
+        ),
+        (
+            [
+                {"resource.kubernetes.io/pcieRoot": root, "numaNode": node}
+                for root, node in (("a", 0), ("b", 0), ("b", 0), ("c", 1))
+            ],
+            ["X NODE NODE SYS", "NODE X PHB SYS", "NODE PHB X SYS", "SYS SYS SYS X"],
+        ),
+    ],
+    ids=["nothing published", "links not counted", "two host bridges of a NUMA node"],
+)
+def test_what_is_not_published_is_not_guessed(devices: list[dict[str, Any]], rows: list[str]) -> None:
+    listed = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {
+                name: {"int" if isinstance(value, int) else "string": value} for name, value in one.items()
+            },
+        }
+        for number, one in enumerate(devices)
+    ]
+    [view] = views_of([bare(*listed)], ())
+
+    assert matrix(topology_of("node", view.gpus)) == rows
+
+
+def test_a_node_of_a_cluster_is_read_and_a_gpu_that_is_cut_has_no_nvlinks(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{when: gpu.index == 0, mig: {layout: [3g, 3g]}}]")
+    with EmbeddedApiServer() as server:
+        for name in ("node-a", "node-b"):
+            for item in plan_node("gb200-tray", name, config).slices:
+                server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+
+        ask = ("plan", "--topology", "--kubeconfig", kubeconfig)
+        drawn = printed(*ask, "node-b")
+        told = json.loads(printed(*ask, "node-b", "-o", "json").partition("\n")[2])
+        unknown = printed(*ask, "node-c")
+
+    assert told["node"] == "node-b"
+    assert [gpu["index"] for gpu in told["gpus"]] == [0, 1, 2, 3]
+    assert "nvlinkDomain" not in told["gpus"][0]
+    assert "A (1-3)" in drawn
+    assert "node-c publishes no GPU" in unknown

@@ -1,0 +1,245 @@
+"""The page shows what the cluster has and what is wrong, and says when that is not up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ConfigError
+from envtest.client import paths
+from envtest.embedded.api.faults import ALWAYS
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.web.guard import HEADERS, host_name
+from gpuctl.web.server import bound, is_loopback
+from tests.costly_selector import COSTLY_SELECTOR
+from tests.gpuctl.approved import approve
+from tests.gpuctl.web.busy_cluster import BY_LIMIT, FAILING, LONG_NODE, NODE, WAITING, add_everything
+from tests.gpuctl.web.pages import (
+    DRA,
+    Page,
+    add_claim,
+    add_class,
+    give,
+    lines,
+    page_of,
+    publish,
+    tags,
+    waiting_pod,
+    words,
+)
+
+FIRST = "gpu-0000-1b-00-0"
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page with something of everything."""
+    with EmbeddedApiServer() as api_server:
+        publish(api_server, config="all-tiers")
+        add_class(api_server)
+        add_class(api_server, "monitoring")
+        with page_of(api_server, tmp_path_factory.mktemp("busy") / "config") as served:
+            add_everything(served)
+            yield served
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("overview", ""),
+        ("node", f"node/{NODE}"),
+        ("other-node", f"node/{LONG_NODE}"),
+        ("no-node", "node/none"),
+        ("waiting-pod", f"pod/{WAITING}"),
+        ("pod-by-limit", f"pod/default/{BY_LIMIT}"),
+        ("failing-pod", f"pod/default/{FAILING}"),
+        ("no-pod", "pod/default/none"),
+    ],
+)
+def test_it_shows_what_is_approved(busy: Page, name: str, path: str) -> None:
+    told = busy.get(f"/{path}")
+
+    assert told.status == 200
+    approve(f"web/{name}", lines(told.text) + "\n")
+
+
+def test_a_claim_that_comes_and_goes_is_shown_and_so_is_a_pod(page: Page) -> None:
+    add_claim(page, "train")
+    give(page, "train", FIRST, users=("trainer",))
+    page.api.create(waiting_pod("lonely", "missing"))
+    page.wait_words("/", "8 GPUs: 7 free, 1 whole", "default/lonely", "1 of 8 held, 7 free")
+    page.wait_words("/pod/default/lonely", "What helps: create it, or end the pod")
+
+    give(page, "train", None)
+    page.api.delete(paths.pod("lonely"))
+
+    page.wait_words("/", "8 GPUs: 8 free", "No pod waits for devices", "0 of 8 held, 8 free")
+    page.wait_words("/pod/default/lonely", "There is no such pod")
+
+
+def test_the_answer_follows_the_cluster(page: Page) -> None:
+    add_claim(page, "many", "absent")
+    page.api.create(waiting_pod("patient", "many"))
+    page.wait_words("/pod/default/patient", "the DeviceClass absent does not exist")
+
+    add_class(page.api_server, "absent")
+
+    page.wait_words("/pod/default/patient", "fits")
+
+
+def test_a_pod_whose_selector_costs_too_much_is_told_so_and_the_next_pod_has_its_answer(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
+    add_claim(page, "costly", selector=COSTLY_SELECTOR)
+    page.api.create(waiting_pod("greedy", "costly"))
+    page.wait_words(
+        "/pod/default/greedy", "takes too long to work out", "request gpu of claim default/costly"
+    )
+
+    add_claim(page, "cheap", selector="device.driver == 'nobody.example.com'")
+    page.api.create(waiting_pod("modest", "cheap"))
+
+    page.wait_words("/pod/default/modest", "device.driver == 'nobody.example.com'")
+
+
+def test_an_api_server_that_is_gone_is_one_line_and_what_was_known_stays(page: Page) -> None:
+    assert 'data-state="new"' in page.get("/").text
+    page.api_server.stop()
+
+    for path in ("/", "/node/node-a"):
+        told = page.wait_words(path, "Not up to date: the API server cannot be reached", "8 free")
+        shown = page.get(path).text
+        assert told.count("Not up to date") == 1
+        assert "This is the state of TIME." in told
+        assert 'data-state="old"' in shown
+        assert 'data-state="new"' not in shown
+
+
+def test_without_a_first_reading_it_says_why(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as api_server, page_of(api_server, tmp_path / "config") as page:
+        api_server.stop()
+        told = page.get("/")
+
+    assert told.status == 503
+    assert "Not up to date: the API server cannot be reached" in words(told.text)
+
+
+def test_what_this_user_may_not_read_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as api_server:
+        publish(api_server)
+        for path in ("/api/v1/nodes", "/api/v1/pods"):
+            api_server.fail("list", path, code=403, times=ALWAYS)
+        with page_of(api_server, tmp_path / "config") as page:
+            text = words(page.get("/").text)
+
+    assert "Not shown, because this user may not read them: pods, nodes." in text
+    assert "8 GPUs: 8 free" in text
+    assert "not up to date" not in text.lower()
+
+
+def test_a_fault_of_the_server_itself_is_told_on_the_page(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise KeyError("metadata")
+
+    assert "8 free" in words(page.get("/").text)
+    monkeypatch.setattr("gpuctl.web.reading.view_of", fails)
+
+    page.wait_words(
+        "/", "Not up to date: the server of this page has failed (KeyError: 'metadata')", "8 free"
+    )
+
+
+def test_long_lists_come_in_pages_with_the_sick_first(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as api_server:
+        for number in range(60):
+            (stored,) = publish(api_server, f"node-{number:02}")
+        stored["spec"]["devices"][3]["taints"] = [{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"}]
+        api_server.replace(f"{DRA}/resourceslices/{stored['metadata']['name']}", stored)
+        with page_of(api_server, tmp_path / "config") as page:
+            first, second, found = (
+                page.get(path).text for path in ("/", "/?page=2", "/?q=NODE-07&show=free")
+            )
+
+    def nodes(html: str) -> list[str]:
+        rows = lines(html).partition("Node | Model")[2].splitlines()
+        return [row.split()[1] for row in rows if row.startswith("| node-")]
+
+    assert nodes(first)[:3] == ["node-59", "node-00", "node-01"]
+    assert (len(nodes(first)), len(nodes(second)), nodes(found)) == (50, 10, ["node-07"])
+    assert "page 1 of 2, 60 in total" in words(first)
+
+
+@pytest.mark.parametrize("query", ["page=0", "page=-1", "page=99999999999", "page=x", "show=all", "have=a"])
+def test_a_query_without_sense_shows_the_page(still: Page, query: str) -> None:
+    assert "8 free" in words(still.get(f"/?{query}").text)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8470", "localhost.", "", "[::2]:1"])
+def test_a_request_to_a_foreign_name_is_refused(still: Page, host: str) -> None:
+    answer = still.get("/", Host=host)
+
+    assert (answer.status, "node-a" in answer.text) == (421, False)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8470", "page.example"])
+def test_a_request_to_a_known_name_is_answered(still: Page, host: str) -> None:
+    assert still.get("/", Host=host).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_but_reading_is_answered(still: Page, method: str) -> None:
+    assert still.get("/", method).status == 405
+
+
+def test_what_another_site_asks_for_is_refused_and_a_link_from_there_is_not(still: Page) -> None:
+    assert still.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors").status == 403
+    assert still.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").status == 403
+    assert still.get("/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+    assert still.get("/", Sec_Fetch_Site="same-origin", Sec_Fetch_Mode="cors").status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/not-there", "/static/page.js", "/node/none"])
+def test_every_answer_has_the_headers(still: Page, path: str) -> None:
+    answer = still.get(path)
+
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    assert answer.headers["Server"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/static/../command.py", 404),
+        ("/static/%2e%2e%2fcommand.py", 404),
+        ("/etc", 404),
+        (f"/?q={'x' * 5000}", 414),
+    ],
+)
+def test_what_is_not_there_is_not_served(still: Page, path: str, status: int) -> None:
+    assert still.get(path).status == status
+
+
+def test_every_script_and_style_is_a_file(still: Page) -> None:
+    found = tags(still.get("/").text)
+
+    assert [one for tag, one in found if tag == "script"] == [{"src": "/static/page.js", "defer": None}]
+    assert not [one for tag, one in found if tag == "style" or "style" in one]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", ":x", "127.0.0.1:70000", "no such host:1"])
+def test_a_wrong_address_is_told(address: str) -> None:
+    with pytest.raises(ConfigError):
+        bound(address)
+
+
+def test_what_only_this_machine_reaches_is_known() -> None:
+    assert [is_loopback(one) for one in ("127.0.0.1:1", "localhost:1", "[::1]:1")] == [True] * 3
+    assert [is_loopback(one) for one in (":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1")] == [False] * 4
+    with pytest.raises(ConfigError, match="'foo' is not an address: write host:port"):
+        is_loopback("foo")
+    assert [host_name(one) for one in ("a:1", "[::1]:2", "A", "::1")] == ["a", "::1", "a", ":"]
