@@ -30,7 +30,7 @@ _PACKAGES = Path(__file__).resolve().parents[3]
 _CALL_SECONDS = 45.0
 """How long the kubelet waits for a call (pkg/kubelet/cm/dra/plugin)."""
 _AGAIN_SECONDS, _START_SECONDS, _END_SECONDS = 0.2, 30.0, 10.0
-_LOG_LINES = 12
+_LOG_LINES, _MOST_REASONS = 12, 3
 
 Object = dict[str, Any]
 
@@ -136,7 +136,7 @@ class Driver:
     def prepare(self, claim: Object, seconds: float) -> tuple[str, ...]:
         """Prepare a claim, again and again as the kubelet does; returns its CDI devices.
 
-        Raises StepFailed with the plugin's last answer if that does not succeed in so many seconds.
+        Raises StepFailed with the plugin's answers if that does not succeed in so many seconds.
         """
         answer = self._until(
             "prepare",
@@ -202,6 +202,7 @@ class Driver:
     def _until(self, step: str, seconds: float, call: Callable[[grpc.Channel, float], Any]) -> Any:
         """The plugin's answer about the only claim of a call, without an error."""
         deadline, pause = time.monotonic() + seconds, threading.Event()
+        reasons: dict[str, None] = {}
         with self._channel() as channel:
             while True:
                 left = deadline - time.monotonic()
@@ -212,8 +213,10 @@ class Driver:
                     answer, why = None, str(error.details())
                 if not why:
                     return answer
+                reasons[why] = None
                 if time.monotonic() > deadline:
-                    raise StepFailed(f"{step} did not succeed within {seconds:g} s: {why}", "see the log")
+                    said = "; then: ".join(list(reasons)[:_MOST_REASONS])
+                    raise StepFailed(f"{step} did not succeed within {seconds:g} s: {said}", "see the log")
                 pause.wait(_AGAIN_SECONDS)
 
 
