@@ -35,7 +35,7 @@ NOTHING_TO_VERIFY = 3
     "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as JSON into a new file."
 )
 @partial(place_options, hidden=False)
-@output_option("wide", "markdown")
+@output_option("wide")
 def verify(output: str, to: Path | None, *, may_change: bool, restore: bool, **places: Any) -> None:
     """Check whether GPUs work on this machine: for minutes, and without a cluster.
 
@@ -115,17 +115,13 @@ def _restore(places: Places, output: str) -> None:
 def _print(report: VerifyReport, output: str, to: Path | None) -> None:
     from gpuctl.gather.archive import write_new
     from gpuctl.gather.masking import masked_json
-    from gpuctl.verify.report import markdown_row, masked, masking, picture
+    from gpuctl.verify.report import masked, masking, picture
 
     # The table stays on this machine; everything else is made to be sent to others.
-    mask = masking(os.uname().nodename)
-    data = masked(masked_json(document("VerifyReport", report)), mask)
+    data = masked(masked_json(document("VerifyReport", report)), masking(os.uname().nodename))
     if to is not None:
         write_new(to, json.dumps(data, indent=2).encode() + b"\n")
         say(f"{to}: the report; check what it contains before you share it", err=True)
-    if output == "markdown":
-        say(mask(markdown_row(report)))
-        return
     emit(output, data, lambda: picture(report, _lines(report.results, output)))
 
 

@@ -1,4 +1,4 @@
-"""The report of a verification: a document for scripts, a table, and a row for docs/compatibility.md."""
+"""The report of a verification: a document for scripts, and a table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 from driver.hardware.gpu import Gpu
 from gpuctl.cli.output import own_version
 from gpuctl.cli.unread import Unread
-from gpuctl.doctor.check import Result, Status
+from gpuctl.doctor.check import Result
 from gpuctl.gather.masking import masked_text
 from gpuctl.verify.subject import Subject
 
@@ -144,24 +144,3 @@ def _verdict(report: VerifyReport) -> str:
     holds = "everything holds" if report.holds else "not everything holds"
     warnings = ", with warnings" if report.holds and warns else ""
     return f"{holds} on this machine{warnings}{_FAKE if report.fake else _ASK}"
-
-
-def markdown_row(report: VerifyReport) -> str:
-    """A row for the table of seen hardware in docs/compatibility.md."""
-    models = ", ".join(f"{one.count} x {one.name}" for one in report.models) or "unknown"
-    driver = f"{report.driver_version or 'unknown'}, CUDA {report.cuda_version or 'unknown'}"
-    counts = Counter(one.status for one in report.results)
-    checks = ", ".join(f"{counts[word]} {word}" for word in get_args(Status) if counts[word])
-    kinds = [one.check for one in report.results if one.place == "claims" and one.status in ("ok", "warn")]
-    failed = [one.check for one in report.results if one.status == "fail"]
-    wrong = [one for one in failed if one != "may-change"]
-    cells = (
-        f"{models}{' (fake)' if report.fake else ''}",
-        driver,
-        f"{report.kernel}, {report.processor}",
-        checks,
-        ", ".join(kinds) or "-",
-        ", ".join(wrong) or "-",
-        report.version,
-    )
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from driver.errors import ConfigError, DriverError, NodeIncomplete
-from driver.nvml.api import GPU_CALLS, NvmlCallFailed
+from driver.nvml.api import GPU_CALLS, DriverNotLoaded, GpuLost, NvmlCallFailed, NvmlDevice, SessionLost
 from driver.nvml.deadline import DEADLINE_SECONDS, Guard, Watch
 from driver.nvml.pci_address import PciAddress
 from fakegpu.mps.record import record
@@ -33,7 +33,6 @@ from gpuctl.gather.archive import write_new
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program
-from tools.hardware.answers import ask_everything
 from tools.hardware.calls import NotedCall, NotedCalls, RunningCall
 from tools.hardware.machine_file import NvmlAnswers, machine_file
 from tools.hardware.nvidia_smi import run_smi
@@ -45,6 +44,17 @@ MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
 """The files of a recording."""
 
 VERSIONS = ("driver_version", "cuda_driver_version")
+
+_ASKED_OF_EVERY_GPU = (
+    *("uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability"),
+    *("memory_bytes", "memory_use", "addressing_mode", "numa_node", "module_id", "virtualization"),
+    *("nvlinks", "fabric", "vgpu_types", "licensable_features", "compute_mode", "persistence_mode"),
+    *("mig_mode", "mig_without_reset", "gpu_instance_profiles", "gpu_instances", "mig_devices"),
+    *("mig_processes", "process_ids", "processes", "busy_processes", "utilisation"),
+    *("power_milliwatts", "power_limit_milliwatts", "temperature_celsius"),
+    *("recovery_action", "remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors"),
+    "fabric_health",
+)
 
 MPS_QUESTIONS = (
     Run(commands=("get_server_list",)),
@@ -140,7 +150,7 @@ def _read_nvml(subject: Subject, left_out: list[str], deadline_seconds: float) -
         for call in (notes.nvml.driver_version, notes.nvml.cuda_driver_version, notes.nvml.device_count):
             with suppress(NvmlCallFailed):
                 call()
-        ask_everything(notes.nvml.device_by_pci(pci))
+        _ask_everything(notes.nvml.device_by_pci(pci))
         watch("shutdown", nvml.shutdown)
 
     try:
@@ -152,6 +162,30 @@ def _read_nvml(subject: Subject, left_out: list[str], deadline_seconds: float) -
     finally:
         guard.close()
     return tuple(found)
+
+
+def _ask_everything(device: NvmlDevice) -> None:
+    """Ask all questions, also those about each profile, instance and MIG device.
+
+    Raises GpuLost, SessionLost and DriverNotLoaded; another question that fails is passed over.
+    """
+    answers = {method: _ask(device, method) for method in _ASKED_OF_EVERY_GPU}
+    for profile in answers["gpu_instance_profiles"] or ():
+        _ask(device, "gpu_instance_placements", profile.id)
+    for instance in answers["gpu_instances"] or ():
+        for method in ("compute_instance_profiles", "compute_instances", "partition_utilisation"):
+            _ask(device, method, instance.id)
+    for mig in answers["mig_devices"] or ():
+        _ask(device, "partition_memory_use", mig.gpu_instance_id, mig.compute_instance_id)
+
+
+def _ask(device: NvmlDevice, method: str, *arguments: int) -> Any:
+    try:
+        return getattr(device, method)(*arguments)
+    except (SessionLost, DriverNotLoaded, GpuLost):
+        raise
+    except NvmlCallFailed:
+        return None
 
 
 def _calls_text(gpus: Sequence[NotedCalls], stand_ins: StandIns) -> str:

@@ -54,23 +54,29 @@ def control_group(name: str, nvml: Nvml) -> Iterator[tuple[str, tuple[str, ...],
     try:
         yield path, ("/bin/sh", "-c", _JOIN, str(folder / "cgroup.procs")), {}
     finally:
-        remove_control_groups()
+        _remove(folder)
+        # The group of another probe may still be in it.
+        with suppress(OSError):
+            folder.parent.rmdir()
 
 
 def remove_control_groups() -> bool:
     """Kill what runs in the control groups of probes, and remove them; returns whether they are gone."""
     above = Path(CGROUP_ROOT, CONTROL_GROUPS)
-    for folder in (*above.glob("*/"), above):
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while folder.is_dir():
-            # The kernel removes a group only after the end of its processes.
-            with suppress(OSError):
-                (folder / "cgroup.kill").write_text("1")
-            with suppress(OSError):
-                folder.rmdir()
-            if time.monotonic() > deadline:
-                return False
-    return True
+    # One whose process does not end does not keep the others.
+    gone = [_remove(folder) for folder in (*above.glob("*/"), above)]
+    return all(gone)
+
+
+def _remove(folder: Path) -> bool:
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while folder.is_dir() and time.monotonic() < deadline:
+        # The kernel removes a group only after the end of its processes.
+        with suppress(OSError):
+            (folder / "cgroup.kill").write_text("1")
+        with suppress(OSError):
+            folder.rmdir()
+    return not folder.is_dir()
 
 
 def hold_to_limit(sockets: Path, options: Mapping[str, str], group: str) -> None:

@@ -30,7 +30,7 @@ _PACKAGES = Path(__file__).resolve().parents[3]
 _CALL_SECONDS = 45.0
 """How long the kubelet waits for a call (pkg/kubelet/cm/dra/plugin)."""
 _AGAIN_SECONDS, _START_SECONDS, _END_SECONDS = 0.2, 30.0, 10.0
-_LOG_LINES = 12
+_LOG_LINES, _MOST_REASONS = 12, 3
 
 Object = dict[str, Any]
 
@@ -126,10 +126,9 @@ class Driver:
             *("--cdi-dir", str(self.cdi_dir), "--mps-dir", str(mps), "--memory-hook", str(hook)),
         )
         self._wait("kubeletplugin", self.data_dir / service_socket_name())
-        with self._channel() as channel:
-            # It is answered once the plugin is ready for claims.
-            call = _call(channel, "Prepare", pb.NodePrepareResourcesResponse)
-            call(pb.NodePrepareResourcesRequest(), timeout=_START_SECONDS)
+        # It is answered once the plugin is ready for claims, also for a claim that it never prepared.
+        nothing = {"metadata": {"namespace": NODE, "name": NODE, "uid": NODE}}
+        self.unprepare(nothing, _START_SECONDS)
         # Without it, shares by MPS alone fail, and their result says why.
         with suppress(StepFailed):
             self._wait("kubeletplugin.sharing.mps", mps / SOCKET)
@@ -137,7 +136,7 @@ class Driver:
     def prepare(self, claim: Object, seconds: float) -> tuple[str, ...]:
         """Prepare a claim, again and again as the kubelet does; returns its CDI devices.
 
-        Raises StepFailed with the plugin's last answer if that does not succeed in so many seconds.
+        Raises StepFailed with the plugin's answers if that does not succeed in so many seconds.
         """
         answer = self._until(
             "prepare",
@@ -203,6 +202,7 @@ class Driver:
     def _until(self, step: str, seconds: float, call: Callable[[grpc.Channel, float], Any]) -> Any:
         """The plugin's answer about the only claim of a call, without an error."""
         deadline, pause = time.monotonic() + seconds, threading.Event()
+        reasons: dict[str, None] = {}
         with self._channel() as channel:
             while True:
                 left = deadline - time.monotonic()
@@ -213,8 +213,10 @@ class Driver:
                     answer, why = None, str(error.details())
                 if not why:
                     return answer
+                reasons[why] = None
                 if time.monotonic() > deadline:
-                    raise StepFailed(f"{step} did not succeed within {seconds:g} s: {why}", "see the log")
+                    said = "; then: ".join(list(reasons)[:_MOST_REASONS])
+                    raise StepFailed(f"{step} did not succeed within {seconds:g} s: {said}", "see the log")
                 pause.wait(_AGAIN_SECONDS)
 
 

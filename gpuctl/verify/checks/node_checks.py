@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpuctl.doctor.check import Check
+from driver.policy.offers import node_offers
+from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.verify.checks.kernel_checks import KERNEL_CHECKS
-from gpuctl.verify.checks.offered import offered
 from gpuctl.verify.subject import Subject
 
 WITHOUT_CLUSTER = (
@@ -20,6 +20,37 @@ WITHOUT_CLUSTER = (
 def _of_node(known: Check[NodeSeen]) -> Check[Subject]:
     """A check of doctor as one of a subject."""
     return Check(known.name, known.looks_at, known.fails_when, lambda subject: known.look(subject.seen))
+
+
+@check(
+    "offered",
+    "Which GPUs the driver would offer to pods without a node configuration, and which it would keep from "
+    "them",
+    "NVML does not identify a GPU, or answers so that it would be tainted",
+)
+def offered(subject: Subject) -> Finding:
+    """Plan the node."""
+    inventory = require(subject.seen.inventory)
+    offers = node_offers(inventory, None)
+    sick = [
+        f"{one.pci or 'a GPU'}: {'; '.join(problem.message for problem in one.problems)}"
+        for one in inventory.unread
+    ]
+    sick += [
+        f"{device.name}: {', '.join(f'{taint.key}={taint.value}' for taint in device.taints)}"
+        for device in offers.devices
+        if any(taint.effect != "None" for taint in device.taints)
+    ]
+    sick += [f"{one.pci}: {one.reason}" for one in offers.withheld if one.taints]
+    kept = [f"{one.pci}: not offered: {one.reason}" for one in offers.withheld if not one.taints]
+    if sick:
+        return fail(
+            f"{counted(len(sick), 'device')} would not be handed out",
+            "look for Xid and NVRM messages in the kernel log; a GPU that hangs or is lost needs a reset; a "
+            "call that NVML refuses needs root",
+            [*sick, *kept],
+        )
+    return ok(f"{counted(len(offers.devices), 'device')} would be offered to pods", kept)
 
 
 _BY_NAME = {known.name: known for known in INSIDE}

@@ -90,10 +90,3 @@ def test_what_makes_no_sense_is_refused_before_anything_is_checked(
 
     assert ran.exit_code == 2
     assert says in ran.stderr
-
-
-def test_the_row_for_the_documentation_is_one_line(machine: FakeMachine) -> None:
-    ran = verify(*nvml_of(machine), "-o", "markdown")
-
-    assert ran.stdout.startswith("| 1 x Tesla T4 (fake) |")
-    assert ran.stdout.count("\n") == 1

@@ -29,7 +29,7 @@ DIFFERENT = (ALL_PARTITIONS, "dgx-a100", "l4-quad", "vgpu-host-l40s")
 
 VGPU_HOSTS = {"vgpu-host-a100-mdev", "vgpu-host-l40s", "vgpu-and-passthrough"}
 """Machines whose GPUs are made into vGPUs, which are left alone."""
-QUICK_LIMITS = Limits(prepare=4.0, probe=20.0, unprepare=10.0, same_again=5.0)
+QUICK_LIMITS = Limits(prepare=8.0, probe=60.0, unprepare=30.0, same_again=10.0)
 
 
 def some_of(monkeypatch: pytest.MonkeyPatch, chosen: Callable[[tuple[Kind, ...]], tuple[Kind, ...]]) -> None:
@@ -95,7 +95,7 @@ def hangs_at_modes(machine: FakeMachine) -> None:
     [
         (fails_to_create, "mig-1g.10gb", "nvmlDeviceCreateGpuInstanceWithPlacement"),
         (lies_about_modes, "mps", "was set to compute mode exclusive-process but is in default"),
-        (hangs_at_modes, "mps", "prepare did not succeed within 4 s"),
+        (hangs_at_modes, "mps", "prepare did not succeed within 8 s"),
     ],
 )
 def test_a_fault_is_named_and_the_other_kinds_are_tried(
