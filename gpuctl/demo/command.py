@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from driver.errors import DriverError
-from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import document, emit, output_option
 from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.plan.machine_options import machine_option
@@ -61,7 +59,6 @@ def demo(
     """
     if nvml and kind == "real":
         raise click.UsageError("the GPUs of this machine are for the embedded cluster: leave out --cluster")
-    _check_machine(machine)
     try:
         if output == "table":  # at once: the imports of the cluster take a second
             node = "the idle GPUs of this machine" if nvml else f"the machine {machine}; no GPU is needed"
@@ -82,15 +79,6 @@ def has_gpu(dev: Path = Path("/dev"), sysfs: Path = Path("/sys")) -> bool:
     from driver.hardware.pci_view import pci_view
 
     return (dev / "nvidiactl").exists() or bool(pci_view(sysfs).physical)
-
-
-def _check_machine(machine: str) -> None:
-    from fakegpu.machine.spec import load_machine
-
-    try:
-        load_machine(machine)
-    except DriverError as error:
-        raise click.UsageError(error_text(error)) from error
 
 
 def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_real: bool, keep: bool) -> None:

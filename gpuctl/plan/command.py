@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from click.shell_completion import CompletionItem
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_options import cluster_options, nodes
 from gpuctl.cli.output import document, emit, output_option
-from gpuctl.plan.machine_options import complete_machines, config_options, machine_option
+from gpuctl.plan.machine_options import check_exists, complete_machines, config_options, machine_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,8 +80,8 @@ def plan(
     --machines lists what --machine takes here and in other commands. MACHINE may be a file of your own, which
     is checked (docs/fakes-and-machines.md has its fields).
 
-    Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a machine, a configuration or a node that
-    cannot be used, 2 for a wrong command line.
+    Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a file or a node that cannot be used, 2 for
+    a machine that does not exist or another wrong command line.
     """
     flags = {"--topology": topology, "--partitions": partitions, "--machines": machines}
     _check_flags([name for name, is_given in flags.items() if is_given], output)
@@ -118,6 +119,8 @@ def _check_flags(flags: list[str], output: str) -> None:
 def _machines(names: tuple[str, ...], output: str) -> None:
     from gpuctl.plan.machines import machines, machines_table
 
+    for name in names:
+        check_exists(name)
     listed = machines(names)
     emit(
         output,
@@ -131,6 +134,7 @@ def _topology(
     machine: str | None, names: tuple[str, ...], kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
     from driver.devices.names import DRIVER_NAME
+    from gpuctl.cli.cluster import DRA, ClusterView
     from gpuctl.fleet.cluster import views_of
     from gpuctl.plan.planned import plan_node
     from gpuctl.plan.topology import topology_of, topology_text
@@ -138,7 +142,11 @@ def _topology(
     if len(names) + (machine is not None) != 1:
         raise click.UsageError("name one node, or a machine with --machine")
     node = machine or names[0]
-    slices = plan_node(node, "node", None).slices if machine else _slices_of(node, kubeconfig, context)
+    if machine:
+        slices: Iterable[Object] = plan_node(machine, "node", None).slices
+    else:
+        cluster = ClusterView.connect(kubeconfig, context)
+        slices = cluster.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
     gpus = [gpu for view in views_of(slices, ()) for gpu in view.gpus]
     if not gpus:
         raise ConfigError(
@@ -146,15 +154,6 @@ def _topology(
         )
     found = topology_of(node, gpus)
     emit(output, document("NodeTopology", found), lambda: topology_text(found))
-
-
-def _slices_of(node: str, kubeconfig: Path | None, context: str | None) -> tuple[Object, ...]:
-    from driver.devices.names import DRIVER_NAME
-    from gpuctl.cli.cluster import DRA, ClusterView
-
-    view = ClusterView.connect(kubeconfig, context)
-    mine = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
-    return tuple(one for one in mine if one["spec"]["driver"] == DRIVER_NAME)
 
 
 def _partitions(

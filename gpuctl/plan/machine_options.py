@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from driver.errors import ConfigError
 from gpuctl.cli.cluster_options import matching
+from gpuctl.cli.failures import error_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,10 +26,28 @@ def machine_option(default: str | None = None) -> Callable[[Command], Command]:
             default=default,
             show_default=default is not None,
             shell_complete=complete_machines,
+            callback=_existing,
             help="A machine that `gpuctl plan --machines` lists, or a machine file.",
         )(command)
 
     return add
+
+
+def _existing(ctx: click.Context, _param: click.Parameter, machine: str | None) -> str | None:
+    if machine is not None and not ctx.resilient_parsing:
+        check_exists(machine)
+    return machine
+
+
+def check_exists(machine: str) -> None:
+    """Raise UsageError if neither a shipped machine nor a file has the name."""
+    from fakegpu.machine.spec import load_machine
+
+    if not Path(machine).exists():
+        try:
+            load_machine(machine)
+        except ConfigError as error:
+            raise click.UsageError(error_text(error)) from error
 
 
 def complete_machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

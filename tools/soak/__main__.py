@@ -168,7 +168,7 @@ class Soak:
     def _sample(self) -> None:
         sampler, told = Sampler(self.node), 0.0
         while not self._over.wait(SAMPLE_SECONDS):
-            self.samples.append(sampler.sample(self.clock(), self.claims))
+            self.samples.append(sampler.sample(self.claims))
             if self.clock() - told > TOLD_SECONDS:
                 told = self.clock()
                 done = f"{self.claims} claims, {len(self.marks)} faults and restarts"

@@ -26,17 +26,13 @@ class Process:
 
     pid: int
     memory_mib: float
-    threads: int
-    descriptors: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The driver's processes by name, how many claims are held, and how many were prepared so far."""
+    """The driver's processes by name, and how many claims were prepared so far."""
 
-    at: float
     processes: Mapping[str, Process]
-    held: int
     claims: int
 
 

@@ -140,17 +140,15 @@ class Sampler:
         self._node = node
         self._pids: dict[tuple[str, int], int] = {}
 
-    def sample(self, at: float, claims: int) -> Sample:
-        """The processes of the driver that run, and the claims, at this time of the run."""
+    def sample(self, claims: int) -> Sample:
+        """The processes of the driver that run now, with the number of claims so far."""
         found = {}
         for name, process in self._node.processes().items():
             try:
                 known = name, self._node.cluster.processes.cluster_pid(process.name)
                 pid = self._pids.setdefault(known, 0) or process.host_pid
                 self._pids[known] = pid
-                folder = Path(f"/proc/{pid}")
-                threads, descriptors = (len(list((folder / part).iterdir())) for part in ("task", "fd"))
-                found[name] = Process(pid, resident_mib(pid), threads, descriptors)
+                found[name] = Process(pid, resident_mib(pid))
             except (OSError, ClusterError):
                 continue  # it is being restarted
-        return Sample(at, found, len(list(self._node.driver.node.cdi_dir.glob("*claim_*"))), claims)
+        return Sample(found, claims)

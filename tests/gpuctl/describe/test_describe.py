@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
 from gpuctl.describe.claim import claim_sections
 from gpuctl.describe.gpu import holders_section
 from gpuctl.describe.sections import Section
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.devices import Taint, meaning
+from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
+from tests.gpuctl.plan.printed import printed
 
+TODAY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?<!2026-01-02T03:04:0\d)Z")
+"""A moment that the API server writes, and none of the tests' own."""
+
+SITUATIONS = {
+    "describe/node": "describe node node-a",
+    "describe/gpu-sick": "describe gpu node-a/1",
+    "describe/gpu-cut": "describe gpu node-a/0000:1b:00.0",
+    "describe/gpu-ambiguous": "describe gpu 0000:1b:00.0",
+    "describe/gpu-of-uuid": "describe gpu GPU-2406bdca-d225-5115-b6c5-7ce207c6e110",
+    "describe/gpu-unknown": "describe gpu node-a/8",
+    "describe/claim": "describe claim train -n team",
+    "describe/claim-without-pod": "describe claim ci -n team",
+    "describe/claim-unknown": "describe claim none -n team",
+    "describe/node-unknown": "describe node node-x",
+    "describe/pod": "describe pod train",
+}
 DRA = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{DRA}/namespaces/team/resourceclaims"
 CONDITION = {
@@ -78,95 +92,30 @@ class Cluster:
             told = event(f"c-{item['metadata']['name']}", "ResourceClaim", stored, "its GPU is sick", "team")
             server.create("/api/v1/namespaces/team/events", told)
 
-    def run(self, *words: str) -> str:
-        arguments = ["describe", *words, "--kubeconfig", self.kubeconfig]
-        found = CliRunner().invoke(commands, arguments, catch_exceptions=False)
-        assert found.exit_code == 0, found.output
-        return found.stdout
 
-    def told(self, *words: str) -> dict[str, Any]:
-        """The sections of the document, by their titles."""
-        document = read_document(self.run(*words, "-o", "json"), "Description")
-        return {one["title"]: one for one in document["sections"]}
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster of this module's tests."""
     with EmbeddedApiServer() as server:
-        yield Cluster(server, folder)
+        yield Cluster(server, tmp_path_factory.mktemp("cluster"))
 
 
-def test_a_gpu_is_told_with_holders_taints_topology_and_its_own_events(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        told = found.told("gpu", "node-a/1")
-        text = found.run("gpu", "node-a/0000:1b:00.0")
+@pytest.mark.parametrize(("situation", "command"), SITUATIONS.items())
+def test_the_answer_is_the_approved_one(cluster: Cluster, situation: str, command: str) -> None:
+    text = printed(*command.split(), "--kubeconfig", cluster.kubeconfig, name=command)
 
-    assert told["GPU 1 of node-a"]["fields"]["Health"] == "sick: see Taints"
-    assert told["Attributes"]["fields"]["nvlinkPeerLinks"] == "18"
-    (held,) = told["Held by"]["rows"]
-    assert (held["claim"], held["pods"], held["class"], held["part"]) == (
-        *("team/train", "train-0", "large"),
-        "100 %",
-    )
-    (taint,) = told["Taints"]["rows"]
-    assert taint["taint"] == "gpu.nvidia.com/xid=79:NoSchedule"
-    assert taint["meaning"].startswith("XID 79 (the GPU fell off the bus): drain the node and restart")
-    assert taint["since"] == XID["timeAdded"]
-    assert {row["path"] for row in told["Topology"]["rows"]} == {"NV18"}
-    assert len(told["Topology"]["rows"]) == 7
-    assert [row["message"] for row in told["Events"]["rows"]] == ["GPU 1 (0000:43:00.0): XID 79"]
-    assert "mig 2g.20gb" in text
-    assert "team/ci" in text
-    assert "▓" in text
+    approve(situation, TODAY.sub("TIME", text))
 
 
-def test_a_gpu_is_found_by_uuid_and_a_name_that_several_have_is_refused(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        uuid = found.told("gpu", "node-b/1")["GPU 1 of node-b"]["fields"]["UUID"]
-        with pytest.raises(ConfigError, match=r"2 GPUs are called 0000:1b:00\.0, on node-a, node-b"):
-            found.run("gpu", "0000:1b:00.0")
-        with pytest.raises(ConfigError, match="node node-a has no GPU 8"):
-            found.run("gpu", "node-a/8")
-        with pytest.raises(ConfigError, match="2 GPUs are called"):
-            found.run("gpu", uuid)  # the fake boards of two machines alike are alike
+@pytest.mark.parametrize(("kind", "name"), [("node", "node-a"), ("gpu", "node-a/1"), ("claim", "train")])
+def test_scripts_get_the_sections_of_the_text(cluster: Cluster, kind: str, name: str) -> None:
+    command = ("describe", kind, name, "-n", "team", "--kubeconfig", cluster.kubeconfig)
+    text, scripts = printed(*command), printed(*command, "-o", "json")
 
-
-def test_a_node_is_told_with_its_gpus_and_what_happened(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        told = found.told("node", "node-a")
-        text = found.run("node", "node-a")
-        with pytest.raises(ConfigError, match="node-x publishes nothing"):
-            found.run("node", "node-x")
-
-    assert told["Node node-a"]["fields"]["Pool"] == "can be used"
-    assert [row["health"] for row in told["GPUs"]["rows"]][:3] == [
-        "ok",
-        "gpu.nvidia.com/xid=79:NoSchedule",
-        "ok",
-    ]
-    assert {row["claim"] for row in told["Held by"]["rows"]} == {"team/train", "team/ci"}
-    assert len(told["Events"]["rows"]) == 3
-    assert "NV18" in text
-
-
-def test_a_claim_is_told_with_its_requests_devices_and_conditions(tmp_path: Path) -> None:
-    with cluster(tmp_path) as found:
-        told = found.told("claim", "train", "-n", "team")
-        with pytest.raises(ConfigError, match="there is no claim team/none"):
-            found.run("claim", "none", "-n", "team")
-
-    assert told["ResourceClaim team/train"]["fields"]["State"] == "in use"
-    assert told["Requests"]["rows"] == [
-        {"request": "gpu", "class": "large", "count": "1", "capacity": "-", "selectors": "-"}
-    ]
-    (device,) = told["Devices"]["rows"]
-    assert (device["node"], device["gpu"], device["what"]) == ("node-a", "1", "whole")
-    (condition,) = told["Conditions"]["rows"]
-    assert (condition["of"], condition["status"], condition["message"]) == (SECOND, "False", "XID 79")
-    assert told["Taints"]["rows"][0]["taint"] == "gpu.nvidia.com/xid=79:NoSchedule"
-    assert [row["pod"] for row in told["Pods"]["rows"]] == ["train-0"]
-    assert [row["message"] for row in told["Events"]["rows"]] == ["its GPU is sick"]
-    assert {"device": SECOND, "what": "memoryBytes", "value": "5"} in told["Device status"]["rows"]
+    document = read_document(scripts.partition("\n")[2], "Description")
+    assert document["of"] == kind
+    blocks = [block.splitlines()[0] for block in text.partition("\n")[2].split("\n\n")]
+    assert [section["title"] for section in document["sections"]] == blocks
 
 
 def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_nothing(

@@ -49,6 +49,7 @@ SITUATIONS = {
     "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
     "plan/machine-unknown": "plan --machine hgx-h10",
     "plan/no-machine": "plan",
+    "machines/unknown": "plan --machines hgx-h10",
     "topology/dgx1-v100": "plan --topology --machine dgx1-v100",
     "topology/l40s-octo": "plan --topology --machine l40s-octo",
     "topology/json": "plan --topology --machine a30-passthrough-guest -o json",
@@ -61,10 +62,10 @@ SITUATIONS = {
     "partitions/no-layout": "plan --partitions --machine hgx-h100 --layout 1g,",
     "partitions/offered": "plan --partitions --machine hgx-h100 --config mixed.yaml",
     "partitions/shared": "plan --partitions --machine hgx-h100 --config shared-partitions.yaml",
-    "partitions/yaml": "plan --partitions --machine a30-quad --layout 4g,4g --config shared.yaml -o yaml",
+    "partitions/json": "plan --partitions --machine t4 --layout 1g --config shared.yaml -o json",
     "machines/all": "plan --machines",
     "machines/named": "plan --machines t4 passthrough-quad",
-    "machines/json": "plan --machines -o json vgpu-host-a100-mdev t4",
+    "machines/json": "plan --machines -o json t4",
 }
 
 

@@ -21,10 +21,7 @@ FAULT = Mark("lost", "0000:1b:00.0", 100, 120)
 
 def samples(*memory_mib: float, pid: int = 1) -> list[Sample]:
     """A sample each 100 claims of an instance."""
-    return [
-        Sample(number * 10, {NAME: Process(pid, mib, 9, 30)}, 4, number * 100)
-        for number, mib in enumerate(memory_mib)
-    ]
+    return [Sample({NAME: Process(pid, mib)}, number * 100) for number, mib in enumerate(memory_mib)]
 
 
 def test_what_is_left_over_and_what_is_missing_are_named() -> None:
