@@ -30,16 +30,9 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
         *(Right(verb, "", "events") for verb in ("create", "patch")),
     ),
     "page": (
-        *(
-            Right(verb, DRA, resource)
-            for resource in ("resourceslices", "deviceclasses", "resourceclaims")
-            for verb in ("list", "watch")
-        ),
-        *(
-            Right(verb, "", resource)
-            for resource in ("nodes", "pods", "events")
-            for verb in ("list", "watch")
-        ),
+        *(Right("list", DRA, resource) for resource in ("resourceslices", "deviceclasses", "resourceclaims")),
+        *(Right("list", "", resource) for resource in ("nodes", "pods", "events")),
+        Right("get", "", "pods"),
         Right("get", DRA, "resourceclaimtemplates"),
         Right("list", DRA, "devicetaintrules"),
         Right("list", "", "resourcequotas"),
