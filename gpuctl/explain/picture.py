@@ -40,8 +40,16 @@ def picture(told: Explanation, *, wide: bool = False) -> RenderableType:
 
 
 def _rooms(policies: Sequence[PolicyRooms], unread: Sequence[str], *, wide: bool) -> Iterator[RenderableType]:
-    """Whose end would make room: the best node under each policy, all nodes if ``wide``."""
-    heads = ("who may go", "node", "pod", "priority", "since", "owner", "budget", "it would get")
+    """Whose end would make room: the best node under each policy; all nodes, and more words, if ``wide``."""
+    heads = (
+        "who may go",
+        "node",
+        "pod",
+        "priority",
+        *(("since", "owner") if wide else ()),
+        "budget",
+        "it would get",
+    )
     table = _table("whose end would make room", *heads)
     notes = []
     for policy in policies:
@@ -56,8 +64,7 @@ def _rooms(policies: Sequence[PolicyRooms], unread: Sequence[str], *, wide: bool
                     "" if index else room.node,
                     f"{pod.namespace}/{pod.name}",
                     str(pod.priority),
-                    pod.since or "-",
-                    pod.owner or "-",
+                    *((pod.since or "-", pod.owner or "-") if wide else ()),
                     _budget(pod, unread),
                     "" if index else gains,
                 )
@@ -91,11 +98,10 @@ def _request(report: RequestReport, *, wide: bool) -> RenderableType:
 
 
 def _table(title: str, *heads: str) -> Table:
-    """A table whose last column is folded."""
+    """A table that folds what is too wide for the terminal."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in heads[:-1]:
-        table.add_column(head, no_wrap=True, justify="right" if head == "devices" else "left")
-    table.add_column(heads[-1], overflow="fold")
+    for head in heads:
+        table.add_column(head, overflow="fold", justify="right" if head == "devices" else "left")
     return table
 
 

@@ -61,6 +61,10 @@ def _layout(fit: Fit, slices: int, layout: str) -> Iterator[str]:
         yield _sums(f"{layout} fits" if fit.fits else "nearest that fits", parts)
         yield ruler(slices)
         yield _bar(parts, slices)
+    if fit.fits and parts:
+        # Without the starts nvidia-smi may leave no room for the last ones.
+        places = ",".join(f"{one.profile}:{one.start}" for one in parts)
+        yield f"made by an administrator: nvidia-smi mig -i GPU -cgi {places} -C"
 
 
 def _offered(offer: Offered, slices: int) -> Iterator[str]:

@@ -37,7 +37,7 @@ def pod_of_file(path: Path, namespace: str, snapshot: Snapshot) -> tuple[Object,
     """
     try:
         return _pod(path, namespace, snapshot)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path} is not as the API server wants it ({type(error).__name__}: {error})",
             "`kubectl apply --dry-run=server` says where",

@@ -56,6 +56,12 @@ class Served:
                 status = {**status, "reservedFor": users}
                 server.replace(f"{path}/{metadata['name']}/status", {**made, "status": status})
 
+        for budget in site.budgets:
+            path = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
+            metadata = {"name": budget["metadata"]["name"]}
+            made = server.create(path, {"metadata": metadata, "spec": budget["spec"]})
+            server.replace(f"{path}/{metadata['name']}/status", {**made, "status": budget["status"]})
+
     def run(self, *arguments: str) -> Result:
         """Run the command."""
         command = ["explain", *arguments, "--kubeconfig", self.kubeconfig]

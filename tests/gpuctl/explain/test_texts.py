@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.served import Served
 from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
@@ -146,3 +148,42 @@ def test_a_situation_is_explained_like_this(case: tuple[Callable[[], Built], str
         told = served.run(*asked.split(), "-n", "team")
 
     approve(f"explain/{named(case)}", f"{told.output}exit code {told.exit_code}\n")
+
+
+MANIFEST = """
+kind: Deployment
+metadata: {name: later}
+spec:
+  template:
+    spec:
+      priority: 10
+      containers: [{name: main, image: x, resources: {claims: [{name: gpu}]}}]
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]
+---
+kind: ResourceClaimTemplate
+metadata: {name: gpu}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+"""
+
+
+@pytest.mark.parametrize("build", [three_policies, fits], ids=["waits", "fits"])
+def test_a_manifest_is_explained_before_its_pod_exists(build: Callable[[], Built], tmp_path: Path) -> None:
+    file = tmp_path / "later.yaml"
+    file.write_text(MANIFEST)
+    with EmbeddedApiServer() as server:
+        served = Served(server, tmp_path)
+        site, pods = build()
+        served.load(site, *pods)
+        told = served.run("--for", str(file), "-n", "team")
+
+    approve(
+        f"explain/for-a-manifest-{build.__name__}".replace("_", "-"),
+        f"{told.output}exit code {told.exit_code}\n",
+    )
+
+
+@pytest.mark.parametrize("words", ["", "pod train --for x.yaml", "--for x.yaml -A"])
+def test_either_objects_or_a_manifest_are_named(words: str) -> None:
+    told = CliRunner().invoke(commands, ["explain", *words.split()])
+
+    assert told.exit_code == 2

@@ -247,7 +247,11 @@ def test_a_configuration_is_imported(
 
 
 @pytest.mark.parametrize(
-    ("tool", "texts"), [("mig-parted", WRONG), ("device-plugin", WRONG_OF_PLUGIN)], ids=str
+    ("tool", "texts"),
+    [
+        pytest.param("mig-parted", WRONG, id="mig-parted"),
+        pytest.param("device-plugin", WRONG_OF_PLUGIN, id="device-plugin"),
+    ],
 )
 def test_a_wrong_file_is_refused_with_all_that_is_wrong(
     tool: str, texts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
