@@ -11,7 +11,7 @@ from driver.kube.errors import Unauthorized, Unreachable
 from kubernetes_rules.errors import RuleError
 
 _ERRNO = re.compile(r"\[(?:Errno -?\d+|SSL[^]]*)\] ?")
-_YAML_MARK = re.compile(r'\s+in "[^"]*", (line \d+, column \d+)(?::\n.*\n *\^)?(\n)?')
+_YAML_MARK = re.compile(r'\s+in "[^"]*", (line \d+, column \d+)(?::\n.*\n *\^)?')
 """Where PyYAML found a mistake, with the line and a mark below it."""
 
 
@@ -31,7 +31,8 @@ def error_text(error: Exception) -> str:
 
 def _plain(text: str) -> str:
     """The text without error numbers such as ``[Errno 111]``, OpenSSL's names, and quotations of YAML."""
-    return _YAML_MARK.sub(lambda mark: f" ({mark[1]})" + " " * bool(mark[2]), _ERRNO.sub("", text))
+    told, quotations = _YAML_MARK.subn(r" (\1)", _ERRNO.sub("", text))
+    return " ".join(told.split()) if quotations else told
 
 
 def _reason(error: Exception) -> str | None:

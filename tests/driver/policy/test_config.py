@@ -130,6 +130,7 @@ def test_a_text_can_be_parsed_that_lies_in_no_file() -> None:
     ("text", "message"),
     [
         ("[1]", "must be a mapping"),
+        ("kind: Pod\n---\nkind: Job", r"is a Kubernetes manifest \(Pod, Job\), not a node configuration"),
         ("{version: v1, version: v1}", "the key version appears more than once"),
         ("{version: v1, rules: {}}", "rules: must be a list"),
         ("a: [", "is not YAML"),

@@ -13,7 +13,7 @@ from gpuctl.describe.claim import claim_sections
 from gpuctl.describe.gpu import holders_section
 from gpuctl.describe.sections import Section
 from gpuctl.fleet.cluster import views_of
-from gpuctl.fleet.devices import Taint, meaning
+from gpuctl.fleet.devices import Taint, driver_version_text, meaning
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
@@ -140,3 +140,10 @@ def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_
 def test_a_section_without_anything_says_none() -> None:
     assert Section("Taints").text() == "Taints\n  none"
     assert meaning(Taint("example.com/mine", "", "NoSchedule")) == "not set by this driver"
+
+
+@pytest.mark.parametrize(
+    ("semantic", "text"), [("580.95.5", "580.95.05"), ("570.133.20", "570.133.20"), ("550.78.0", "550.78.0")]
+)
+def test_the_version_of_the_driver_is_as_nvidia_writes_it(semantic: str, text: str) -> None:
+    assert driver_version_text(semantic) == text

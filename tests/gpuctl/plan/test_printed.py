@@ -27,6 +27,8 @@ rules:
     "shared.yaml": f"{{version: v1, rules: [{{offer: whole, mig: 'off', shared: {SHARES}}}]}}",
     "shared-partitions.yaml": f"{{version: v1, rules: [{{mig: {{layout: [3g, 3g]}}, shared: {SHARES}}}]}}",
     "coarse.yaml": "{version: v1, rules: [{offer: whole, shared: {strategy: MPS, memory: {step: 20Gi}}}]}",
+    "manifest.yaml": "kind: ResourceClaimTemplate\n---\nkind: Pod\n",
+    "broken.yaml": "version: v1\nrules: [\n",
     "pools.yaml": """\
 version: v1
 pools:
@@ -48,6 +50,8 @@ SITUATIONS = {
     "plan/labels-not-known": "plan --machine t4 --config pools.yaml",
     "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
     "plan/machine-unknown": "plan --machine hgx-h10",
+    "plan/manifest": "plan --machine t4 --config manifest.yaml",
+    "plan/not-yaml": "plan --machine t4 --config broken.yaml",
     "plan/no-machine": "plan",
     "machines/unknown": "plan --machines hgx-h10",
     "topology/dgx1-v100": "plan --topology --machine dgx1-v100",
