@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,37 +96,3 @@ def _trouble(status: Object, result: Object) -> str | None:
             if one.get("type") == "Ready" and one.get("status") != "True":
                 return ": ".join(filter(None, (one.get("reason"), one.get("message")))) or "not ready"
     return None
-
-
-class ClaimsByPool:
-    """The claims with devices, by pool: a change of a claim concerns its pools alone. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._pools: dict[str, dict[str, Object]] = {}
-        self._held: dict[str, tuple[Allocated, ...]] = {}
-
-    def update(self, claim: Object | None, key: str) -> frozenset[str]:
-        """A claim changed, or was deleted (None); returns the pools of which it has other devices now."""
-        before = self._held.pop(key, ())
-        after = tuple(allocated(claim)) if claim is not None else ()
-        for one in before:
-            self._pools.get(one.pool, {}).pop(key, None)
-        if claim is not None and after:
-            self._held[key] = after
-            for one in after:
-                self._pools.setdefault(one.pool, {})[key] = claim
-        return frozenset(one.pool for one in (*before, *after)) if before != after else frozenset()
-
-    def of_pools(self, pools: Iterable[str]) -> list[Object]:
-        """The claims that have a device of one of these pools."""
-        found = {key: claim for pool in pools for key, claim in self._pools.get(pool, {}).items()}
-        return [found[key] for key in sorted(found)]
-
-    def held_by(self, key: str) -> tuple[Allocated, ...]:
-        """The devices that one claim has."""
-        return self._held.get(key, ())
-
-    def all_held(self) -> Iterator[Allocated]:
-        """The devices that all claims have."""
-        for held in self._held.values():
-            yield from held
