@@ -8,7 +8,7 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from gpuctl.fleet.holders import node_of_pool
-from gpuctl.fleet.nodes import NodeState, NodeView, node_view, silent_node
+from gpuctl.fleet.nodes import NodeView, node_view, silent_node
 from gpuctl.fleet.published import PublishedNode, read_node
 
 Object = Mapping[str, Any]
@@ -56,11 +56,6 @@ class Fleet:
 def views_of(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[NodeView, ...]:
     """The nodes, read once."""
     return Fleet().read(slices, claims)
-
-
-def states_of(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
-    """The nodes in numbers, read once."""
-    return [view.state for view in views_of(slices, claims)]
 
 
 def _read(

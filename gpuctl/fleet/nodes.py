@@ -170,7 +170,7 @@ class DeviceState:
         return sum(not one.admin_access for one in self.holders)
 
 
-def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str, ...] = ()) -> NodeView:
+def node_view(node: PublishedNode, claims: Sequence[Object]) -> NodeView:
     """The node with the claims that have devices of it. Raises AllocationFailed for a malformed claim."""
     counters = _counters(node, claims)
     devices = _device_states(node, claims, counters)
@@ -201,14 +201,13 @@ def node_view(node: PublishedNode, claims: Sequence[Object], remarks: tuple[str,
         frozenset(one.device.name for one in devices if one.claims),
         frozenset(one.device.name for one in devices if one.is_free),
         frozenset(one.device.name for one in devices if one.device.blocked or counters.problem),
-        remarks,
     )
 
 
-def silent_node(name: str, claims: Iterable[Object], remarks: tuple[str, ...] = ()) -> NodeView:
+def silent_node(name: str, claims: Iterable[Object]) -> NodeView:
     """A node that publishes nothing, and the claims that have devices of it all the same."""
     pools = frozenset((name, pool_name(name)))
-    return NodeView(NodeState(name, unpublished=_unpublished(pools, claims, ())), remarks=remarks)
+    return NodeView(NodeState(name, unpublished=_unpublished(pools, claims, ())))
 
 
 def _unpublished(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.memory import bytes_text, memory_lines
 from gpuctl.fleet.nodes import NodeState
 from gpuctl.plan.planned import plan_node
@@ -44,8 +44,8 @@ def claim(
 
 
 def node(*claims: dict[str, Any]) -> NodeState:
-    (found,) = states_of(list(plan_node("a30-quad", "node-a", None).slices), claims)
-    return found
+    (found,) = views_of(list(plan_node("a30-quad", "node-a", None).slices), claims)
+    return found.state
 
 
 def lines(*claims: dict[str, Any], wide: bool = False) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.cluster import views_of
 from tests.gpuctl.fleet.published import Object, claim
 from tests.gpuctl.plan.test_node_gpus import planned
 
@@ -42,7 +42,7 @@ def test_the_room_of_a_tier(
     tmp_path: Path, rule: str, claims: list[Object], tier: str, counts: tuple[int | None, ...]
 ) -> None:
     """The counts are of devices allocated, free and excluded, and of claims that have room."""
-    [node] = states_of(planned(tmp_path, "a30-quad", rule), claims)
+    [view] = views_of(planned(tmp_path, "a30-quad", rule), claims)
 
-    count = node.tiers[tier]
+    count = view.state.tiers[tier]
     assert (count.allocated, count.free, count.excluded, count.claims_left) == counts

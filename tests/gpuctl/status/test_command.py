@@ -19,7 +19,7 @@ from driver.errors import ConfigError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.cluster import ClusterView, connect_client
-from gpuctl.fleet.cluster import states_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.devices import tier_of
 from gpuctl.fleet.follow import ClusterWatch
 from gpuctl.status.picture import Form, News
@@ -139,10 +139,10 @@ def test_it_goes_on_with_what_changes_until_it_is_interrupted(tmp_path: Path) ->
 
 def test_what_is_new_is_told_once(tmp_path: Path) -> None:
     published = cut_slices(tmp_path)
-    whole = states_of(published, [held("train", "gpu-0000-1b-00-0")])
+    whole = [one.state for one in views_of(published, [held("train", "gpu-0000-1b-00-0")])]
     told = []
     for form in (Form(by_node=True), Form(by_node=True, wide=True)):
-        news = News(states_of(published, ()), (), form)
+        news = News([one.state for one in views_of(published, ())], (), form)
         for nodes, problems in ((whole, ()), (whole, ()), (whole, ["1 pod cannot start: a/b"]), ([], ())):
             told += [*news.lines(nodes, problems), "--"]
 
