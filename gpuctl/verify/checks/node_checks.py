@@ -22,14 +22,12 @@ def _of_node(known: Check[NodeSeen]) -> Check[Subject]:
     return Check(known.name, known.looks_at, known.fails_when, lambda subject: known.look(subject.seen))
 
 
-@check(
-    "offered",
-    "Which GPUs the driver would offer to pods without a node configuration, and which it would keep from "
-    "them",
-    "NVML does not identify a GPU, or answers so that it would be tainted",
-)
+@check
 def offered(subject: Subject) -> Finding:
-    """Plan the node."""
+    """Which GPUs the driver would offer to pods without a node configuration, and which it would withhold.
+
+    Fails if NVML does not identify a GPU, or answers so that it would be tainted.
+    """
     inventory = require(subject.seen.inventory)
     offers = node_offers(inventory, None)
     sick = [
