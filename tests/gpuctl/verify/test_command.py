@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def by_check(ran: Result) -> dict[str, Any]:
 def test_what_is_said_about_a_machine_that_nothing_is_changed_of(name: str) -> None:
     ran = verify("--nvml", f"fake:{name}", "-o", "wide")
 
-    approve(f"verify/{name}", re.sub(r"/tmp/[\w.-]+/", "/FOLDER/", ran.stdout))
+    approve(f"verify/{name}", re.sub(rf"{tempfile.gettempdir()}/[\w.-]+/", "/FOLDER/", ran.stdout))
 
 
 def test_a_healthy_machine_passes_all_checks_and_the_report_is_written(
