@@ -25,7 +25,7 @@ from driver.kube.endpoint import Authority
 
 def full_access_of_pod() -> Access:
     """The access of the pod's service account; raises ConfigError outside of a pod."""
-    if "KUBERNETES_SERVICE_HOST" not in os.environ:  # the kubelet sets it in every container
+    if not os.environ.get("KUBERNETES_SERVICE_HOST"):  # the kubelet sets it in every container
         raise ConfigError(
             "there is no kubeconfig, and this is not a pod",
             "name one with --kubeconfig; gpuctl also takes $KUBECONFIG and ~/.kube/config",

@@ -133,7 +133,7 @@ def _machines(names: tuple[str, ...], output: str) -> None:
 def _topology(
     machine: str | None, names: tuple[str, ...], kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
-    from driver.devices.names import DRIVER_NAME
+    from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
     from gpuctl.cli.cluster import DRA, ClusterView
     from gpuctl.fleet.cluster import views_of
     from gpuctl.plan.planned import plan_node
@@ -147,7 +147,9 @@ def _topology(
     else:
         cluster = ClusterView.connect(kubeconfig, context)
         slices = cluster.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
-    gpus = [gpu for view in views_of(slices, ()) for gpu in view.gpus]
+    # A device of a kind that is not known here may be no GPU, and then has no place.
+    published = [gpu for view in views_of(slices, ()) for gpu in view.gpus]
+    gpus = [gpu for gpu in published if parse_gpu_device_name(gpu.device)]
     if not gpus:
         raise ConfigError(
             f"{node} publishes no GPU of the driver {DRIVER_NAME}", "`gpuctl status` lists the nodes that do"

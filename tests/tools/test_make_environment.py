@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +44,8 @@ def make(folder: Path, *words: str, then: str = "") -> tuple[int, list[str], lis
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        # A shell that runs the tests in the background lets them ignore SIGINT, and children inherit that.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     return done.returncode, done.stdout.splitlines(), log.read_text().splitlines() if log.exists() else []
 
