@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,22 +110,10 @@ def test_a_cluster_that_does_not_answer_is_one_line_for_people(arguments: list[s
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("gpuctl: the API server cannot be reached: Connection refused")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_several_kubeconfigs_and_the_context_of_one_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("{current-context: c, contexts: []}")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuctl", "status", "--context", "d"],
-        env={**os.environ, "KUBECONFIG": f"{tmp_path / 'a'}:{tmp_path / 'b'}"},
-        capture_output=True,
-        text=True,
-        check=False,
+    assert done.stderr == (
+        "gpuctl: the API server cannot be reached: Connection refused;"
+        " check the server of the kubeconfig, or --context\n"
     )
-
-    assert done.returncode == 1
-    assert "has no context 'd'; it has none" in done.stderr
 
 
 def test_a_copy_without_its_metadata_does_not_know_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

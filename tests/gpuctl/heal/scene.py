@@ -20,7 +20,9 @@ from gpuctl.plan.planned import plan_node
 from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
 from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest, UsingProcess
 from kubeletplugin.kubelet.wire.server import SocketServer
+from tests.gpuctl.doctor.clusters import driver_pod, run_pod
 from tests.gpuctl.doctor.programs import FakeKubectl
+from tests.gpuctl.status.situations import held
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"
@@ -47,7 +49,7 @@ class HealScene:
         self.board = NodeStateBoard()
         self.wishes: list[HealRequest] = []
         self.plugins = plugins
-        self.plugin_runs()
+        run_pod(server, driver_pod("kubeletplugin"))
 
     def publish(self, config: Path | None = None) -> None:
         """Publish what the machine offers now, in place of what was there."""
@@ -96,20 +98,11 @@ class HealScene:
 
     def claim(self, name: str, device: str, *pods: dict[str, Any]) -> None:
         """An allocated claim that pods use."""
-        exactly = {"deviceClassName": "gpu.nvidia.com"}
-        body = {
-            "metadata": {"name": name},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        }
-        stored = self.server.create(CLAIMS, body)
-        pool = {"driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
+        stored = self.server.create(CLAIMS, held(name, device))
         users = [
             {"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods
         ]
-        status = {
-            "allocation": {"devices": {"results": [{"request": "gpu", **pool}]}},
-            "reservedFor": users,
-        }
+        status = {**held(name, device)["status"], "reservedFor": users}
         self.server.replace(f"{CLAIMS}/{name}/status", {**stored, "status": status})
 
     def end_pods(self) -> None:
@@ -122,14 +115,6 @@ class HealScene:
             if gone.isdisjoint(user["uid"] for user in claim["status"].get("reservedFor") or ()):
                 stored = {**claim, "status": {}}
                 self.server.replace(f"{CLAIMS}/{claim['metadata']['name']}/status", stored)
-
-    def plugin_runs(self) -> None:
-        """Have a pod of the plugin on the node."""
-        container = {"name": "driver", "image": "x", "command": ["gpu-dra-kubeletplugin"]}
-        pod = {"metadata": {"name": "plugin"}, "spec": {"nodeName": "node-a", "containers": [container]}}
-        stored = self.server.create("/api/v1/namespaces/kube-system/pods", pod)
-        path = "/api/v1/namespaces/kube-system/pods/plugin/status"
-        self.server.replace(path, {**stored, "status": {"phase": "Running"}})
 
     @contextmanager
     def served(self, heal: Heal) -> Iterator[None]:
