@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from gpuctl.__main__ import commands
@@ -75,12 +73,6 @@ def test_the_page_lists_the_kinds() -> None:
 )
 def test_what_needs_no_cluster_is_as_its_schema_says(kind: str, arguments: list[str]) -> None:
     assert read_document(run(*arguments), kind)
-
-
-def test_yaml_and_json_say_the_same() -> None:
-    told = CliRunner().invoke(commands, ["plan", "--machines", "-o", "yaml"]).stdout
-
-    assert yaml.safe_load(told) == json.loads(run("plan", "--machines"))
 
 
 def test_fields_are_in_camel_case_and_keys_of_mappings_are_data() -> None:

@@ -29,6 +29,7 @@ PODS = "/api/v1/namespaces/default/pods"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GPU = "0000:1b:00.0"
 DEVICE = "gpu-0000-1b-00-0"
+CONTAINERS = {"containers": [{"name": "main", "image": "x"}]}
 ADDRESS = PciAddress.parse(GPU)
 
 
@@ -75,23 +76,15 @@ class HealScene:
         metadata: dict[str, Any] = {"name": name}
         if owner:
             metadata["ownerReferences"] = [self._owner(*owner.split("/"))]
-        body = {
-            "metadata": metadata,
-            "spec": {"nodeName": "node-a", "containers": [{"name": "main", "image": "x"}]},
-        }
+        body = {"metadata": metadata, "spec": {"nodeName": "node-a", **CONTAINERS}}
         return self.server.create(PODS, body)
 
     def _owner(self, kind: str, name: str) -> dict[str, Any]:
         """The reference to a controller; without the controller itself its pods would be collected."""
         labels = {"app": name}
-        template = {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "main", "image": "x"}]},
-        }
-        body = {
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }
+        template = {"metadata": {"labels": labels}, "spec": CONTAINERS}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        body = {"metadata": {"name": name}, "spec": spec}
         made = self.server.create(f"/apis/apps/v1/namespaces/default/{kind.lower()}s", body)
         reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True}
         return {**reference, "uid": made["metadata"]["uid"]}
@@ -135,18 +128,12 @@ class HealScene:
 
     def taint(self, *keys: str, value: str = "", effect: str = "NoSchedule") -> None:
         """Have these taints and no others on the GPU's devices."""
+        more = {"effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}
+        told = [{"key": key, "value": "healing" if key == TAINT_BLOCKED else value, **more} for key in keys]
         for one in self.server.objects("resourceslices", "resource.k8s.io"):
             for device in one["spec"].get("devices") or ():
                 if device["name"].startswith(DEVICE):
-                    device["taints"] = [
-                        {
-                            "key": key,
-                            "value": "healing" if key == TAINT_BLOCKED else value,
-                            "effect": effect,
-                            "timeAdded": "2026-01-01T00:00:00Z",
-                        }
-                        for key in keys
-                    ]
+                    device["taints"] = told
             self.server.replace(f"{SLICES}/{one['metadata']['name']}", one)
 
     def sick(self) -> None:

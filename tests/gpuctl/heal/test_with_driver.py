@@ -178,12 +178,9 @@ def test_an_error_that_cannot_be_asked_for_goes_with_the_reset(healing: Healing)
     healing.wait_untainted()
 
 
-def test_a_reset_by_an_admin_is_refused_while_the_driver_runs_and_noticed_otherwise(healing: Healing) -> None:
+def test_a_reset_by_an_admin_while_the_driver_is_away_is_noticed(healing: Healing) -> None:
     healing.sick()
     smi = [str(healing.driver.folder / "driver/usr/bin/nvidia-smi"), "--gpu-reset", "-i", str(healing.gpu)]
-    refused = subprocess.run(smi, capture_output=True, text=True, check=False)
-    assert "In use by another client" in refused.stdout
-
     for name in ("controller", "kubeletplugin"):
         healing.driver.process(name).stop()
     reset = subprocess.run(smi, capture_output=True, text=True, check=False)
