@@ -193,7 +193,7 @@ def test_a_budget_forbids_evictions_as_kubectl_drain_meets_them(kubectl: Kubectl
 
 
 def test_gpuctl_is_a_plugin_that_kubectl_completes(kubectl: Kubectl) -> None:
-    assert columns(kubectl("gpu", "status"))[:3] == ["NODE", "GPU", "TIER"]
+    assert columns(kubectl("gpu", "status"))[:3] == ["GPU", "TIER", "NODES"]
     assert "Usage: kubectl gpu explain" in kubectl("gpu", "explain", "-h")
     (node,) = kubectl("get", "nodes", "-o", "name").split()
     assert kubectl("gpu", "status", "-o", "name").split() == [node]

@@ -88,8 +88,8 @@ class Handler(StreamRequestHandler):
         """Answer one request, with 500 where the server itself fails; whether the connection goes on."""
         try:
             return self._answer(head, body)
-        except ConnectionError:
-            raise  # the client is gone
+        except unforeseen.CLIENT_GONE:
+            raise
         except Exception as error:  # noqa: BLE001 - the client has to hear that it was no fault of its own
             unforeseen.note(f"{head.method} {head.target}", error)
             self._send_json(500, internal_error(error))

@@ -212,7 +212,7 @@ class Listener(ThreadingTCPServer):
         """Note an exception of a handler, unless the connection was closed or cut."""
         del request
         error = sys.exception()
-        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+        if isinstance(error, Exception) and not isinstance(error, unforeseen.CLIENT_GONE):
             unforeseen.note(f"a connection of the API server with {client_address}", error)
 
     def end(self) -> None:
@@ -256,7 +256,7 @@ class Stream:
             yield
 
     def write(self, data: bytes) -> None:
-        """Send these bytes at once. Raises ConnectionError where the client has left."""
+        """Send these bytes at once. Raises one of ``CLIENT_GONE`` where the client has left."""
         self._sink.write(data)
         self._sink.flush()
 

@@ -7,8 +7,12 @@ logged while it ran: see ``envtest.pytest_plugin``.
 from __future__ import annotations
 
 import logging
+import ssl
 import traceback
 from dataclasses import dataclass
+
+CLIENT_GONE = (ConnectionError, ssl.SSLEOFError)
+"""What writing to a client that has left raises, plain and with TLS: no fault of the cluster."""
 
 _log = logging.getLogger(__name__)
 

@@ -128,8 +128,8 @@ def serve_watch(api: ServedApi, stream: Stream, request: Request, form: Form) ->
             if options.with_initial and options.bookmarks:
                 events.bookmark(version, ends_initial=True)
             _follow(api, stream, watch, events, options)
-    except ConnectionError:
-        raise  # the client is gone
+    except unforeseen.CLIENT_GONE:
+        raise
     except Exception as error:  # noqa: BLE001 - the head of the answer is sent: a cut is all that is left
         unforeseen.note(f"watch {request.path}", error)
         return False
