@@ -59,12 +59,13 @@ def test_it_says_what_is_approved(name: str, tmp_path: Path) -> None:
         ("gpu", {"sharing": "mps", "memoryIsolation": "cgroup"}, "fractional, mps, memory held"),
         ("shared", {"sharing": "mps", "memoryIsolation": "cgroup"}, "shared, mps, memory held"),
         ("shared", {"sharing": "mps", "profile": "1g.10gb"}, "mig 1g.10gb, shared, mps"),
+        ("vfio", {}, "vfio"),
     ],
 )
-def test_forms_of_devices_that_are_shared_are_tiers(form: str, told: dict[str, str], tier: str) -> None:
+def test_forms_of_devices_are_tiers(form: str, told: dict[str, str], tier: str) -> None:
     attributes = {name: {"string": value} for name, value in {"type": form, **told}.items()}
 
-    assert tier_of({"attributes": attributes, "allowMultipleAllocations": True}) == tier
+    assert tier_of({"attributes": attributes, "allowMultipleAllocations": form != "vfio"}) == tier
 
 
 def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path) -> None:
