@@ -16,3 +16,8 @@ def examples(number: int) -> int:
 def all_examples(number: int) -> int:
     """So many in every profile, more in one that asks for more: safety is tried in full each time."""
     return max(number, examples(number))
+
+
+def is_long() -> bool:
+    """Whether this is the long profile, which tries all machines and steps."""
+    return settings().max_examples >= LONG

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,16 +62,11 @@ def test_a_command_without_arguments_and_without_a_cluster_says_what_it_needs(
     assert told.output.strip() or str(told.exception)
 
 
-def test_every_command_has_a_sentence() -> None:
-    assert [name for name, one in COMMANDS.items() if not one.summary.endswith(".")] == []
-
-
-def test_a_command_has_the_name_that_it_is_listed_by() -> None:
-    context = click.Context(commands)
-
-    assert {name: command.name for name in COMMANDS if (command := commands.get_command(context, name))} == {
-        name: name for name in COMMANDS
-    }
+def test_a_command_has_the_name_that_it_is_listed_by_and_a_sentence() -> None:
+    for name, listed in COMMANDS.items():
+        command = commands.get_command(click.Context(commands), name)
+        assert command is not None
+        assert (command.name, listed.summary[-1]) == (name, ".")
 
 
 @pytest.mark.parametrize(
@@ -111,22 +105,10 @@ def test_a_cluster_that_does_not_answer_is_one_line_for_people(arguments: list[s
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("gpuctl: the API server cannot be reached: Connection refused")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_several_kubeconfigs_and_the_context_of_one_are_taken(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("{current-context: c, contexts: []}")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuctl", "status", "--context", "d"],
-        env={**os.environ, "KUBECONFIG": f"{tmp_path / 'a'}:{tmp_path / 'b'}"},
-        capture_output=True,
-        text=True,
-        check=False,
+    assert done.stderr == (
+        "gpuctl: the API server cannot be reached: Connection refused;"
+        " check the server of the kubeconfig, or --context\n"
     )
-
-    assert done.returncode == 1
-    assert "has no context 'd'; it has none" in done.stderr
 
 
 def test_a_copy_without_its_metadata_does_not_know_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

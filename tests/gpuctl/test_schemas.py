@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,17 +9,15 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from click.testing import CliRunner
 
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.output import API_VERSION, as_data
 from gpuctl.fleet.nodes import TierCount
-from gpuctl.plan.planned import plan_node
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "deploy/examples/node-config"
 KINDS = sorted(path.stem for path in SCHEMAS.glob("*.json"))
 
 
@@ -63,42 +60,19 @@ def test_the_page_lists_the_kinds() -> None:
         ("MigPlan", ["plan", "--partitions", "--machine", "t4"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "1g,1g,2g,3g"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "4g,4g"]),
+        *(
+            (
+                "MigPlan",
+                ["plan", "--partitions", "--machine", "hgx-h100", "--config", f"{CONFIGS}/{name}.yaml"],
+            )
+            for name in ("all-tiers", "dynamic-mig")
+        ),
         ("MachineList", ["plan", "--machines"]),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else one,
 )
 def test_what_needs_no_cluster_is_as_its_schema_says(kind: str, arguments: list[str]) -> None:
     assert read_document(run(*arguments), kind)
-
-
-@pytest.mark.parametrize("config", ["all-tiers", "dynamic-mig"])
-def test_what_a_node_configuration_makes_is_as_the_schema_says(config: str) -> None:
-    file = str(ROOT / "deploy/examples/node-config" / f"{config}.yaml")
-
-    told = read_document(run("plan", "--partitions", "--machine", "hgx-h100", "--config", file), "MigPlan")
-
-    assert told["gpuKinds"][0]["offered"]["partitions"]
-
-
-def test_the_status_of_a_cluster_is_as_its_schema_says(tmp_path: Path) -> None:
-    config = ROOT / "deploy/examples/node-config/all-tiers.yaml"
-    with EmbeddedApiServer() as server:
-        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
-        for item in plan_node("hgx-h100", "node-a", config).slices:
-            for device in item["spec"].get("devices", [])[:2]:
-                device["taints"] = [{"key": "gpu.nvidia.com/lost", "effect": "NoSchedule"}]
-            server.create("/apis/resource.k8s.io/v1/resourceslices", item)
-        (node,) = read_document(run("status", "--kubeconfig", kubeconfig), "GpuStatus")["nodes"]
-
-    assert node["driverVersion"] == "580.95.5"
-    assert any("claimsLeft" in tier for tier in node["tiers"].values())
-    assert sum(len(one["devices"]) for one in node["tainted"]) >= 2
-
-
-def test_yaml_and_json_say_the_same() -> None:
-    told = CliRunner().invoke(commands, ["plan", "--machines", "-o", "yaml"]).stdout
-
-    assert yaml.safe_load(told) == json.loads(run("plan", "--machines"))
 
 
 def test_fields_are_in_camel_case_and_keys_of_mappings_are_data() -> None:

@@ -16,10 +16,6 @@ def test_columns_are_as_wide_as_their_longest_cell() -> None:
     assert told == "NAME     FREE\nnode-a   1\nb        none at all"
 
 
-def test_what_would_command_a_terminal_is_not_printed() -> None:
-    assert columns(("message",), [("\x1b]0;mine\x07 µ",)]).splitlines()[1] == "?]0;mine? µ"
-
-
 def test_rows_can_go_on_below_earlier_ones() -> None:
     assert columns(("name", "free"), [("b", "1")], no_heads=True) == "b      1"
 

@@ -46,14 +46,9 @@ def test_a_cluster_of_another_file_is_reached_by_its_context(
         server.create("/api/v1/nodes", {"metadata": {"name": "node-a"}})
         first = kubeconfig(home / "first", "http://127.0.0.1:1", here=None)
         second = home / "second"
-        second.write_text(
-            json.dumps(
-                {
-                    "contexts": [{"name": "there", "context": {"cluster": "far", "user": "u"}}],
-                    "clusters": [{"name": "far", "cluster": {"server": server.url}}],
-                }
-            )
-        )
+        there = {"name": "there", "context": {"cluster": "far", "user": "u"}}
+        far = {"name": "far", "cluster": {"server": server.url}}
+        second.write_text(json.dumps({"contexts": [there], "clusters": [far]}))
         monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
 
         (node,) = ClusterView.connect(None, "there").nodes()

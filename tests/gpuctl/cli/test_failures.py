@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 import threading
 from pathlib import Path
 
 import pytest
 import urllib3
-from click.testing import CliRunner
 
-from driver.errors import ConfigError, DriverError
-from driver.kube.client import KubeClient
+from driver.errors import ConfigError
 from driver.kube.errors import Unauthorized, Unreachable
-from driver.kube.kubeconfig import Kubeconfig
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.cli.failures import error_text
 from kubernetes_rules.errors import RuleError
 from tests.eventually import eventually
-
-
-def refused(tmp_path: Path, server: str) -> DriverError:
-    file = tmp_path / "config"
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    file.write_text(json.dumps(content))
-    with pytest.raises(DriverError) as caught:
-        KubeClient.connect(Kubeconfig((file,))).get("/api/v1/nodes")
-    return caught.value
-
-
-def test_a_server_that_refuses_is_told_without_libraries(tmp_path: Path) -> None:
-    sentence = error_text(refused(tmp_path, "http://127.0.0.1:1"))
-
-    assert sentence == (
-        "the API server cannot be reached: Connection refused;"
-        " check the server of the kubeconfig, or --context"
-    )
 
 
 def test_a_certificate_that_is_not_trusted_is_told() -> None:
@@ -57,16 +30,14 @@ def test_a_certificate_that_is_not_trusted_is_told() -> None:
     assert error_text(error).startswith("the API server cannot be reached: self-signed certificate;")
 
 
-def test_a_server_that_fails_is_told_in_its_own_words() -> None:
-    assert error_text(Unreachable("GET x was answered 503, busy", "look at the API server")) == (
-        "GET x was answered 503, busy; look at the API server"
-    )
-
-
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
         (ConfigError("no such flag", "name another"), "no such flag; name another"),
+        (
+            Unreachable("GET x was answered 503, busy", "look at the API server"),
+            "GET x was answered 503, busy; look at the API server",
+        ),
         (RuleError("a claim is malformed"), "a claim is malformed"),
         (
             ConfigError("it cannot be read: [Errno 2] No such file: 'x'"),
@@ -78,20 +49,10 @@ def test_a_server_that_fails_is_told_in_its_own_words() -> None:
             "GET x was answered 401; check the user of the kubeconfig, or log in again",
         ),
     ],
-    ids=["way out", "rule", "number", "file", "credentials"],
+    ids=["way out", "fails", "rule", "number", "file", "credentials"],
 )
 def test_it_says_what_and_what_to_do(error: Exception, sentence: str) -> None:
     assert error_text(error) == sentence
-
-
-def test_a_wrong_command_line_is_told_so_as_well() -> None:
-    from gpuctl.__main__ import commands
-
-    result = CliRunner().invoke(commands, ["demo", "--machine", "no-such"])
-
-    assert result.exit_code == 2
-    assert "permanent" not in result.stderr
-    assert "there is no machine 'no-such'" in result.stderr
 
 
 def test_what_a_command_waits_for_is_said_while_the_api_server_is_silent(

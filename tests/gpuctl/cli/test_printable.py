@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVIL = "\x1b[2J[/b][link=https://evil.example]free[/link]\u202e\x9b"
+UNPLACED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": EVIL}
 NODE, DRA = "node-a", "/apis/resource.k8s.io/v1"
 
 
@@ -106,16 +107,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                     "containers": [{"name": "main", "image": EVIL}],
                     "resourceClaims": [{"name": "gpus", "resourceClaimName": name}],
                 },
-                "status": {
-                    "conditions": [
-                        {
-                            "type": "PodScheduled",
-                            "status": "False",
-                            "reason": "Unschedulable",
-                            "message": EVIL,
-                        }
-                    ]
-                },
+                "status": {"conditions": [UNPLACED]},
             }
             server.create("/api/v1/namespaces/team/pods", pod)
         server.gate.admin_bearer = BEARER

@@ -19,6 +19,7 @@ from fakegpu.machine.spec import known_machines
 from gpuctl import kubectl_completion
 from gpuctl.__main__ import commands
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
+from tests.gpuctl.doctor.clusters import waiting_claim
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = (
@@ -55,12 +56,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for namespace, name in (("team", "train"), ("team", "eval"), ("default", "other")):
             path = f"/api/v1/namespaces/{namespace}/pods"
             server.create(path, {"metadata": {"name": name}, "spec": spec})
-        exactly = {"deviceClassName": "gpu.nvidia.com"}
-        claim = {
-            "metadata": {"name": "mine"},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        }
-        server.create("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims", claim)
+        claims = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+        server.create(claims, waiting_claim("gpu.nvidia.com"))
         folder = tmp_path_factory.mktemp("cluster")
         server.gate.admin_bearer = BEARER
         yield kubeconfig(folder / "config", server.url, here="team", there=None)
@@ -96,7 +93,7 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl explain po t", ["train"]),
         ("gpuctl explain pod/t", ["pod/train"]),
         ("gpuctl explain pod train ", ["eval"]),
-        ("gpuctl explain claim ", ["mine"]),
+        ("gpuctl explain claim ", ["c"]),
         ("gpuctl explain -n default pod ", ["other"]),
         ("gpuctl explain --context there pod ", ["other"]),
         ("gpuctl explain pod -n ", ["default", "kube-node-lease", "kube-public", "kube-system", "team"]),
@@ -109,7 +106,7 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl describe ", ["node", "gpu", "claim"]),
         ("gpuctl describe node node-", ["node-a", "node-b"]),
         ("gpuctl describe gpu node-", ["node-a/", "node-b/"]),
-        ("gpuctl describe claim ", ["mine"]),
+        ("gpuctl describe claim ", ["c"]),
         ("gpuctl doctor node-", ["node-a", "node-b"]),
         ("gpuctl doctor --loc", ["--local"]),
         ("gpuctl gather node-", ["node-a", "node-b"]),

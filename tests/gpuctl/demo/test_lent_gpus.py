@@ -34,10 +34,11 @@ def test_the_story_is_told_with_idle_gpus_alone(tmp_path: Path) -> None:
 
     assert len(facts.gpus) == 7
     assert facts.partitions is not None
-    assert [len(places) for places in facts.partitions.made.values()] == [7]
-    assert facts.partitions.made[facts.partitions.gpu][0] == Placement(0, 1)
+    assert facts.hand_over.got_devices == facts.pods[0].devices
+    seven = tuple(Placement(start, 1) for start in range(7))
+    assert facts.partitions.made == {facts.partitions.gpu: seven}
     assert facts.shares is not None
-    assert {one.memory_mib for one in facts.shares.limits} == {20276}
+    assert {(one.percentage, one.memory_mib) for one in facts.shares.limits} == {(25.0, 20276)}
     assert facts.left == ()
     assert replace(machine.state, driver_roots=before.driver_roots) == before
 

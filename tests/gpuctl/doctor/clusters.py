@@ -209,13 +209,6 @@ INSISTING = device_class(
 )
 
 
-def with_limits(attribute: str, words: str) -> tuple[dict[str, Any], ...]:
-    """The slices of the well cluster, whose first device says this of memory limits."""
-    slices: Any = well_cluster().slices
-    slices[0]["spec"]["devices"][0]["attributes"][attribute] = {"string": words}
-    return tuple(slices)
-
-
 def told_claim(ready: str) -> dict[str, Any]:
     """A claim whose status says whether it is held to its memory."""
     reason = "ShareReady" if ready == "True" else "MemoryLimitNotHeld"

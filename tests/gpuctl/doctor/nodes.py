@@ -70,17 +70,17 @@ def places() -> Places:
     return read_places({}, ())
 
 
-def held(**fields: object) -> HeldDevice:
+def held(**fields: Any) -> HeldDevice:
     """The first GPU, held by a claim."""
     gpu = inventory().gpus[0]
     name = f"gpu-{str(gpu.pci).replace(':', '-').replace('.', '-')}"
     made = HeldDevice(
         "gpu", "node-a/gpu.nvidia.com", name, str(gpu.pci), gpu.uuid, f"{UID}-{name}", kind="whole"
     )
-    return HeldDevice(**{**{slot: getattr(made, slot) for slot in HeldDevice.__slots__}, **fields})
+    return dataclasses.replace(made, **fields)
 
 
-def entry(state: str = "prepared", boot: str = BOOT, **fields: object) -> Entry:
+def entry(state: str = "prepared", boot: str = BOOT, **fields: Any) -> Entry:
     """The claim that holds the first GPU."""
     return Entry(UID, "team", "train", state, boot, 1, (held(**fields),))  # type: ignore[arg-type] # a word of State
 

@@ -13,8 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.doctor.check import Check, run_checks
 from gpuctl.doctor.check import Result as Found
@@ -27,6 +25,7 @@ from tests.gpuctl.doctor.clusters import NODE, driver_pod, node, run_pod, well_c
 from tests.gpuctl.doctor.nodes import well_node
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.documents import read_document
+from tests.gpuctl.verify.subjects import flags_of, machine_in, places_of
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -48,18 +47,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    machine = FakeMachine.open("hgx-h100")
-    root, sysfs = build_driver_root(tmp_path / "driver", machine), build_sysfs(tmp_path, machine)
-    folders = {name: tmp_path / name for name in ("plugins", "registry", "cdi", "mps")}
-    for folder in folders.values():
-        folder.mkdir()
-    environment = {
-        "GPU_DRA_DRIVER_ROOT": str(root),
-        "GPU_DRA_HOST_ROOT": str(tmp_path),
-        "GPU_DRA_SYSFS_ROOT": str(sysfs),
-        "GPU_DRA_NVML": "fake:hgx-h100",
-        **{f"GPU_DRA_{name.upper()}_DIR": str(folder) for name, folder in folders.items()},
-    }
+    flags = flags_of(places_of(tmp_path, machine_in(tmp_path, "hgx-h100")))
+    environment = {f"GPU_DRA_{name.upper()}": value for name, value in flags.items()}
     with EmbeddedApiServer() as server:
         server.create("/api/v1/nodes", node())
         for item in plan_node("hgx-h100", NODE, None).slices:

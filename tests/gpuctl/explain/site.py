@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,9 @@ def shipped_classes() -> tuple[Object, ...]:
     return tuple(one for path in files for one in yaml.safe_load_all(path.read_bytes()))
 
 
-def slices_of(node: str, machine: str = "t4") -> list[Object]:
-    """What a node publishes."""
-    return copy.deepcopy(_planned(node, machine))
-
-
 @cache
 def _planned(node: str, machine: str) -> list[Object]:
+    """What a node publishes."""
     return list(plan_node(machine, node, CONFIG).slices)
 
 
@@ -55,7 +50,7 @@ class Site:
 
     def __init__(self, *nodes: str, machine: str = "t4") -> None:
         self.nodes: list[Object] = [{"metadata": {"name": name}, "spec": {}} for name in nodes]
-        self.slices = [one for name in nodes for one in slices_of(name, machine)]
+        self.slices = [one for name in nodes for one in copy.deepcopy(_planned(name, machine))]
         self.classes = shipped_classes()
         self.pods: list[Object] = []
         self.claims: list[Object] = []
@@ -71,34 +66,20 @@ class Site:
         owner: str | None = "ReplicaSet/web",
         movable: bool = True,
         priority: int = 0,
-        avoid: Sequence[str] = (),
         **pod_spec: Any,
     ) -> Object:
-        """A pod that runs on a node with the devices that the scheduler would give it there.
-
-        It avoids these GPUs, as if they had been in use when it came.
-        """
+        """A pod that runs on a node with the devices that the scheduler would give it there."""
         pod = self.pod(name, owner=owner, movable=movable, priority=priority, **pod_spec)
         pod["spec"]["nodeName"] = node
         pod["status"] |= {"phase": "Running", "startTime": "2026-03-01T08:00:00Z"}
         claim = self.claim_of(pod, spec)
-        found = self.allocation(node, spec, avoid)
-        assert found is not None
+        stored = next(one for one in self.nodes if one["metadata"]["name"] == node)
+        allocations = Allocator(self.slices, self.classes, self.claims).allocate(stored, [claim])
+        assert allocations
         user = {"resource": "pods", "name": name, "uid": name}
-        self.claims.append({**claim, "status": {"allocation": found, "reservedFor": [user]}})
+        self.claims.append({**claim, "status": {"allocation": allocations[0], "reservedFor": [user]}})
         self.pods.append(pod)
         return pod
-
-    def allocation(self, node: str, spec: Object, avoid: Sequence[str] = ()) -> Object | None:
-        """What the scheduler would give to a claim on a node, without these GPUs; None if it does not fit."""
-        stored = next(one for one in self.nodes if one["metadata"]["name"] == node)
-        slices = copy.deepcopy(self.slices)
-        for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-            if any(device["name"].startswith(gpu) for gpu in avoid):
-                device["taints"] = [{"key": "avoid", "effect": "NoSchedule"}]
-        claim = {"metadata": {"namespace": "team", "name": "new", "uid": "new"}, "spec": spec}
-        found = Allocator(slices, self.classes, self.claims).allocate(stored, [claim])
-        return found[0] if found else None
 
     def pod(
         self,
@@ -137,17 +118,13 @@ class Site:
         return pod
 
     def protect(self, pod: str, allowed: int = 0) -> None:
-        """A budget for one pod."""
+        """A budget for one pod; all pods are ready, so that budgets count them."""
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": pod}}}
         status = {"disruptionsAllowed": allowed, "desiredHealthy": 1, "currentHealthy": 1 + allowed}
-        self.pods_ready()
+        for one in self.pods:
+            one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         metadata = {"namespace": "team", "name": f"{pod}-budget"}
         self.budgets.append({"metadata": metadata, "spec": spec, "status": status})
-
-    def pods_ready(self) -> None:
-        """All pods are ready, so that budgets count them."""
-        for pod in self.pods:
-            pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 
     def snapshot(self, *refused: str) -> Snapshot:
         """The cluster; lists of these kinds may not be read."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from driver.errors import ConfigError
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
 from kubernetes_rules.preemption.pod_fit import closed
 from tests.costly_selector import COSTLY_SELECTOR
@@ -50,86 +43,31 @@ def test_a_request_whose_selector_costs_too_much_is_named(
     assert f"most of it the selector of request {name} of claim default/costly: " in told.findings[0].message
 
 
+MOON = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["moon"]}]}
+ON_MOON = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [MOON]}}
+ON_NODE_B = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
+ELSEWHERE = claim(allocation={"nodeSelector": {"nodeSelectorTerms": [ON_NODE_B]}})
+TOLERANT = {"tolerations": [{"key": "a", "operator": "Exists"}]}
+ONLY_PREFERS = {"key": "c", "effect": "PreferNoSchedule"}
+TAINT = {"key": "a", "value": "b", "effect": "NoExecute"}
+
+
 @pytest.mark.parametrize(
-    ("changed", "spec", "reason"),
+    ("changed", "spec", "claims", "reason"),
     [
-        ({"unschedulable": True}, {}, "it is cordoned"),
+        ({"unschedulable": True}, {}, (), "it is cordoned"),
+        ({"taints": [TAINT]}, {}, (), "does not tolerate its taint a=b:NoExecute"),
         (
-            {"taints": [{"key": "a", "value": "b", "effect": "NoExecute"}]},
-            {},
-            "does not tolerate its taint a=b:NoExecute",
+            {"taints": [TAINT, ONLY_PREFERS]},
+            {"tolerations": [{"key": "a", "operator": "Exists"}]},
+            (),
+            "None",
         ),
-        ({}, {"nodeSelector": {"zone": "moon"}}, "it lacks the label zone=moon"),
-        (
-            {},
-            {
-                "affinity": {
-                    "nodeAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [
-                                {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["moon"]}]}
-                            ]
-                        }
-                    }
-                }
-            },
-            "does not match the pod's required node affinity",
-        ),
+        ({}, {"affinity": {"nodeAffinity": ON_MOON}}, (), "does not match the pod's required node affinity"),
+        ({}, {}, (ELSEWHERE,), "the claim mine has its devices on another node"),
     ],
 )
-def test_a_closed_node_says_why(changed: dict[str, Any], spec: dict[str, Any], reason: str) -> None:
-    why = closed(pod(**spec), {**NODE, "spec": changed}, ())
-
-    assert why is not None
-    assert reason in why
-
-
-def test_a_tolerated_taint_and_one_that_only_prefers_close_nothing() -> None:
-    node = {
-        **NODE,
-        "spec": {
-            "taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "c", "effect": "PreferNoSchedule"}]
-        },
-    }
-
-    assert closed(pod(tolerations=[{"key": "a", "operator": "Exists"}]), node, ()) is None
-
-
-def test_a_claim_with_devices_elsewhere_closes_a_node() -> None:
-    here = {"key": "metadata.name", "operator": "In", "values": ["node-b"]}
-    allocation = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]}}
-
-    assert (
-        closed(None, NODE, (claim(allocation=allocation),))
-        == "the claim mine has its devices on another node"
-    )
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[EmbeddedApiServer, str]]:
-    with EmbeddedApiServer() as server:
-        yield server, str(server.write_kubeconfig(tmp_path / "config"))
-
-
-def test_what_may_not_be_read_is_said(cluster: tuple[EmbeddedApiServer, str]) -> None:
-    server, kubeconfig = cluster
-    server.create(
-        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
-        {**claim(), "kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"},
-    )
-    server.fail("list", "/api/v1/nodes", code=403)
-
-    arguments = ["explain", "claim", "mine", "--kubeconfig", kubeconfig]
-    result = CliRunner().invoke(commands, [*arguments, "-o", "json"])
-
-    assert result.exit_code == 3
-    told = json.loads(result.output)
-    assert told["unread"] == ["nodes"]
-    assert told["findings"][0]["kind"] == "class-missing"
-
-
-def test_what_is_not_there_is_an_error_with_a_way_out(cluster: tuple[EmbeddedApiServer, str]) -> None:
-    with pytest.raises(ConfigError, match="there is no pod default/nobody: name its namespace with -n"):
-        CliRunner().invoke(
-            commands, ["explain", "pod", "nobody", "--kubeconfig", cluster[1]], catch_exceptions=False
-        )
+def test_a_closed_node_says_why(
+    changed: dict[str, Any], spec: dict[str, Any], claims: tuple[dict[str, Any], ...], reason: str
+) -> None:
+    assert reason in str(closed(pod(**spec), {**NODE, "spec": changed}, claims))

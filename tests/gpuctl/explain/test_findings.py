@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from driver.policy.config import parse_config
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.findings import Explanation
-from gpuctl.plan.planned import plan_inventory, plan_node
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.approved import approve
+from tests.gpuctl.explain.gpu_findings import COUNTERS, LIMITS, first_gpu, published
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot
-from tools.conformance.nodes.mig_nodes import inventory
+from tests.gpuctl.explain.test_gang import GANGS
 
 Object = dict[str, Any]
 
@@ -51,15 +51,6 @@ def alternatives(*subs: tuple[str, int]) -> Object:
 def selecting(expression: str) -> Object:
     """A class whose one selector this is."""
     return {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-
-
-def offered(rule: str, machine: str = "a30-quad", most: int | None = None) -> tuple[Object, ...]:
-    """The slices of node-a under this rule, with so many devices at most."""
-    rules = parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test")
-    found = plan_inventory(inventory(machine, "delivered"), "node-a", rules).slices
-    for one in found:
-        one["spec"]["devices"] = (one["spec"].get("devices") or [])[:most]
-    return found
 
 
 def tainted(*devices: str) -> Mapping[str, Any]:
@@ -101,7 +92,7 @@ def amount(asked: str, *, in_use: bool) -> Explanation:
 
 
 def by_measure(shares: str, asked: Mapping[str, str]) -> Explanation:
-    found = offered(f"shared: {{strategy: MPS, {shares}}}")
+    found = published("node-a", f"{{shared: {{strategy: MPS, {shares}}}}}", "a30-quad")
     return explain_claim(asking({"capacity": {"requests": asked}}), snapshot(slices=found))
 
 
@@ -161,7 +152,7 @@ CLAIMS: Mapping[str, Callable[[], Explanation]] = {
         asking(ALL), snapshot(claims=(held("theirs", *GPUS[:3]),))
     ),
     "all forms of a GPU at once": lambda: explain_claim(
-        asking(ALL), snapshot(slices=offered("mig: dynamic", "hgx-h100", 10))
+        asking(ALL), snapshot(slices=first_gpu("mig: dynamic"))
     ),
     "two requests that exclude each other": lambda: explain_claim(
         asking({"count": 3}, {"count": 3}), snapshot()
@@ -403,8 +394,6 @@ EXTENDED: Mapping[str, Callable[[], Explanation]] = {
     "a sidecar has its own": lambda: extended(
         limited(gpu="3"), init={**limited(gpu="2"), "restartPolicy": "Always"}
     ),
-    "an amount with a suffix": lambda: extended(limited(gpu="1k")),
-    "an amount with an exponent": lambda: extended(limited(gpu="1e3")),
     "the implicit name of a class": lambda: extended(limited(**{IMPLICIT: "4"}), classes=(CLASS,)),
     "a device plugin has enough": lambda: extended(
         limited(gpu="4"), nodes=(with_plugin("8"),), slices=(), pods=(runs("node-b", gpu="4"),)
@@ -423,10 +412,6 @@ EXTENDED: Mapping[str, Callable[[], Explanation]] = {
     ),
     "nobody gives it": lambda: extended(limited(**{"example.com/nothing": "1"})),
     "a quota of the class": lambda: extended(limited(gpu="2"), **quota(DEVICES, "0")),
-    "a quota of its implicit name": lambda: extended(limited(gpu="2"), **quota(f"requests.{IMPLICIT}", "0")),
-    "a quota of its other name": lambda: extended(
-        limited(**{IMPLICIT: "2"}), **quota(f"requests.{GPU}", "0")
-    ),
     "a quota of claims": lambda: extended(
         limited(gpu="2"), **quota("count/resourceclaims.resource.k8s.io", "0")
     ),
@@ -439,7 +424,15 @@ EXTENDED: Mapping[str, Callable[[], Explanation]] = {
 }
 
 
-GROUPS = {"claims": CLAIMS, "pods": PODS, "pods on nodes": PLACED, "extended resources": EXTENDED}
+GROUPS = {
+    "claims": CLAIMS,
+    "counters": COUNTERS,
+    "extended resources": EXTENDED,
+    "gangs": GANGS,
+    "memory limits": LIMITS,
+    "pods": PODS,
+    "pods on nodes": PLACED,
+}
 
 
 @pytest.mark.parametrize("group", GROUPS)

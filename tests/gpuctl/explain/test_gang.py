@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from click.testing import CliRunner
-
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_group, explain_pod
 from gpuctl.explain.findings import Explanation
-from tests.gpuctl.approved import approve
-from tests.gpuctl.explain.objects import shown
 from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 GROUP = {"podGroupName": "train"}
@@ -106,12 +99,6 @@ GANGS: Mapping[str, Callable[[], Explanation]] = {
 }
 
 
-def test_this_is_said_of_gangs() -> None:
-    texts = [f"## {name}\n{shown(build())}\n" for name, build in GANGS.items()]
-
-    approve("explain/findings-of-gangs", "\n".join(texts))
-
-
 def test_the_oldest_pod_is_placed_first_and_all_pods_get_the_same_answer() -> None:
     site = Site("node-a")
     pods = [member(site, "worker-0"), member(site, "worker-1")]
@@ -124,13 +111,3 @@ def test_the_oldest_pod_is_placed_first_and_all_pods_get_the_same_answer() -> No
 
     assert first.message.startswith("worker-0 is blocked")
     assert first is second
-
-
-def test_a_cluster_without_groups_has_none_to_explain(tmp_path: Path) -> None:
-    with EmbeddedApiServer() as server:
-        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
-        one = CliRunner().invoke(commands, ["explain", "podgroup", "train", "--kubeconfig", kubeconfig])
-        all_of_them = CliRunner().invoke(commands, ["explain", "podgroups", "--kubeconfig", kubeconfig])
-
-    assert "there is no podgroup default/train" in str(one.exception)
-    assert (all_of_them.exit_code, all_of_them.output) == (0, "nothing here asks for devices\n")

@@ -110,17 +110,6 @@ def test_claims_of_the_file_count_as_made(manifests: Manifests) -> None:
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [3]}", "is not as the API server wants it"),
         ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [], priority: high}", "as the API server"),
     ],
-    ids=[
-        "no YAML",
-        "no object",
-        "empty",
-        "other kind",
-        "no pod",
-        "no class",
-        "no requests",
-        "no container",
-        "no number",
-    ],
 )
 def test_a_file_that_cannot_be_used_is_refused(manifests: Manifests, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from gpuctl.explain.command import Target, read_targets
+from gpuctl.explain.command import read_targets
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,3 @@ def test_these_words_mean(words: str, meant: list[tuple[str, str | None]]) -> No
 def test_these_words_mean_nothing(words: str, said: str) -> None:
     with pytest.raises(click.UsageError, match=said):
         read_targets(words.split())
-
-
-def test_a_target_is_a_value() -> None:
-    assert read_targets(["pod", "x"]) == (Target("Pod", "x"),)

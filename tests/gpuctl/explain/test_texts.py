@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,14 +15,6 @@ from tests.gpuctl.explain.served import Served
 from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 
 Built = tuple[Site, list[Object]]
-
-
-def asking(device_class: str, *selectors: str, **more: Any) -> Object:
-    """The spec of a claim with these selectors and fields."""
-    spec = claim_spec(device_class)
-    exactly = spec["devices"]["requests"][0]["exactly"]
-    exactly |= {"selectors": [{"cel": {"expression": one}} for one in selectors], **more}
-    return spec
 
 
 def waiting(machine: str, spec: Object, *in_use: Object, nodes: tuple[str, ...] = ("node-a",)) -> Built:
@@ -55,7 +46,9 @@ def tainted() -> Built:
 
 def selector_near_miss() -> Built:
     selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'"
-    return waiting("hgx-h100", asking(WHOLE, selector), nodes=("node-a", "node-b"))
+    spec = claim_spec(WHOLE)
+    spec["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": selector}}]
+    return waiting("hgx-h100", spec, nodes=("node-a", "node-b"))
 
 
 def class_missing() -> Built:

@@ -10,54 +10,12 @@ from gpuctl.fleet.cluster import Fleet, views_of
 from gpuctl.fleet.gpus import GpuState
 from gpuctl.fleet.holders import request_classes
 from gpuctl.plan.planned import plan_node
-from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import SECOND, THIRD, Object, claim, devices, published
 
 
 def gpus(slices: list[Object], *claims: Object) -> tuple[GpuState, ...]:
     (view,) = views_of(slices, claims)
     return view.gpus
-
-
-def test_a_node_has_its_gpus_in_the_order_of_their_addresses_with_their_forms(tmp_path: Path) -> None:
-    found = gpus(published(tmp_path))
-
-    assert [gpu.index for gpu in found] == list(range(8))
-    assert (found[0].memory_slices, found[1].memory_slices) == (8, 0)
-    cut = {form.tier: (form.devices, form.places) for form in found[0].forms}
-    assert cut["whole"] == (1, ())
-    assert cut["mig 2g.20gb"] == (3, ((0, 2), (2, 2), (4, 2)))
-    assert [form.tier for form in found[2].forms] == ["shared, mps"]
-    assert found[0].uuid is not None
-    assert found[0].uuid.startswith("GPU-")
-
-
-def test_holders_have_a_part_of_the_gpu_and_a_place(tmp_path: Path) -> None:
-    share = next(one["name"] for one in devices(published(tmp_path), THIRD) if "mps" in one["name"])
-    consumed: Object = {"consumedCapacity": {"shares": "1"}, "shareID": "s-1"}
-
-    found = gpus(
-        published(tmp_path),
-        claim("tuning", f"{FIRST}-mig-3g-40gb-4", pods=("tune-0",)),
-        claim("ci", f"{FIRST}-mig-1g-10gb-0"),
-        claim("train", SECOND),
-        claim("lab-0", share, **consumed),
-        claim("monitor", SECOND, adminAccess=True),
-    )
-
-    places = {one.claim: (one.start, one.size, one.part, one.kind) for one in found[0].holdings}
-    assert places == {
-        "team/tuning": (4, 4, 0.5, "partition"),
-        "team/ci": (0, 1, 0.125, "partition"),
-    }
-    assert found[0].used == 0.625
-    assert {(one.claim, one.admin_access, one.part) for one in found[1].holdings} == {
-        ("team/train", False, 1.0),
-        ("team/monitor", True, 0.0),
-    }
-    (lab,) = found[2].holdings
-    assert (lab.kind, lab.part, lab.taken, lab.share_id) == ("shared", 0.25, "shares 1", "s-1")
-    assert found[0].holdings[0].device_class == "large"
-    assert {one.pods for one in found[0].holdings} == {("tune-0",), ()}
 
 
 @pytest.mark.parametrize("domain", ["", "gpu.nvidia.com/"])
@@ -116,22 +74,6 @@ def test_a_partition_without_counters_is_as_large_as_its_profile(profile: str | 
 
     assert gpu.forms[0].places == ((4, size),)
     assert gpu.memory_slices == 4 + size
-
-
-def test_taints_are_counted_over_the_devices_of_the_gpu(tmp_path: Path) -> None:
-    slices = published(tmp_path)
-    forms = devices(slices, FIRST)
-    for one in forms[:2]:
-        one["taints"] = [XID, {"key": "gpu.nvidia.com/unmonitored", "effect": "None"}]
-    devices(slices, SECOND)[0]["taints"] = [{"key": "gpu.nvidia.com/unmonitored", "effect": "None"}]
-
-    sick, told, well = gpus(slices)[:3]
-
-    assert [(str(one.taint), one.devices, one.of_gpu, one.since) for one in sick.taints] == [
-        ("gpu.nvidia.com/unmonitored:None", 2, len(forms), None),
-        ("gpu.nvidia.com/xid=79:NoSchedule", 2, len(forms), XID["timeAdded"]),
-    ]
-    assert (sick.is_sick, told.is_sick, well.is_sick) == (True, False, False)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.plan.planned import plan_node
+from tests.gpuctl.fleet.published import claim
 
 Object = dict[str, Any]
 
@@ -31,28 +32,6 @@ def slices(config: str) -> list[Object]:
     for number, one in enumerate(found):
         one["metadata"]["name"] = f"slice-{number:03}"
     return found
-
-
-def claim(name: str, device: str, *, share: dict[str, str] | None = None, admin: bool = False) -> Object:
-    result: Object = {
-        "request": "gpu",
-        "driver": "gpu.nvidia.com",
-        "pool": "node-a/gpu.nvidia.com",
-        "device": device,
-    }
-    if share is not None:
-        result |= {"shareID": f"share-{name}", "consumedCapacity": share}
-    if admin:
-        result["adminAccess"] = True
-    exact = {"name": "gpu", "exactly": {"deviceClassName": "large"}}
-    return {
-        "metadata": {"namespace": "team", "name": name},
-        "spec": {"devices": {"requests": [exact]}},
-        "status": {
-            "allocation": {"devices": {"results": [result]}},
-            "reservedFor": [{"resource": "pods", "name": f"{name}-pod", "uid": name}],
-        },
-    }
 
 
 def seen(config: str, *claims: Object) -> NodeView:
@@ -81,8 +60,9 @@ def test_every_device_of_a_tier_is_counted_once(config: str, data: st.DataObject
     for device in (one for item in published_slices for one in item["spec"].get("devices") or ()):
         if device["name"] in tainted:
             device["taints"] = [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]
+    share: Object = {"shareID": "s", "consumedCapacity": {"shares": "1"}}
     claims = [
-        claim(f"c{number}", name, share={"shares": "1"} if "-ts-" in name or "-mps-" in name else None)
+        claim(f"c{number}", name, **(share if "-ts-" in name or "-mps-" in name else {}))
         for number, name in enumerate(held)
     ]
 
@@ -101,24 +81,6 @@ def test_every_device_of_a_tier_is_counted_once(config: str, data: st.DataObject
         assert one.at_once <= one.free
     assert sum(gpu.tainted for gpu in view.gpus) >= len(tainted)
     assert all(0 <= gpu.used <= 1 for gpu in view.gpus)
-
-
-def test_what_is_given_of_a_gpu_is_counted_by_its_form() -> None:
-    view = seen(
-        "all-tiers",
-        claim("whole", "gpu-0000-df-00-0"),
-        claim("half", "gpu-0000-1b-00-0-mig-3g-40gb-4"),
-        claim("eighth", "gpu-0000-1b-00-0-mig-1g-10gb-0"),
-        claim("share", "gpu-0000-43-00-0-ts-4", share={"shares": "1"}),
-        claim("other", "gpu-0000-43-00-0-ts-4", share={"shares": "1"}),
-        claim("looks", "gpu-0000-52-00-0", admin=True),
-    )
-
-    assert gpu(view, "0000:df:00.0") == ("whole", 100, 1)
-    assert gpu(view, "0000:1b:00.0") == ("partition", 62, 2)
-    assert gpu(view, "0000:43:00.0") == ("shared", 50, 2)
-    assert gpu(view, "0000:52:00.0") == ("free", 0, 0)
-    assert [one.claim for each in view.gpus for one in each.holdings if one.admin_access] == ["team/looks"]
 
 
 def test_a_gpu_for_a_machine_is_told_apart() -> None:
@@ -159,30 +121,6 @@ def test_static_partitions_without_counters_are_weighed_by_their_memory() -> Non
     (view,) = views_of([one], [claim("train", "part-1")])
 
     assert gpu(view, "0000:01:00.0") == ("partition", 75, 1)
-
-
-def test_what_the_status_of_a_claim_says_of_its_device_is_told() -> None:
-    held = claim("train", "gpu-0000-1b-00-0")
-    (result,) = held["status"]["allocation"]["devices"]["results"]
-    sick = {"type": "Ready", "status": "False", "reason": "Xid", "message": "Xid 79: it fell off the bus"}
-    held["status"]["devices"] = [{**result, "conditions": [sick]}]
-
-    view = seen("", held)
-
-    (told,) = view.not_ready
-    assert (told.claim, told.device) == ("team/train", "gpu-0000-1b-00-0")
-    assert told.trouble == "Xid: Xid 79: it fell off the bus"
-    assert view.is_amiss
-
-
-def test_a_pool_that_is_not_complete_gives_nothing() -> None:
-    cut = slices("dynamic-mig")[:-1]
-
-    (view,) = views_of(cut, ())
-
-    assert view.state.pool_problem is not None
-    assert all(one.blocked for one in view.gpus)
-    assert not view.free
 
 
 @pytest.mark.parametrize("value", [{"string": "xxxx"}, {"int": 0}, {"int": -1}, {"bool": True}])

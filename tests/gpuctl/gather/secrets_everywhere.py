@@ -135,16 +135,11 @@ def _create_claims(server: EmbeddedApiServer) -> None:
         opaque("nic.example.com", key=secret()),
     )
     good = opaque("gpu.nvidia.com", apiVersion="resource.nvidia.com/v1beta1", kind="GpuConfig")
-    server.create(CLAIMS.format("team"), claim("mine", "gpu.nvidia.com", own, good, other))
+    stored = server.create(CLAIMS.format("team"), claim("mine", "gpu.nvidia.com", own, good, other))
     server.create(
         CLAIMS.format("team"), claim(f"theirs-{secret()}", "nic", opaque("nic.example.com", key=secret()))
     )
     path = f"{CLAIMS.format('team')}/mine"
-    stored = next(
-        one
-        for one in server.objects("resourceclaims", "resource.k8s.io")
-        if one["metadata"]["name"] == "mine"
-    )
     results = [
         {"request": "gpu", "driver": driver, "pool": f"{NODE}/{driver}", "device": "d"}
         for driver in ("gpu.nvidia.com", "nic.example.com")

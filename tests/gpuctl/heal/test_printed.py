@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from click.testing import CliRunner
 
 from driver.devices import taints
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
 from kubeletplugin.kubelet.wire.heal import HealProgress, UsingProcess
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
-from tests.kubeletplugin.fake_kubelet import short_folder
 
 OTHER = PciAddress.parse("0000:43:00.0")
-
-
-@pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HealScene]:
-    with EmbeddedApiServer() as server, short_folder() as plugins:
-        found = HealScene(server, tmp_path, plugins)
-        monkeypatch.setenv("PATH", str(found.kubectl.folder), prepend=":")
-        yield found
 
 
 def in_use(scene: HealScene) -> UsingProcess:
@@ -77,6 +64,7 @@ def test_gpus_that_are_reset_together_are_looked_at_together(scene: HealScene) -
     ("situation", "key", "value"),
     [
         ("restart", taints.TAINT_REBOOT, "79"),
+        ("lost", taints.TAINT_LOST, ""),
         ("fabric", taints.TAINT_FABRIC, "unhealthy"),
         ("board", taints.TAINT_MEMORY, "unrepairable"),
     ],
@@ -96,7 +84,7 @@ def test_partitions_of_an_admin_that_no_reset_leaves_are_named(scene: HealScene)
 
 def test_a_node_whose_plugin_cannot_be_asked_is_shown_without_its_processes(scene: HealScene) -> None:
     scene.sick()
-    scene.server.delete("/api/v1/namespaces/kube-system/pods/plugin?gracePeriodSeconds=0")
+    scene.server.delete("/api/v1/namespaces/gpu-dra/pods/gpu-dra-kubeletplugin-x?gracePeriodSeconds=0")
     approve("heal/no-plugin", said(scene))
     with pytest.raises(DriverError) as caught:
         scene.healed("--yes")

@@ -16,6 +16,7 @@ from gpuctl.heal.plan import find_gpu, is_kept_free, sick_gpu
 from gpuctl.plan.planned import plan_node
 
 GPU = PciAddress.parse("0000:1b:00.0")
+NAME = "gpu-0000-1b-00-0"
 OTHER = PciAddress.parse("0000:43:00.0")
 Slices = list[dict[str, Any]]
 
@@ -37,14 +38,14 @@ def tainted(published: Slices, key: str, *starts: str, value: str = "", effect: 
     return found
 
 
-@pytest.mark.parametrize("name", ["0", "0000:1B:00.0", "gpu-0000-1b-00-0", "gpu-0000-1b-00-0-mig-1g-10gb-3"])
-def test_a_gpu_is_found_by_its_index_its_address_and_its_devices(published: Slices, name: str) -> None:
+UUID = FakeMachine.open("hgx-h100").uuid(GPU)
+
+
+@pytest.mark.parametrize("name", ["0", "0000:1B:00.0", NAME, f"{NAME}-mig-1g-10gb-3", UUID])
+def test_a_gpu_is_found_by_its_index_its_address_its_devices_and_its_uuid(
+    published: Slices, name: str
+) -> None:
     assert find_gpu(published, "node-a", name) == GPU
-
-
-def test_a_gpu_is_found_by_its_uuid(published: Slices) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    assert find_gpu(published, "node-a", machine.uuid(GPU)) == GPU
 
 
 @pytest.mark.parametrize("name", ["0000:ff:00.0", "GPU-nobody", "8", "None", ""])
@@ -66,12 +67,6 @@ def test_an_index_that_two_gpus_have_means_none(published: Slices) -> None:
             device["attributes"]["index"] = {"int": 7}
     with pytest.raises(ConfigError, match="publishes no GPU 7"):
         find_gpu(found, "node-a", "7")
-
-
-def test_a_well_gpu_has_no_illness(published: Slices) -> None:
-    found = sick_gpu(published, GPU)
-    assert (found.taints, found.remedy) == ((), None)
-    assert found.product == "NVIDIA H100 80GB HBM3"
 
 
 def test_what_all_devices_have_is_told_once_and_what_some_have_with_their_names(published: Slices) -> None:

@@ -5,31 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from driver.devices import taints
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
-from gpuctl.heal import run
 from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
 from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
-from tests.kubeletplugin.fake_kubelet import short_folder
-
-
-@pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HealScene]:
-    monkeypatch.setattr(run, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(run, "WELL_SECONDS", 0.5)
-    with EmbeddedApiServer() as server, short_folder() as plugins:
-        found = HealScene(server, tmp_path, plugins)
-        monkeypatch.setenv("PATH", str(found.kubectl.folder), prepend=":")
-        yield found
 
 
 class PlayedPlugin:
@@ -164,8 +150,9 @@ def test_a_budget_is_kept_and_it_is_said_for_whom_is_waited(scene: HealScene) ->
     assert (ran.exit_code, names(scene)) == (0, [])
 
 
-def test_a_pod_that_stays_keeps_its_gpu(scene: HealScene) -> None:
-    scene.claim("mine", DEVICE, scene.pod("train"))
+@pytest.mark.parametrize("pods", [["train"], []], ids=["pod", "nobody"])
+def test_who_stays_keeps_the_gpu_and_is_named(scene: HealScene, pods: list[str]) -> None:
+    scene.claim("mine", DEVICE, *map(scene.pod, pods))
     scene.sick()
     scene.server.fail("create", "eviction", code=429)
     plugin = PlayedPlugin(scene)
@@ -174,50 +161,21 @@ def test_a_pod_that_stays_keeps_its_gpu(scene: HealScene) -> None:
 
     assert ran.exit_code == NOT_HEALED_EXIT_CODE
     assert "claim default/mine stays" in ran.stderr
-    assert (plugin.reset, names(scene)) == (False, ["train"])
+    assert pods or f"waiting: claim default/mine still has {DEVICE}" in ran.stdout
+    assert (plugin.reset, names(scene)) == (False, pods)
 
 
-def test_who_is_no_pod_is_named(scene: HealScene) -> None:
+@pytest.mark.parametrize("left", [(), (taints.TAINT_MEMORY,)], ids=["well", "ill"])
+def test_a_gpu_is_called_well_after_its_reset_if_it_is(scene: HealScene, left: tuple[str, ...]) -> None:
     scene.sick()
-    scene.claim("mine", DEVICE)
-    with scene.served(PlayedPlugin(scene)):
-        ran = scene.healed("--yes")
-    assert f"waiting: claim default/mine still has {DEVICE}" in ran.stdout
-    assert ran.exit_code == NOT_HEALED_EXIT_CODE
-
-
-def test_a_gpu_that_is_ill_after_its_reset_is_not_called_well(scene: HealScene) -> None:
-    scene.sick()
-    with scene.served(PlayedPlugin(scene, left=(taints.TAINT_MEMORY,))):
+    with scene.served(PlayedPlugin(scene, left=left)):
         ran = scene.healed("--yes", "-o", "json")
 
-    assert ran.exit_code == NOT_HEALED_EXIT_CODE
     told = read_document(ran.stdout, "Heal")
-    assert told["healed"] is False
-    assert f"GPU {GPU} has gpu.nvidia.com/memory:NoSchedule" in told["left"][0]
-    assert "the GPU was reset" in ran.stderr
-
-
-def test_scripts_are_told_that_it_is_healed(scene: HealScene) -> None:
-    scene.sick()
-    with scene.served(PlayedPlugin(scene)):
-        ran = scene.healed("--yes", "-o", "json")
-    assert ran.exit_code == 0
-    assert read_document(ran.stdout, "Heal")["healed"] is True
-
-
-def test_a_plugin_that_breaks_off_leaves_it_unhealed(scene: HealScene) -> None:
-    def heal(wish: HealRequest) -> Iterator[HealProgress]:
-        yield looked() if not wish.reset else HealProgress("resets", (ADDRESS,))
-        if wish.reset:
-            raise OSError("the process ended")
-
-    scene.sick()
-    words = ["heal", "node-a", GPU, "--yes", "--kubeconfig", str(scene.kubeconfig)]
-    with scene.served(heal):
-        ran = CliRunner().invoke(commands, words)
-    assert "kubectl exec in kube-system/plugin broke off" in str(ran.exception)
-    assert "the kubelet plugin broke off" in str(ran.exception)
+    assert (ran.exit_code, told["healed"]) == ((NOT_HEALED_EXIT_CODE, False) if left else (0, True))
+    why = [f"GPU {GPU} has gpu.nvidia.com/memory:NoSchedule" for _ in left]
+    assert [line[: len(why[0])] for line in told.get("left", ())] == why
+    assert not left or "the GPU was reset" in ran.stderr
 
 
 def here(scene: HealScene, *arguments: str) -> tuple[int, str]:

@@ -70,17 +70,6 @@ def utilization(slices: list[Object], claims: list[Object]) -> float:
     return sum(shares) / len(shares)
 
 
-def test_every_slice_is_of_the_node_alone() -> None:
-    specs = [one["spec"] for one in planned()]
-
-    assert {one["nodeName"] for one in specs} == {"template"}
-    assert len({one["pool"]["name"] for one in specs}) == 1
-    assert {one["pool"]["resourceSliceCount"] for one in specs} == {len(specs)}
-    assert not any(
-        "nodeName" in device or "nodeSelector" in device for one in specs for device in one.get("devices", ())
-    )
-
-
 @pytest.mark.parametrize(("device_class", "most"), MOST.items())
 def test_a_node_that_is_made_of_the_template_takes_every_tier(device_class: str, most: int) -> None:
     claims = filled(of_new_node(planned()), device_class)

@@ -81,22 +81,6 @@ def test_scripts_get_a_list_for_kubectl_as_json_and_as_yaml() -> None:
     assert (planned["kind"], planned["items"]) == ("List", [*plan_node("a30-quad", "node", None).slices])
 
 
-def test_the_counters_of_dynamic_mode_are_part_of_the_plan() -> None:
-    [sample] = [path for path in SAMPLES if path.stem == "dynamic-mig"]
-
-    counters, *devices = plan_node("hgx-h100", "node-a", sample).slices
-
-    sets = {one["name"] for one in counters["spec"]["sharedCounters"]}
-    assert len(sets) == 8
-    used = {
-        entry["counterSet"]
-        for one in devices
-        for device in one["spec"]["devices"]
-        for entry in device["consumesCounters"]
-    }
-    assert used == sets
-
-
 def test_a_form_that_is_kept_back_is_named_beside_the_gpu(tmp_path: Path) -> None:
     config = tmp_path / "node.yaml"
     config.write_text("version: v1\nrules: [{mig: dynamic}]\n")
@@ -111,15 +95,6 @@ def test_a_form_that_is_kept_back_is_named_beside_the_gpu(tmp_path: Path) -> Non
     assert withheld["0000:07:00.0 whole"] == "MIG mode is on and changes only with a GPU reset"
     assert withheld["0000:0f:00.0 partitions"] == "MIG mode is off and changes only with a GPU reset"
     assert len(withheld) == 8
-
-
-def test_a_gpu_that_is_kept_back_altogether_is_named_by_its_address(tmp_path: Path) -> None:
-    config = tmp_path / "node.yaml"
-    config.write_text("version: v1\nrules: [{mig: {layout: [7g, 1g]}}]\n")
-
-    withheld = plan_node("gh200", "node-a", config).withheld
-
-    assert withheld == {"0009:01:00.0": "the layout 7g, 1g does not fit on it"}
 
 
 def test_a_node_that_can_have_no_such_name_is_refused() -> None:

@@ -14,14 +14,7 @@ from tools.conformance.nodes.mig_nodes import inventory
     ("machine", "rule", "words"),
     [
         ("hgx-h100", "offer: whole", None),
-        ("hgx-h100", "shared: {strategy: TimeSlicing, shares: 4}", "time-slicing: 4 shares"),
-        ("hgx-h100", "shared: {strategy: MPS, shares: 4}", "MPS: 4 shares of 19.8 GiB"),
         ("hgx-h100", "shared: {strategy: MPS, memory: {step: 5Gi}}", "MPS: memory in steps of 5Gi"),
-        (
-            "hgx-h100",
-            "shared: {strategy: MPS, shares: 4, memory: {step: 1Gi}}",
-            "MPS: 4 shares with memory in steps of 1Gi (19Gi unless asked)",
-        ),
         (
             "hgx-h100",
             "shared: {strategy: MPS, memory: {step: 4Gi}, fractional: true}",

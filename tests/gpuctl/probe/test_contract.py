@@ -13,6 +13,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.cuda import Cuda, LibCuda
 from tests import needs
 from tests.cuda_library.library import WITHOUT_V2, CudaDouble, partition, whole_gpus
+from tests.driver.mig_machines import device, with_mode_on
 from tests.gpuctl.probe.contract import CLAUSES
 
 if TYPE_CHECKING:
@@ -33,15 +34,12 @@ def h100() -> FakeMachine:
 
 def partitioned() -> FakeMachine:
     """A machine whose first GPU has two partitions."""
-    machine = h100()
-    nvml = machine.nvml()
-    nvml.init()
-    gpu = nvml.device_by_index(0)
-    gpu.set_mig_mode(True)
-    for profile in gpu.gpu_instance_profiles()[:1]:
-        for placement in gpu.gpu_instance_placements(profile.id)[:2]:
-            made = gpu.create_gpu_instance(profile.id, placement)
-            gpu.create_compute_instance(made.id, gpu.compute_instance_profiles(made.id)[0].id)
+    machine = with_mode_on("hgx-h100")
+    gpu = device(machine)
+    profile = gpu.gpu_instance_profiles()[0].id
+    for placement in gpu.gpu_instance_placements(profile)[:2]:
+        made = gpu.create_gpu_instance(profile, placement)
+        gpu.create_compute_instance(made.id, gpu.compute_instance_profiles(made.id)[0].id)
     return machine
 
 

@@ -14,7 +14,7 @@ from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.__main__ import main
-from gpuctl.probe.answer import Answer, NoAnswer, ask_probe
+from gpuctl.probe.answer import Answer
 from gpuctl.probe.run import LEAST_CHUNK_BYTES, USUAL_BYTES
 from tests import needs
 from tests.cuda_library.library import CudaDouble, whole_gpus
@@ -100,15 +100,10 @@ def test_it_finds_through_the_library_what_was_spoiled(node: Node, tmp_path: Pat
     path = str(double.library)
     double.allow(10 * GIB)
     assert node.probe("--fill", cuda=path)[1].devices[3].allocated_bytes == 10 * GIB
-    double.spoil("cuLaunchKernel", "lie")
-    assert node.probe(cuda=path)[1].devices[0].kernel == "the kernel computed 1 of 65536 words wrongly"
     double.spoil("cuCtxSynchronize", "once 700")
     code, answer = node.probe(cuda=path)
     assert (code, len(answer.devices)) == (1, 4)
     assert str(answer.error) == "cuCtxSynchronize failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)"
-    double.spoil("cuInit", "hang")
-    with pytest.raises(NoAnswer, match="and was killed"):
-        ask_probe(["--cuda", path], os.environ, 0.5)
 
 
 def test_it_holds_its_memory_until_stdin_ends_and_loses_it_when_it_is_killed(node: Node) -> None:

@@ -249,6 +249,15 @@ def few_rights(server: EmbeddedApiServer, _folder: Path) -> None:
         server.fail("list", path, code=403, times=ALWAYS)
 
 
+def deleted_claim(server: EmbeddedApiServer, _folder: Path) -> None:
+    """A pod runs with a device of a claim that is deleted, as its node says."""
+    items = slices()
+    _taint(items, "blocked", "deleted-claim", "gpu-0000-17-00-0")
+    publish(server, *items)
+    asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "lost"}]}
+    create_pod(server, "stole", asks, {"phase": "Running"})
+
+
 Situation = Callable[[EmbeddedApiServer, Path], None]
 
 SITUATIONS: Mapping[str, tuple[Situation, tuple[str, ...]]] = {
@@ -265,6 +274,7 @@ SITUATIONS: Mapping[str, tuple[Situation, tuple[str, ...]]] = {
     "broken-nodes": (broken_nodes, ("", "node-b")),
     "broken-pods": (broken_pods, ("", "node-a")),
     "withheld": (withheld, ("", "node-b")),
+    "deleted-claim": (deleted_claim, ("",)),
     "few-rights": (few_rights, ("",)),
 }
 """What ``status`` is asked in each situation, by its name."""

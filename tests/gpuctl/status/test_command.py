@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -53,30 +52,20 @@ def test_it_says_what_is_approved(name: str, tmp_path: Path) -> None:
     approve(f"status/{name}", "\n".join(told))
 
 
-def test_forms_of_devices_are_tiers() -> None:
-    def device(form: str, **more: Any) -> dict[str, Any]:
-        return {"attributes": {"type": {"string": form}, **more.pop("attributes", {})}, **more}
+@pytest.mark.parametrize(
+    ("form", "told", "tier"),
+    [
+        ("gpu", {}, "fractional"),
+        ("gpu", {"sharing": "mps", "memoryIsolation": "cgroup"}, "fractional, mps, memory held"),
+        ("shared", {"sharing": "mps", "memoryIsolation": "cgroup"}, "shared, mps, memory held"),
+        ("shared", {"sharing": "mps", "profile": "1g.10gb"}, "mig 1g.10gb, shared, mps"),
+        ("vfio", {}, "vfio"),
+    ],
+)
+def test_forms_of_devices_are_tiers(form: str, told: dict[str, str], tier: str) -> None:
+    attributes = {name: {"string": value} for name, value in {"type": form, **told}.items()}
 
-    assert tier_of(device("gpu")) == "whole"
-    assert tier_of(device("gpu", allowMultipleAllocations=True)) == "fractional"
-    sliced = {"sharing": {"string": "time-slicing"}}
-    assert (
-        tier_of(device("shared", allowMultipleAllocations=True, attributes=sliced)) == "shared, time-slicing"
-    )
-    held = {**sliced, "memoryIsolation": {"string": "cgroup"}}
-    assert (
-        tier_of(device("shared", allowMultipleAllocations=True, attributes=held))
-        == "shared, time-slicing, memory held"
-    )
-    assert (
-        tier_of(device("gpu", allowMultipleAllocations=True, attributes=held))
-        == "fractional, time-slicing, memory held"
-    )
-    served = {"sharing": {"string": "mps"}, "profile": {"string": "1g.10gb"}}
-    in_partition = device("shared", allowMultipleAllocations=True, attributes=served)
-    assert tier_of(in_partition) == "mig 1g.10gb, shared, mps"
-    assert tier_of(device("mig", attributes={"profile": {"string": "1g.10gb"}})) == "mig 1g.10gb"
-    assert tier_of(device("vfio")) == "vfio"
+    assert tier_of({"attributes": attributes, "allowMultipleAllocations": form != "vfio"}) == tier
 
 
 def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from driver.process.metrics.table import TABLE
 from gpuctl.__main__ import commands
 from gpuctl.top.usage import ALLOCATED, BUSY, USED, metrics_path
 from tests.gpuctl.approved import approve
+from tests.gpuctl.cli.kubeconfigs import kubeconfig
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, devices, published
 
@@ -119,15 +120,10 @@ def api_server(answers: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        (folder / "config").write_text(json.dumps(config))
+        address = f"127.0.0.1:{server.server_port}"
+        config = kubeconfig(folder / "config", f"http://{address}", here=None)
         try:
-            yield str(folder / "config"), f"127.0.0.1:{server.server_port}"
+            yield str(config), address
         finally:
             server.shutdown()
             thread.join()
@@ -159,9 +155,9 @@ def test_it_says_what_is_approved(
         PODS: listed("Pod", pods),
     }
     told = []
-    with api_server({**cluster, **answers}, tmp_path) as (kubeconfig, address):
+    with api_server({**cluster, **answers}, tmp_path) as (config, address):
         for words in (*asked, "-o json"):
-            arguments = ["top", "--kubeconfig", kubeconfig, *words.split()]
+            arguments = ["top", "--kubeconfig", config, *words.split()]
             output = CliRunner().invoke(commands, arguments, catch_exceptions=False).stdout
             told.append(f"$ gpuctl top {words}".rstrip() + f"\n{output.replace(address, 'SERVER')}")
 
@@ -171,8 +167,8 @@ def test_it_says_what_is_approved(
 
 
 def test_a_node_that_publishes_nothing_is_no_answer(tmp_path: Path) -> None:
-    with api_server({f"{DRA}/{kind}": listed("", []) for kind in KINDS}, tmp_path) as (kubeconfig, _):
-        told = CliRunner().invoke(commands, ["top", "nope", "--kubeconfig", kubeconfig])
+    with api_server({f"{DRA}/{kind}": listed("", []) for kind in KINDS}, tmp_path) as (config, _):
+        told = CliRunner().invoke(commands, ["top", "nope", "--kubeconfig", config])
 
     assert isinstance(told.exception, ConfigError)
     assert "nope publishes no GPU of this driver" in str(told.exception)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from driver.nvml.real import RealNvml
+from driver.roots.places import LIBRARY_FOLDERS
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
+from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR
+from tests.cuda_library.library import CudaDouble, whole_gpus
 from tests.nvml_library.library import NvmlDouble
+
+COMPILER = "libnvidia-ptxjitcompiler.so.1"
 
 
 def machine_in(folder: Path, name: str) -> FakeMachine:
@@ -55,6 +60,12 @@ def places_of(folder: Path, machine: FakeMachine) -> Places:
     )
 
 
+def flags_of(places: Places) -> dict[str, str]:
+    """The values of the flags, or of the variables, by which a command finds these places."""
+    values = {one.name: str(getattr(places, one.name)) for one in fields(places)}
+    return {name: value for name, value in values.items() if value}
+
+
 def subject_of(folder: Path, machine: FakeMachine) -> Subject:
     """The node with this machine, as it is now."""
     places = places_of(folder, machine)
@@ -67,6 +78,16 @@ def subject_with_library(folder: Path, machine: FakeMachine, compiled: Path) -> 
     double = NvmlDouble.lay(Path(places.driver_root), machine, compiled)
     roots = places.roots()
     return Subject(places, look_at_node(places), lambda: RealNvml(roots)), double
+
+
+def lay_cuda(root: Path, machine: FakeMachine, compiled: Path) -> CudaDouble:
+    """Put a compiled libcuda into the driver root, in place of the compiler of PTX, too."""
+    folder = root / LIBRARY_FOLDERS[0]
+    for soname in (LIBRARY, COMPILER):
+        (folder / soname).resolve().write_bytes(compiled.read_bytes())
+    laid = CudaDouble.lay(folder.with_name("cuda"), whole_gpus(machine), compiled)
+    laid.files.rename(folder / laid.files.name)
+    return CudaDouble(folder / LIBRARY)
 
 
 def make_real_nodes(root: Path, machine: FakeMachine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import pytest
 from driver.hardware.functions import PciView
 from fakegpu.machine.spec import known_machines
 from gpuctl.doctor.check import Result, run_checks
-from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.verify.checks.kernel_checks import bus_differences, number_differences
-from gpuctl.verify.checks.node_checks import NODE_CHECKS, WITHOUT_CLUSTER
+from gpuctl.verify.checks.node_checks import NODE_CHECKS
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.device_nodes import DeviceNode
+from tests.examples import is_long
 from tests.gpuctl.verify.subjects import built_machine, subject_of
 
 UNLICENSED = "l40s-vgpu-unlicensed"
@@ -34,13 +33,7 @@ def result(subject: Subject, name: str) -> Result:
     return found
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give ``name`` the machines."""
-    if "name" in metafunc.fixturenames:
-        is_long = metafunc.config.getoption("--hypothesis-profile") == "long"
-        metafunc.parametrize("name", known_machines() if is_long else OF_EACH_KIND)
-
-
+@pytest.mark.parametrize("name", known_machines() if is_long() else OF_EACH_KIND)
 def test_nothing_differs_on(name: str, tmp_path: Path) -> None:
     found = {
         one.check: one.status
@@ -110,12 +103,3 @@ def test_device_nodes_with_other_numbers_are_named() -> None:
     assert number_differences(good, {"nvidia-uvm": 510}, {"/dev/nvidia0": 0}) == [
         "/dev/nvidia-uvm: 508:0, and should be 510:0"
     ]
-
-
-def test_checks_of_doctor_are_used_as_they_are() -> None:
-    names = [check.name for check in NODE_CHECKS]
-    known = {check.name: check for check in INSIDE}
-    reused: list[Callable[..., Any]] = [check.find for check in NODE_CHECKS if check.name in known]
-    assert len(names) == len(set(names))
-    assert len(reused) == len(WITHOUT_CLUSTER)
-    assert {"plugin", "runtime-cdi"}.isdisjoint(names)

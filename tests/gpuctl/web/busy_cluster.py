@@ -78,36 +78,15 @@ def _taints(page: Page) -> None:
 
 def _failing_pod(page: Page) -> None:
     """A pod whose node cannot prepare its claim, as the kubelet's event says."""
-    pod = page.api.create({**waiting_pod(FAILING, "whole"), "spec": {**_spec("whole"), "nodeName": NODE}})
-    failed = event("Pod", FAILING, "FailedPrepareDynamicResources", "prepare claim: the GPU hangs")
-    failed["involvedObject"]["uid"] = pod["metadata"]["uid"]
-    page.api.create({**failed, "reportingComponent": "kubelet", "source": {"component": "kubelet"}})
-
-
-def _spec(claim: str) -> Object:
-    return dict(waiting_pod("any", claim)["spec"])
+    pod = page.api.create(waiting_pod(FAILING, "whole", nodeName=NODE))
+    about = {"kind": "Pod", "namespace": "default", "name": FAILING, "uid": pod["metadata"]["uid"]}
+    failed = {"reason": "FailedPrepareDynamicResources", "message": "prepare claim: the GPU hangs"}
+    by = {"reportingComponent": "kubelet", "source": {"component": "kubelet"}}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "event-"}, "type": "Warning"}
+    page.api.create({**event, **failed, **by, "involvedObject": about})
 
 
 def pod_by_limit(name: str) -> Object:
     """A pod that asks for a GPU by an extended resource in its limits."""
     container = {"name": "main", "image": "train", "resources": {"limits": {RESOURCE: "2"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container]},
-    }
-
-
-def event(kind: str, name: str, reason: str, message: str) -> Object:
-    """A warning of the plugin about an object, as a new event."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": "event-"},
-        "involvedObject": {"kind": kind, "namespace": "default", "name": name},
-        "reportingComponent": "gpu-dra-kubeletplugin",
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-    }
+    return {**waiting_pod(name, ""), "spec": {"containers": [container]}}

@@ -6,7 +6,7 @@ import http.client
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -68,13 +68,13 @@ class Page:
         finally:
             connection.close()
 
-    def wait(self, path: str, met: Callable[[str], bool]) -> str:
-        """The page at a path once it is as wanted."""
-        return eventually(f"{path} becomes so", lambda: words(self.get(path).text), met)
-
     def wait_words(self, path: str, *wanted: str) -> str:
         """The words of a page once all of these are among them."""
-        return self.wait(path, lambda text: all(one in text for one in wanted))
+        return eventually(
+            f"{path} becomes so",
+            lambda: words(self.get(path).text),
+            lambda text: all(one in text for one in wanted),
+        )
 
 
 @contextmanager

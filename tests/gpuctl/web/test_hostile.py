@@ -22,7 +22,8 @@ from gpuctl.fleet.seen import Seen
 from gpuctl.web.classes import ClassDevices
 from gpuctl.web.pages import Pages, percent, summary_words, with_commands
 from gpuctl.web.view import View, view_of
-from tests.gpuctl.fleet.test_nodes import DEVICES, claim, slices
+from tests.gpuctl.fleet.published import claim
+from tests.gpuctl.fleet.test_nodes import DEVICES, slices
 from tests.gpuctl.web.pages import tags
 
 Object = dict[str, Any]

@@ -27,7 +27,17 @@ from tools.hardware.stand_ins import StandIns
 DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")
 """The long variant of the tests has all."""
 
-UUID = "GPU-00000000-0000-0000-0000-00000000000"
+VERSIONS = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
+
+
+def identity(pci: str, name: str, minor: int = 0) -> dict[str, Any]:
+    """What NVML answers about which GPU it is."""
+    return {
+        "pci": pci,
+        "uuid": f"GPU-00000000-0000-0000-0000-00000000000{minor}",
+        "minor": minor,
+        "name": name,
+    }
 
 
 def recorded(tmp_path: Path, name: str) -> Path:
@@ -120,20 +130,17 @@ def test_a_recording_says_what_it_lacks(tmp_path: Path) -> None:
     folder = recorded(tmp_path, "t4")
     assert not (folder / MPS).exists()
     assert "mps.jsonl: no MPS daemon was started: run it with --may-change" in (folder / LEFT_OUT).read_text()
-    answers = {"pci": "0000:3b:00.0", "uuid": "GPU-1", "minor": 0, "name": "T4"}
     with pytest.raises(ConfigError, match="GPU 0: NVML did not answer compute_capability"):
-        machine_file({"driver_version": "1.0"}, [NvmlAnswers(answers)], tmp_path / "sys", ())
+        machine_file(VERSIONS, [NvmlAnswers(identity("0000:3b:00.0", "T4"))], tmp_path / "sys", ())
 
 
 def test_gpus_of_a_second_model_are_left_out_and_named(tmp_path: Path) -> None:
     subject_of(tmp_path, machine_in(tmp_path, "a30-quad"))
     gpus = []
     for minor, bus in enumerate(("17", "65", "ca", "e3")):
-        name = "NVIDIA A30" if minor else "Tesla T4"
-        identity = {"pci": f"0000:{bus}:00.0", "uuid": f"{UUID}{minor}", "minor": minor, "name": name}
-        gpus.append(NvmlAnswers({**identity, "compute_capability": (8, 0)}))
-    versions = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
-    made = machine_file(versions, gpus, tmp_path / "sys", ())
+        named = identity(f"0000:{bus}:00.0", "NVIDIA A30" if minor else "Tesla T4", minor)
+        gpus.append(NvmlAnswers({**named, "compute_capability": (8, 0)}))
+    made = machine_file(VERSIONS, gpus, tmp_path / "sys", ())
     assert [one["pci"] for one in made.document["gpus"]] == [one.pci for one in gpus[1:]]
     assert made.left_out == ("GPU 0000:17:00.0: it is a Tesla T4, and a machine has one model",)
     # NVML gave neither brand nor architecture, and none is invented.
@@ -149,10 +156,9 @@ def test_a_machine_file_is_made_below_a_bus_of_hyper_v_and_says_what_is_wrong_in
     link.resolve().rename(place)
     link.unlink()
     link.symlink_to(place)
-    identity = {"pci": "0000:3b:00.0", "uuid": f"{UUID}1", "minor": 0, "name": "Tesla T4"}
-    answers = {**identity, "compute_capability": (7, 5), "architecture": "Neumann"}
-    versions = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
-    made = machine_file(versions, [NvmlAnswers(answers)], tmp_path / "sys", ())
+    answers = {**identity("0000:3b:00.0", "Tesla T4"), "compute_capability": (7, 5)}
+    gpu = NvmlAnswers({**answers, "architecture": "Neumann"})
+    made = machine_file(VERSIONS, [gpu], tmp_path / "sys", ())
     assert made.document["gpus"][0]["pcie_root"] == "pci0000:3a"
     assert made.left_out[0] == "GPU 0000:3b:00.0: that its PCIe root pci0000:3a is part of another bus"
     assert made.left_out[1].startswith("it cannot be used before this is changed: product.architecture: ")
@@ -187,8 +193,7 @@ def test_the_log_of_nvidia_smi_keeps_values_and_loses_names() -> None:
 
 
 def test_the_log_is_among_the_files_where_nvidia_smi_prints_one(tmp_path: Path) -> None:
-    machine = machine_in(tmp_path, "t4")
-    subject = subject_of(tmp_path, machine)
+    subject = subject_of(tmp_path, machine_in(tmp_path, "t4"))
     program = tmp_path / "driver" / "usr" / "bin" / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n[ \"$*\" = '-q -x' ] && cat <<'END'\n{XML}END\n")
     folder = tmp_path / "recorded"

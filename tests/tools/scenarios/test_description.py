@@ -6,41 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tools.scenarios.description import Description, Node, read_description
+from tools.scenarios.description import read_description
 from tools.scenarios.page import ScenarioWrong
 
 LEAST = "version: v1\nnodes:\n  - machine: hgx-h100\n"
 
 
-def read(folder: Path, text: str) -> Description:
-    file = folder / "scenario.yaml"
-    file.write_text(text)
-    return read_description(file)
-
-
-def test_all_can_be_said(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("a machine")
-    (tmp_path / "node.yaml").write_text("version: v1\n")
-    found = read(
-        tmp_path,
-        """version: v1
-nodes:
-  - machine: own.yaml
-    count: 2
-    labels: {pool: large, zone: 1}
-    flags: {controller: [--one], kubeletplugin: [--two, --three]}
-  - machine: l4-quad
-config: node.yaml
-clusters: [real]
-why: needs a kernel
-long: true
-""",
-    )
-    own = Node(
-        str(tmp_path / "own.yaml"), (("pool", "large"), ("zone", "1")), ("--one",), ("--two", "--three")
-    )
-    assert found.wanted.nodes == (own, own, Node("l4-quad"))
-    assert found.wanted.config == "version: v1\n"
+def test_a_long_scenario_on_one_cluster_is_read_as_that(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(f"{LEAST}clusters: [real]\nwhy: needs a kernel\nlong: true\n")
+    found = read_description(file)
     assert (found.clusters, found.long, found.why) == (("real",), True, "needs a kernel")
 
 
@@ -58,5 +33,7 @@ long: true
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
     with pytest.raises(ScenarioWrong, match=says):
-        read(tmp_path, text)
+        read_description(file)

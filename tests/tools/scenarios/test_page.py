@@ -8,47 +8,36 @@ import pytest
 
 from tools.scenarios.page import Page, ScenarioWrong, parse_page
 
+ECHO, SHOWN = "```sh\necho a\n```\n", "```text\na\n```\n"
+
 
 def page(text: str) -> Page:
     return parse_page(Path("docs/page.md"), text)
 
 
-def fence(info: str, *lines: str) -> str:
-    return "\n".join([f"```{info}", *lines, "```", ""])
-
-
-def test_sh_blocks_are_steps_in_their_order() -> None:
-    steps = page(fence("sh", "cd x", "ls") + "prose\n\n" + fence("sh", "pwd")).steps
-    assert [(step.line, step.script, step.exits, step.shown) for step in steps] == [
-        (1, "cd x\nls\n", 0, None),
-        (7, "pwd\n", 0, None),
+def test_sh_blocks_are_steps_in_their_order_that_end_and_are_repeated_as_they_say() -> None:
+    text = f"```sh\ncd x\nls\n```\nprose\n\n```sh exits=3\nexit 3\n```\n```sh until-shown\nls\n```\n{SHOWN}"
+    steps = page(text).steps
+    assert [(one.line, one.script, one.exits, one.until_shown) for one in steps] == [
+        (1, "cd x\nls\n", 0, False),
+        (7, "exit 3\n", 3, False),
+        (10, "ls\n", 0, True),
     ]
 
 
-@pytest.mark.parametrize("between", ["", "\n\n", "This prints:\n", "\nThis prints:\n\n"])
-def test_a_text_block_after_one_is_what_it_printed(between: str) -> None:
-    (step,) = page(fence("sh", "echo a") + between + fence("text", "a")).steps
-    assert step.shown is not None
-    assert step.shown.text == "a\n"
-
-
 @pytest.mark.parametrize(
-    "between", ["Now something else.\n", "Two lines\nof prose:\n", "One:\n\nTwo:\n", "# A\n"]
+    ("between", "shown"),
+    [
+        *[(text, "a\n") for text in ("", "\n\n", "This prints:\n", "\nThis prints:\n\n")],
+        *[(text, None) for text in ("Other text.\n", "Two lines\nof prose:\n", "One:\n\nTwo:\n", "# A\n")],
+    ],
 )
-def test_a_text_block_further_on_is_not(between: str) -> None:
-    (step,) = page(fence("sh", "echo a") + between + fence("text", "a")).steps
-    assert step.shown is None
-
-
-def test_the_info_string_says_how_it_ends_and_whether_it_is_repeated() -> None:
-    first, second = page(
-        fence("sh exits=3", "exit 3") + fence("sh until-shown", "ls") + fence("text", "a")
-    ).steps
-    assert (first.exits, first.until_shown) == (3, False)
-    assert (second.exits, second.until_shown) == (0, True)
+def test_a_text_block_right_after_one_is_what_it_printed(between: str, shown: str | None) -> None:
+    (step,) = page(f"{ECHO}{between}{SHOWN}").steps
+    assert (step.shown and step.shown.text) == shown
 
 
 @pytest.mark.parametrize("info", ["sh exits=x", "sh wait", "sh until-shown"])
 def test_a_wrong_info_string_is_told_with_its_line(info: str) -> None:
     with pytest.raises(ScenarioWrong, match=r"page\.md:3: "):
-        page("# A\n\n" + fence(info, "ls"))
+        page(f"# A\n\n```{info}\nls\n```\n")

@@ -23,12 +23,6 @@ def session(tmp_path: Path) -> Iterator[Session]:
         yield made
 
 
-def test_variables_functions_and_the_folder_stay(session: Session, tmp_path: Path) -> None:
-    session.run("name=five\nsay() { echo said $1; }\nmkdir below\ncd below", LONG_SECONDS)
-    ran = session.run('say "$name"\npwd', LONG_SECONDS)
-    assert ran.printed == f"said five\n{tmp_path}/below\n"
-
-
 @pytest.mark.parametrize(
     ("script", "exits", "line"),
     [

@@ -1,4 +1,4 @@
-"""docs/scenarios.md names every scenario and kind of device, and says truly on which clusters each runs."""
+"""docs/scenarios.md names every scenario, kind, need and program, and says on which clusters each runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from driver.kinds.registry import KINDS
 from envtest.client.shipped import PACKAGE_ROOT
 from tools.scenarios.catalogue import scenario, scenario_names
 from tools.scenarios.description import CLUSTERS
+from tools.scenarios.places.needs import NEEDS
+from tools.scenarios.places.place import PROGRAMS
 
 PAGE = (PACKAGE_ROOT / "docs" / "scenarios.md").read_text()
 STATUSES = ("both", "embedded", "real", "page", "not done: ")
@@ -38,3 +40,9 @@ def test_every_status_is_one_that_is_explained_and_true() -> None:
         for name in linked(row) if row[-1] in ("both", "embedded", "real") else ():
             said = CLUSTERS if row[-1] == "both" else (row[-1],)
             assert scenario(name).description.clusters == said, name
+
+
+def test_every_need_and_every_program_of_scenarios_is_told() -> None:
+    programs = [name for name in PROGRAMS if name.startswith("scenario-")]
+    told = [*(f"`{need}`" for need in NEEDS), *(f"| `{program} " for program in programs)]
+    assert [one for one in told if one not in PAGE] == []

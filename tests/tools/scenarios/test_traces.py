@@ -9,7 +9,6 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.api import ApiClient
-from envtest.client.waiting import fresh_namespace
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.embedded.cluster import EmbeddedCluster
 from tools.scenarios.places.projection import set_config
@@ -41,48 +40,27 @@ def slice_of(*devices: str, taints: tuple[dict[str, str], ...] = ()) -> dict[str
     }
 
 
-def named(kind: str, name: str, version: str = "v1", **more: Any) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **more}
-
-
 @pytest.mark.parametrize("kind", ["Namespace", "ConfigMap"])
 def test_an_object_that_is_left_over_is_told_until_it_is_gone(api: ApiClient, kind: str) -> None:
     before = traces(api)
-    left = api.create(named(kind, "left"))
+    left = api.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": "left"}})
     told = changes(before, traces(api))
     api.delete(api.path_of(left))
     assert any(sentence.endswith("left is left over") for sentence in told)
     assert wait_as_before(api, before) == []
 
 
-def test_another_node_configuration_is_told(api: ApiClient) -> None:
-    before = traces(api)
+def test_another_node_configuration_and_devices_that_came_or_are_sick_are_told(api: ApiClient) -> None:
+    before, place = traces(api), paths.resource_slice("one")
     set_config(api, "version: v1\nrules: []\n")
-    told = changes(before, traces(api))
+    api.replace(place, slice_of("gpu-0", "gpu-1"))
+    assert changes(before, traces(api)) == [
+        "the node configuration is another one",
+        "device node-0/gpu-1 is left over",
+    ]
     set_config(api, "version: v1\n")
-    assert told == ["the node configuration is another one"]
-    assert changes(before, traces(api)) == []
-
-
-def test_devices_that_came_or_are_sick_are_told(api: ApiClient) -> None:
-    before = traces(api)
-    api.replace(paths.resource_slice("one"), slice_of("gpu-0", "gpu-1"))
-    assert changes(before, traces(api)) == ["device node-0/gpu-1 is left over"]
-    api.replace(
-        paths.resource_slice("one"), slice_of("gpu-0", taints=({"key": "sick", "effect": "NoSchedule"},))
-    )
+    api.replace(place, slice_of("gpu-0", taints=({"key": "sick", "effect": "NoSchedule"},)))
     (told,) = changes(before, traces(api))
-    api.replace(paths.resource_slice("one"), slice_of("gpu-0"))
     assert told.startswith("device node-0/gpu-0 has changed: taints was [] and is [{")
+    api.replace(place, slice_of("gpu-0"))
     assert changes(before, traces(api)) == []
-
-
-def test_what_comes_by_itself_does_not_count(api: ApiClient) -> None:
-    before = traces(api)
-    with fresh_namespace(api) as namespace:
-        now = traces(api)
-        api.create(
-            {**named("Event", "x"), "involvedObject": {"namespace": namespace}, "reason": "x"}, namespace
-        )
-        assert changes(now, traces(api)) == []
-    assert wait_as_before(api, before) == []

@@ -11,16 +11,10 @@ from tools.testbed.driver_image import content_key
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A checkout with what builds the image, and one module."""
+    """A checkout with a licence and one module."""
     root = tmp_path / "source"
-    hook = root / "deploy" / "image" / "hook"
-    hook.mkdir(parents=True)
-    (root / "deploy/image/Dockerfile.dockerignore").write_text(
-        "*\n!LICENSE\n!deploy\n!driver\n**/__pycache__\n"
-    )
-    (root / "deploy/image/build.py").write_text(
-        "import subprocess, sys\nsubprocess.run(['buildah', 'bud', *sys.argv[1:]], check=True)\n"
-    )
+    (root / "deploy/image").mkdir(parents=True)
+    (root / "deploy/image/Dockerfile.dockerignore").write_text("*\n!LICENSE\n!driver\n**/__pycache__\n")
     (root / "LICENSE").write_text("licence")
     (root / "driver" / "__pycache__").mkdir(parents=True)
     (root / "driver" / "module.py").write_text("one = 1\n")

@@ -146,14 +146,9 @@ CDI_NAME = held().cdi_device
 UNLICENSED = Problem("nvmlDeviceGetGridLicensableFeatures_v4", "unlicensed", "no license")
 OLD = {UID: entry(boot="boot-0", uuid="GPU-another")}
 ENDED = {UID: entry("released", uuid="GPU-another")}
+OTHER_PLACE = ProbedPlace("driver container", "/run/nvidia/driver", VERSION, "x")
 ELSEWHERE = dataclasses.replace(WELL.places, cdi_dir=Path("/srv/cdi"))
 WITHOUT_GPU = {"gpus_on_bus": 0, "driver_files": GONE, "inventory": GONE, "device_nodes": frozenset()}
-EDITIONS: list[dict[str, Any]] = [
-    GUEST,
-    {"kernel": kernel(licenses=LicenseClient(frozenset({"nvidia-gridd"})))},
-    {"kernel": kernel(licenses=MANAGER)},
-]
-
 ROWS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in CHECKS),
     *((name, GUEST) for name in OF_GUESTS),
@@ -179,35 +174,21 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("driver-edition", {**guest(), "inventory": GONE, "driver_files": GONE}),
     ("driver-edition", guest(gridd=False)),
     ("driver-edition", {"kernel": kernel(licenses=MANAGER, offers=frozenset({"passthrough"}))}),
-    (
-        "driver-root",
-        {
-            "looked": (
-                ProbedPlace("driver container", "/run/nvidia/driver", VERSION, "x"),
-                ProbedPlace("host", "/", VERSION),
-            )
-        },
-    ),
+    ("driver-root", {"looked": (OTHER_PLACE, *WELL.looked[1:])}),
     ("vgpu-license", licensed(False)),
     ("vgpu-license", licensed(True, SOON)),
-    ("vgpu-license", {}),
     ("vgpu-license", guest(servers=())),
-    ("vgpu-license", {}),
-    ("memory-limits", {}),
     ("memory-limits", {**LIMITED, "cgroups": 1}),
     ("memory-limits", {**LIMITED, "kernel_driver": VERSION}),
     ("memory-limits", {**LIMITED, "journal": ACCOUNTED, "cgroups": 1}),
     ("memory-limits", {"journal": ACCOUNTED, "kernel_driver": None}),
-    ("memory-hook", {}),
     ("memory-hook", limited(named=(HookSeen(HOOK, "it does not exist"),))),
     ("memory-hook", limited(named=(), copies=())),
     ("memory-hook", limited(named=(), copies=(HookSeen(HOOK, "noexec"),))),
     ("memory-hook", limited(named=(HookSeen(HOOK, is_own=False),))),
-    ("memory-sockets", {}),
     ("memory-sockets", limited(sockets=HookSocketsSeen("/s", (), (PRIVATE,)))),
     ("memory-sockets", limited(sockets=HookSocketsSeen("/s", (("a.sock", False),)))),
     ("memory-sockets", limited(sockets=HookSocketsSeen("/s", is_there=False))),
-    ("memory-held", {}),
     ("memory-held", limited(wrong=("a.json: it is not a ledger",))),
     ("memory-held", limited(limits=(limit(told_bytes=6 << 30),))),
     ("memory-held", limited(limits=(limit(), limit(), limit()))),
@@ -270,7 +251,9 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("vfio-modules", {"kernel": kernel(loaded=frozenset())}),
     ("iommu", {"kernel": in_one_group(offers=frozenset())}),
     ("iommu", {"kernel": with_audio()}),
-    *(("driver-edition", parts) for parts in EDITIONS),
+    ("driver-edition", GUEST),
+    ("driver-edition", {"kernel": kernel(licenses=LicenseClient(frozenset({"nvidia-gridd"})))}),
+    ("driver-edition", {"kernel": kernel(licenses=MANAGER)}),
     ("vgpu-license", licensed(True, LATE)),
     ("nvml", {"inventory": gpus(problems=(UNLICENSED,))}),
     ("prepared-devices", {"journal": OLD}),

@@ -65,12 +65,7 @@ def places(tmp_path: Path) -> Places:
 def test_a_plain_node_offers_nothing_to_machines(places: Places) -> None:
     found = kernel_seen(places, [], {})
 
-    assert (found.offers, found.vgpus, found.iommus, found.loaded) == (
-        frozenset(),
-        frozenset(),
-        (),
-        frozenset(),
-    )
+    assert not any((found.offers, found.vgpus, found.iommus, found.loaded))
     assert [gpu.pci for gpu in found.gpus] == [ADDRESS]
     assert (found.installed, found.without_iommu, found.unsafe_interrupts) == (None, None, None)
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
+from tests.examples import is_long
 from tests.gpuctl.verify.change.verifying import PLACES
 from tests.gpuctl.verify.subjects import machine_in, places_of
 
@@ -113,13 +114,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give ``step`` the steps."""
-    if "step" in metafunc.fixturenames:
-        is_long = metafunc.config.getoption("--hypothesis-profile") == "long"
-        metafunc.parametrize("step", (*STEPS, *OTHER_STEPS) if is_long else STEPS)
-
-
+@pytest.mark.parametrize("step", (*STEPS, *OTHER_STEPS) if is_long() else STEPS)
 def test_a_machine_is_brought_back_after_a_kill_at(folder: Path, step: str) -> None:
     kind, has_kind, _ = step.partition(": ")
     # Only the driver of the L4s can limit memory.

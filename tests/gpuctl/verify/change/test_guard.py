@@ -63,6 +63,8 @@ def write(file: Path, text: str = "") -> None:
 def test_a_node_that_nobody_uses_may_be_changed(subject: Subject, proc: Path) -> None:
     write(subject.places.host_root / "etc/cdi/nvidia.yaml", static_spec())
     write(subject.places.registry_dir / "net.example.com-reg.sock")
+    gone = checkpoint(**{"nvidia.com/gpu": []})
+    write(subject.places.host_root / "device-plugins/kubelet_internal_checkpoint", gone)
     add_process(proc, "70", "sshd", "/usr/sbin/sshd", "-D")
 
     assert refusals(subject, proc) == Refused()
@@ -108,13 +110,6 @@ def test_nothing_is_changed_beside_another_driver(
     assert said in reason
     assert ": " in reason, "the way out"
     assert not found.of_gpus
-
-
-def test_a_resource_whose_device_plugin_has_gone_is_no_obstacle(subject: Subject, tmp_path: Path) -> None:
-    gone = checkpoint(**{"nvidia.com/gpu": []})
-    write(tmp_path / "device-plugins/kubelet_internal_checkpoint", gone)
-
-    assert refusals(subject) == Refused()
 
 
 @pytest.mark.parametrize(
@@ -175,18 +170,6 @@ def own_file(node: Path) -> Path:
 Change = Callable[[FakeMachine, Subject], None]
 
 
-def compute(machine: FakeMachine, subject: Subject) -> None:
-    machine.set_processes(subject.gpus[0].pci, (4711,))
-
-
-def hang(machine: FakeMachine, subject: Subject) -> None:
-    machine.fail("process_ids", subject.gpus[0].pci)
-
-
-def lose(machine: FakeMachine, subject: Subject) -> None:
-    machine.lose(subject.gpus[0].pci)
-
-
 def cut(machine: FakeMachine, subject: Subject) -> None:
     device = machine.nvml()
     device.init()
@@ -228,9 +211,15 @@ def give_away(_: FakeMachine, subject: Subject) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (compute, "process 4711 uses it"),
-        (hang, "NVML cannot say which processes use it"),
-        (lose, "NVML cannot read it"),
+        (
+            lambda machine, subject: machine.set_processes(subject.gpus[0].pci, (4711,)),
+            "process 4711 uses it",
+        ),
+        (
+            lambda machine, subject: machine.fail("process_ids", subject.gpus[0].pci),
+            "NVML cannot say which processes use it",
+        ),
+        (lambda machine, subject: machine.lose(subject.gpus[0].pci), "NVML cannot read it"),
         (cut, "somebody has made 1 GPU instance"),
         (claim, "holds it: delete the pods"),
         (share, "set up for shares"),

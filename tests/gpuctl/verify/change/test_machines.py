@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from fakegpu.machine.state import GpuState
-from gpuctl.doctor.check import Result
 from gpuctl.doctor.report import picture
 from gpuctl.verify.change import run
 from gpuctl.verify.change.claims import Limits
-from gpuctl.verify.change.kinds import Kind, kinds_of
+from gpuctl.verify.change.kinds import Kind
 from tests import fork_server
+from tests.examples import is_long
 from tests.gpuctl.approved import approve
+from tests.gpuctl.verify.change.verifying import some_of
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 
 ALL_PARTITIONS = "gh200"
 """The machine on which partitions of all profiles are made."""
-DIFFERENT = (ALL_PARTITIONS, "dgx-a100", "l4-quad", "vgpu-host-l40s")
-"""With MIG, with MIG that needs a reset, without MIG, with vGPUs; the long variant of the tests has all."""
+DIFFERENT = (ALL_PARTITIONS, "dgx-a100", "l4-quad", "vgpu-host-l40s", "a100-vgpu-guest")
+"""With MIG, with MIG that needs a reset, without MIG, made into vGPUs, with a vGPU; long tests have all."""
 
 VGPU_HOSTS = {"vgpu-host-a100-mdev", "vgpu-host-l40s", "vgpu-and-passthrough"}
 """Machines whose GPUs are made into vGPUs, which are left alone."""
 QUICK_LIMITS = Limits(prepare=8.0, probe=60.0, unprepare=30.0, same_again=10.0)
-
-
-def some_of(monkeypatch: pytest.MonkeyPatch, chosen: Callable[[tuple[Kind, ...]], tuple[Kind, ...]]) -> None:
-    """Try only some of the kinds, since each takes a second."""
-
-    def some(*given: Any, **named: Any) -> tuple[Kind, ...]:
-        return chosen(kinds_of(*given, **named))
-
-    monkeypatch.setattr(run, "kinds_of", some)
 
 
 def with_one_partition(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
@@ -52,13 +42,7 @@ def without_minors(machine: FakeMachine) -> dict[str, GpuState]:
     return {str(pci): replace(gpu, minor=0) for pci, gpu in machine.state.gpus.items()}
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give ``name`` the machines."""
-    if "name" in metafunc.fixturenames:
-        is_long = metafunc.config.getoption("--hypothesis-profile") == "long"
-        metafunc.parametrize("name", known_machines() if is_long else DIFFERENT)
-
-
+@pytest.mark.parametrize("name", known_machines() if is_long() else DIFFERENT)
 def test_all_kinds_work_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name != ALL_PARTITIONS:
         some_of(monkeypatch, with_one_partition)
@@ -75,50 +59,26 @@ def test_all_kinds_work_on(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
         assert {"whole", "time-slicing"} <= {one.check for one in found if one.status == "ok"}
 
 
-def fails_to_create(machine: FakeMachine) -> None:
-    """Let no GPU instance be made."""
-    machine.fail("create_gpu_instance")
-
-
-def lies_about_modes(machine: FakeMachine) -> None:
-    """Let changes of the compute mode succeed without an effect."""
-    machine.lie("set_compute_mode")
-
-
-def hangs_at_modes(machine: FakeMachine) -> None:
-    """Let changes of the compute mode hang."""
-    machine.hang("set_compute_mode")
-
-
 @pytest.mark.parametrize(
-    ("spoil", "kind", "words"),
+    ("spoil", "call", "kind", "words"),
     [
-        (fails_to_create, "mig-1g.10gb", "nvmlDeviceCreateGpuInstanceWithPlacement"),
-        (lies_about_modes, "mps", "was set to compute mode exclusive-process but is in default"),
-        (hangs_at_modes, "mps", "prepare did not succeed within 8 s"),
+        ("fail", "create_gpu_instance", "mig-1g.10gb", "nvmlDeviceCreateGpuInstanceWithPlacement"),
+        ("lie", "set_compute_mode", "mps", "was set to compute mode exclusive-process but is in default"),
+        ("hang", "set_compute_mode", "mps", "prepare did not succeed within 8 s"),
     ],
 )
 def test_a_fault_is_named_and_the_other_kinds_are_tried(
-    spoil: Callable[[FakeMachine], None],
-    kind: str,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spoil: str, call: str, kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some_of(monkeypatch, lambda kinds: tuple(one for one in kinds if one.name in ("whole", kind)))
     machine = machine_in(tmp_path, "hgx-h100")
     subject = subject_of(tmp_path, machine)
-    spoil(machine)
+    getattr(machine, spoil)(call)
 
     found = run.verify_changes(subject, lambda _step: None, QUICK_LIMITS, fork_server.start)
 
     said = {one.check: one for one in found}
     assert said["whole"].status == "ok"
-    assert_fails(said[kind], words)
-
-
-def assert_fails(result: Result, words: str) -> None:
-    """Check that a result fails with these words, and shows the logs."""
-    assert result.status == "fail"
-    assert words in result.message
-    assert any(line.startswith("kubeletplugin: ") for line in result.details)
+    assert said[kind].status == "fail"
+    assert words in said[kind].message
+    assert any(line.startswith("kubeletplugin: ") for line in said[kind].details)

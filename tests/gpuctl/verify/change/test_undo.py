@@ -57,8 +57,8 @@ def node(tmp_path: Path) -> Node:
     return node
 
 
-def test_partitions_modes_and_time_slices_are_brought_back_once(node: Node) -> None:
-    before = node.state()
+def cut_and_slice(node: Node) -> None:
+    """Change modes, partitions and time slices."""
 
     def change(device: NvmlDevice) -> None:
         device.set_compute_mode("exclusive-process")
@@ -69,6 +69,22 @@ def test_partitions_modes_and_time_slices_are_brought_back_once(node: Node) -> N
     node.change(change)
     with gpu_tools(node.places) as tools:
         tools.time_slices.set(node.machine.uuid(node.pci), "Long")
+
+
+def give_to_vfio(node: Node) -> None:
+    """Change the kernel driver."""
+    with gpu_tools(node.places) as tools:
+        tools.kernel.load_module("vfio-pci", 1)
+        files = tools.functions(node.pci)
+        files.set_override("vfio-pci")
+        files.unbind("nvidia", "vfio-pci")
+        files.probe("vfio-pci")
+
+
+@pytest.mark.parametrize("change", [cut_and_slice, give_to_vfio])
+def test_a_gpu_is_brought_back_once(node: Node, change: Callable[[Node], None]) -> None:
+    before = node.state()
+    change(node)
     assert node.state() != before
 
     assert node.restored() == ["ok", "ok"]
@@ -84,21 +100,6 @@ def test_partitions_that_were_there_before_stay(tmp_path: Path) -> None:
     node.write_down()
     before = node.state()
     node.change(lambda device: device.create_gpu_instance(9, Placement(4, 4)))
-    assert node.state() != before
-
-    assert node.restored() == ["ok", "ok"]
-
-    assert node.state() == before
-
-
-def test_a_gpu_gets_its_kernel_driver_back(node: Node) -> None:
-    before = node.state()
-    with gpu_tools(node.places) as tools:
-        tools.kernel.load_module("vfio-pci", 1)
-        files = tools.functions(node.pci)
-        files.set_override("vfio-pci")
-        files.unbind("nvidia", "vfio-pci")
-        files.probe("vfio-pci")
     assert node.state() != before
 
     assert node.restored() == ["ok", "ok"]

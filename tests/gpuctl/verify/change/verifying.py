@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ from gpuctl.verify.subject import Subject
 
 PLACES = "places.json"
 """The file in the folder with the places of the node."""
+
+
+def some_of(patch: pytest.MonkeyPatch, chosen: Callable[[tuple[Kind, ...]], tuple[Kind, ...]]) -> None:
+    """Try only some of the kinds, since each takes a second."""
+    patch.setattr(run, "kinds_of", lambda *given, **named: chosen(kinds_of(*given, **named)))
 
 
 def places_in(folder: Path) -> Places:
@@ -47,12 +53,9 @@ def main(folder: Path, names: list[str]) -> int:
     if not names:
         return _shown(restore(places, say))
 
-    def some(*given: Any, **named: Any) -> tuple[Kind, ...]:
-        return tuple(one for one in kinds_of(*given, **named) if one.name in names)
-
     machine = FakeMachine.open(places.nvml)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "kinds_of", some)
+        some_of(patch, lambda kinds: tuple(one for one in kinds if one.name in names))
         found = run.verify_changes(Subject(places, look_at_node(places), machine.nvml), say)
     return _shown(found)
 

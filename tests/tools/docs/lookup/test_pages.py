@@ -1,10 +1,12 @@
-"""The tables of the documentation are those that the code makes, and say all of it."""
+"""The tables that the code makes for the documentation say all of it.
+
+``python -m tools.docs.lookup --check`` says whether the pages have them.
+"""
 
 from __future__ import annotations
 
 import re
 
-import click
 import pytest
 
 from driver import errors as error_tree
@@ -18,19 +20,9 @@ from gpuctl.gather.masking import FLAGS
 from kubeletplugin.retire import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
 from tools.docs.lookup import attributes, claim_fields, errors, flags
-from tools.docs.lookup.__main__ import PARTS, pages
 from tools.docs.lookup.claim_fields import FIELDS, Field
-from tools.docs.lookup.marked import names
 
 OWN = (error_tree.ConfigError, error_tree.ClaimBlocked, error_tree.HardwareChanged)
-
-
-def test_the_pages_hold_what_is_made() -> None:
-    made = pages()
-    assert sum(len(names(text)) for text in made.values()) == len(PARTS)
-    assert {page.name: page.read_text() == text for page, text in made.items()} == {
-        page.name: True for page in made
-    }
 
 
 @pytest.mark.parametrize("machine", known_machines())
@@ -81,28 +73,7 @@ def test_every_error_has_a_way_out_and_every_way_out_an_error() -> None:
     assert set(errors.WAYS_OUT) - names == set()
 
 
-def test_every_flag_of_a_process_is_on_the_page_with_its_variable() -> None:
-    text = flags.process_tables()
-    for name, command in flags.processes().items():
-        for option in flags.options(command):
-            assert f"`{', '.join(option.opts)}" in text, (name, option.opts)
-    known = {
-        one.opts[0].removeprefix("--")
-        for command in flags.processes().values()
-        for one in flags.options(command)
-    }
-    assert FLAGS - known == set()
-    assert "`GPU_DRA_NODE_NAME`" in text
-
-
-def test_every_command_of_gpuctl_and_each_of_its_options_is_on_its_page() -> None:
-    commands = flags.gpuctl_commands()
-    text = flags.gpuctl_tables()
-    assert {"gpuctl status", "gpuctl plan", "gpuctl import device-plugin"} <= set(commands)
-    for name, command in commands.items():
-        part = text.partition(f"### `{name}`\n")[2].partition("\n### ")[0]
-        told = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
-        missing = [
-            one.opts for one in told if one.name not in ("help", "version") and one.opts[-1] not in part
-        ]
-        assert missing == [], name
+def test_groups_are_followed_to_their_commands_and_a_flag_that_a_bundle_masks_is_one_of_a_process() -> None:
+    assert {"gpuctl status", "gpuctl plan", "gpuctl import device-plugin"} <= set(flags.gpuctl_commands())
+    options = [one for command in flags.processes().values() for one in flags.options(command)]
+    assert FLAGS - {one.opts[0].removeprefix("--") for one in options} == set()

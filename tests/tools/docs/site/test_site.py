@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
-from mkdocs.config import load_config
 
 from tests.tools.docs.site.rendered import article, seen
 from tools.docs.site.links import links
@@ -33,28 +29,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return folder
-
-
-@pytest.fixture(scope="module")
-def nav() -> list[str]:
-    """The pages of the navigation as tools/docs/site/mkdocs.yml lists them, its folders written out."""
-    return list(pages_of(load_config(str(ROOT / "tools/docs/site/mkdocs.yml")).nav))
-
-
-def pages_of(entries: Any) -> Iterator[str]:
-    """The pages below some entries of the navigation."""
-    for entry in entries:
-        for page in entry.values() if isinstance(entry, dict) else [entry]:
-            if isinstance(page, list):
-                yield from pages_of(page)
-            elif page.endswith("/*"):
-                yield from (one for one in adopted().values() if one.startswith(page[:-1]))
-            else:
-                yield page
-
-
-def test_every_page_is_in_the_navigation_exactly_once(nav: list[str]) -> None:
-    assert Counter(nav) == Counter(SOURCES.values())
 
 
 def test_the_map_leads_to_every_page_of_the_documentation() -> None:

@@ -1,4 +1,4 @@
-"""What an explanation says of GPUs that are offered in several forms, or whose shares are not limited."""
+"""Situations of GPUs that are offered in several forms, or whose shares are not limited."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-import pytest
-
 from driver.policy.config import parse_config
 from gpuctl.explain.answer import explain_claim
 from gpuctl.explain.findings import Explanation
 from gpuctl.plan.planned import plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
-from tests.gpuctl.approved import approve
-from tests.gpuctl.explain.objects import NODE, claim, shown, snapshot
+from tests.gpuctl.explain.objects import NODE, claim, snapshot
 from tools.conformance.nodes.mig_nodes import inventory
 
 Object = dict[str, Any]
@@ -137,12 +134,3 @@ LIMITS: Mapping[str, Callable[[], Explanation]] = {
         "shared-burstable", published("mps", "{shared: {strategy: MPS, shares: 4}}", "a30-quad")
     ),
 }
-
-GROUPS = {"counters": COUNTERS, "memory limits": LIMITS}
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_this_is_said_in_each_situation(group: str) -> None:
-    texts = [f"## {name}\n{shown(build())}\n" for name, build in GROUPS[group].items()]
-
-    approve(f"explain/findings-of-{group.replace(' ', '-')}", "\n".join(texts))
