@@ -1,4 +1,4 @@
-"""Writes what the NVIDIA driver of a node answered into a folder: ``gpuctl verify --record``.
+"""Writes what the NVIDIA driver of a node answered into a folder: ``python -m tools.hardware --record``.
 
     machine.yaml      a fake machine with the same hardware, for --nvml fake: and --machine
     nvml.json         every call of NVML that only reads, with its answer or its return code

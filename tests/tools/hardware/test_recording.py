@@ -1,4 +1,4 @@
-"""``gpuctl verify --record`` writes what a node answered: a machine file that gives the same node again."""
+"""``tools.hardware`` records what a node answered: a machine file that gives the same node again."""
 
 from __future__ import annotations
 

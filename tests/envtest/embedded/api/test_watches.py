@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -245,7 +247,8 @@ def test_the_threads_of_watches_end_with_their_clients(server: EmbeddedApiServer
     eventually("the threads have ended", threading.active_count, lambda count: count <= before, seconds=30)
 
 
-def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Path, *, is_reset: bool) -> None:
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
     issued = authority.issue_cert("127.0.0.1", key_type=trustme.KeyType.ECDSA)
     issued.cert_chain_pems[0].write_to_path(tmp_path / "crt")
@@ -258,10 +261,14 @@ def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Pat
         connection.request("GET", f"{PODS}?watch=true", headers=shown(server))
         answer = connection.getresponse()
         eventually("the watch has begun", lambda: server.watches)
-        # The client says that it leaves, and waits in vain for the server to say so too.
-        connection.sock.settimeout(0)
-        with pytest.raises(ssl.SSLWantReadError):
-            connection.sock.unwrap()
+        if is_reset:  # by the kernel, where a socket is closed without lingering
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            answer.close()
+            connection.close()
+        else:  # the client says that it leaves, and waits in vain for the server to say so too
+            connection.sock.settimeout(0)
+            with pytest.raises(ssl.SSLWantReadError):
+                connection.sock.unwrap()
 
         eventually("the thread has ended", threading.active_count, lambda count: count <= before, seconds=30)
         connection.close()
