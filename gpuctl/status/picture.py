@@ -14,8 +14,7 @@ from gpuctl.status.live_picture import sum_of
 _COUNTS = ("devices", "allocated", "free", "at_once", "excluded", "unavailable", "claims")
 _ONLY_WIDE = frozenset({"at-once", "unavailable", "claims-left", "driver"})
 _SUMMED = ("devices", "allocated", "free", "excluded", "claims")
-HEADS = ("node", "gpu", "tier", *(name.replace("_", "-") for name in _COUNTS))
-_WIDE_HEADS = (*HEADS, "claims-left", "driver")
+_HEADS = ("node", "gpu", "tier", *(name.replace("_", "-") for name in _COUNTS), "claims-left", "driver")
 _MOST_NAMED = 5
 
 Row = tuple[str, ...]
@@ -43,10 +42,9 @@ class Form:
         """The heads and the rows."""
         if not self.by_node:
             return ("gpu", "tier", "nodes", *_SUMMED), list(_sums(nodes))
-        heads = _WIDE_HEADS
-        kept = [place for place, head in enumerate(heads) if self.wide or head not in _ONLY_WIDE]
-        found = [tuple(row[place] for place in kept) for row in rows(nodes, wide=True)]
-        return tuple(heads[place] for place in kept), found
+        kept = [place for place, head in enumerate(_HEADS) if self.wide or head not in _ONLY_WIDE]
+        found = [tuple(row[place] for place in kept) for row in _rows(nodes)]
+        return tuple(_HEADS[place] for place in kept), found
 
 
 def picture(views: Sequence[NodeView], problems: Sequence[str], unread: Sequence[str], form: Form) -> str:
@@ -91,17 +89,15 @@ def _sums(nodes: Iterable[NodeState]) -> Iterator[Row]:
         yield product, tier, str(len(ones)), *map(str, sums)
 
 
-def rows(nodes: Iterable[NodeState], *, wide: bool) -> list[Row]:
+def _rows(nodes: Iterable[NodeState]) -> Iterator[Row]:
     """A row for each tier of each node; a node that offers nothing has a row as well."""
-    found: list[Row] = []
     for node in nodes:
         for tier, count in sorted(node.tiers.items()):
             numbers = (str(getattr(count, name)) for name in _COUNTS)
             left = "-" if count.claims_left is None else str(count.claims_left)
-            found.append((node.name, node.product or "-", tier, *numbers, left, node.driver_version or "-"))
+            yield node.name, node.product or "-", tier, *numbers, left, node.driver_version or "-"
         if not node.tiers:
-            found.append((node.name, "-", "nothing offered", *"-" * (len(_WIDE_HEADS) - 3)))
-    return found if wide else [row[: len(HEADS)] for row in found]
+            yield node.name, "-", "nothing offered", *"-" * (len(_HEADS) - 3)
 
 
 def sentences(nodes: Iterable[NodeState]) -> Iterator[str]:
