@@ -114,14 +114,13 @@ def rendered(
     namespace: str = DRIVER_NAMESPACE,
     kubernetes: str = "1.37.0",
     program: str = "helm3",
-    only: str = "",
 ) -> list[Object]:
     """The objects of the chart with these values, without hooks, in the order in which helm installs them.
 
-    ``kubernetes`` is the version of the cluster for which it is rendered; ``only`` names one template.
-    Raises HelmRefused, also for values that the chart refuses.
+    ``kubernetes`` is the version of the cluster for which it is rendered. Raises HelmRefused, also
+    for values that the chart refuses.
     """
-    text = rendered_text(values, namespace=namespace, kubernetes=kubernetes, program=program, only=only)
+    text = rendered_text(values, namespace=namespace, kubernetes=kubernetes, program=program)
     return [one for one in yaml.safe_load_all(text) if one]
 
 
@@ -134,7 +133,10 @@ def rendered_text(
     only: str = "",
     hooks: bool = False,
 ) -> str:
-    """The same as YAML text with its comments; with ``hooks`` the objects of hooks are included."""
+    """The same as YAML text with its comments; with ``hooks`` also the objects of hooks.
+
+    ``only`` names one template.
+    """
     about = ["--namespace", namespace, "--kube-version", kubernetes, *([] if hooks else ["--no-hooks"])]
     shown = ("--show-only", f"templates/{only}") if only else ()
     return helm("template", RELEASE, str(CHART), *about, *shown, program=program, values=values or {})

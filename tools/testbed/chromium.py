@@ -182,7 +182,7 @@ class Tab:
         """Wait until the text of an element contains these words."""
         self.wait(lambda: words in self.text(selector), f"{words!r} in {selector}", timeout_seconds)
 
-    def press(self, key: str, *, shift: bool = False) -> None:
+    def press(self, key: str) -> None:
         """Press and release a key: Tab, Enter, Space."""
         codes = {"Tab": (9, ""), "Enter": (13, "\r"), "Space": (32, " ")}
         code, text = codes[key]
@@ -190,7 +190,6 @@ class Tab:
             "key": " " if key == "Space" else key,
             "code": key,
             "windowsVirtualKeyCode": code,
-            "modifiers": 8 * shift,
         }
         self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
