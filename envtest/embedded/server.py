@@ -19,7 +19,6 @@ from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
-from envtest.embedded.custom.definitions import Definitions
 
 Object = dict[str, Any]
 
@@ -59,7 +58,6 @@ class EmbeddedApiServer(ServedApi):
         # In the order of kube-apiserver's admission plugins.
         self.verbs.admission.validators.append(Policies(self.store, self.catalogue, self.gate))
         self.verbs.admission.validators.append(webhooks.validate)
-        self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)

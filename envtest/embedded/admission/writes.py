@@ -45,7 +45,7 @@ def write_of(attributes: Attributes, catalogue: Catalogue, called: Resource | No
         user=_user_info(request.user),
         options=_options_of(attributes),
         is_dry=attributes.is_dry,
-        is_custom=resource.custom is not None,
+        is_custom=False,
         others=_others(resource, catalogue),
     )
 
@@ -94,7 +94,7 @@ def _user_info(user: User) -> Object:
 
 def _others(resource: Resource, catalogue: Catalogue) -> tuple[tuple[str, str], ...]:
     """The other groups and versions under which the same objects are served."""
-    if resource.custom is None and resource.plural != "events":
+    if resource.plural != "events":
         return ()
     equals = (one for one in catalogue.resources if one.collection == resource.collection)
     return tuple((one.group, one.version) for one in equals if one != resource)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, custom_objects, subresources, writing
+from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
@@ -81,8 +81,6 @@ class Verbs:
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
-            raise not_found(resource, request.name)
         if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
@@ -140,9 +138,7 @@ class Verbs:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(resource, stored, wanted)
-                if request.subresource == subresources.SCALE
-                else wanted
+                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
         absent = self._store.get(resource.collection, key_of(request)) is None
@@ -179,9 +175,7 @@ class Verbs:
             wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
             writing.check_applied_identity(resource, stored, wanted)
             return (
-                subresources.scaled(resource, stored, wanted)
-                if request.subresource == subresources.SCALE
-                else wanted
+                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -233,9 +227,8 @@ class Verbs:
     ) -> Deletion | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        before = custom_objects.in_version(resource, stored)
         writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
-        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
+        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
         with self._store.changed:
@@ -281,7 +274,6 @@ class Verbs:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
         version = item["metadata"].get("resourceVersion")
-        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -316,7 +308,7 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
+            stored = self._store.put(resource.collection, key, item)
             self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
@@ -376,18 +368,16 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            found = self._existing(request, resource)
-            stored = custom_objects.in_version(resource, found)
+            stored = self._existing(request, resource)
             wanted = change(stored)
             writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            kept = found if item is found else custom_objects.as_stored(resource, item)
-            if kept == found or is_dry(request, {}):
+            if item == stored or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is found:
-                    return self._put(request, resource, kept)
+                if self._store.get(resource.collection, key_of(request)) is stored:
+                    return self._put(request, resource, item)
 
     def _prepared(
         self,
@@ -413,7 +403,7 @@ class Verbs:
             admission.admit_tolerations(item)
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
         if changes:
-            writing.check_update(request, resource, item, stored, warnings)
+            writing.check_update(request, resource, item, stored)
             admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not changes:
@@ -464,8 +454,6 @@ def is_place(request: Request, resource: Resource) -> bool:
         return False
     if not resource.namespaced:
         return not request.namespace
-    if resource.custom is not None:
-        return bool(request.namespace) or request.verb in _EVERYWHERE
     return bool(request.namespace or not request.name)
 
 

@@ -166,11 +166,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         cases=("path/*/exec", "path/*/portforward", "path/api/v1/nodes/*", "path/*componentstatuses*"),
     ),
     LeftOut(
-        "the 404 of a path with an empty group is a Status, not a text",
-        "the code is the same",
-        cases=("path/apis//v1",),
-    ),
-    LeftOut(
         "a list at an old resourceVersion has the newest objects",
         "Kubernetes allows both; tests ask for stale lists with faults",
         cases=(

@@ -33,14 +33,16 @@ _NO_CONTAINERS = "there are no containers to enter"
 
 _NOT_SERVED = (
     "bindings componentstatuses persistentvolumeclaims persistentvolumes podtemplates replicationcontrollers "
-    "mutatingadmissionpolicies mutatingadmissionpolicybindings apiservices horizontalpodautoscalers cronjobs "
+    "mutatingadmissionpolicies mutatingadmissionpolicybindings customresourcedefinitions apiservices "
+    "horizontalpodautoscalers cronjobs "
     "certificatesigningrequests clustertrustbundles podcertificaterequests flowschemas "
     "prioritylevelconfigurations ingressclasses ingresses ipaddresses servicecidrs csidrivers "
     "csinodes csistoragecapacities storageclasses volumeattachments volumeattributesclasses "
     "storageversionmigrations"
 )
 _GROUPS_NOT_SERVED = (
-    "apiregistration.k8s.io autoscaling certificates.k8s.io flowcontrol.apiserver.k8s.io "
+    "apiextensions.k8s.io apiregistration.k8s.io autoscaling certificates.k8s.io "
+    "flowcontrol.apiserver.k8s.io "
     "storage.k8s.io storagemigration.k8s.io"
 )
 
