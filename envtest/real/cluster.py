@@ -30,7 +30,6 @@ class RealCluster:
     sees, and ends with the cluster.
     """
 
-    has_rights = True
     runs_programs = True
 
     def __init__(self, described: description.Description, processes: Processes) -> None:

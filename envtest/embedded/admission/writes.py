@@ -87,8 +87,8 @@ def _namespace_of(attributes: Attributes) -> str:
 
 def _user_info(user: User) -> Object:
     """The UserInfo of authentication.k8s.io."""
-    fields = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
-    extra = {key: list(values) for key, values in user.extra}
+    fields = {"username": user.name, "groups": list(user.groups)}
+    extra = {"authentication.kubernetes.io/node-name": [user.node]} if user.node else {}
     return {key: value for key, value in (*fields.items(), ("extra", extra)) if value}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
 import time
 from dataclasses import replace
 from email.utils import formatdate
@@ -63,11 +62,6 @@ class Handler(StreamRequestHandler):
         api: ServedApi = self.server.api
         return api
 
-    @property
-    def _certificate(self) -> dict[str, Any] | None:
-        """The client's certificate, as Python's ssl shows it; None where it has shown none."""
-        return self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
-
     def handle(self) -> None:
         """Answer requests until the client or an error ends the connection."""
         try:
@@ -102,7 +96,7 @@ class Handler(StreamRequestHandler):
         request = parse_request(head.method, head.target, client)
         try:
             known = request if request is not None and request.verb else None
-            user = self._api.admit_client(head, known, self._certificate)
+            user = self._api.admit_client(head, known)
         except Refused as refused:
             self._send_json(refused.code, refused.body)
             return True

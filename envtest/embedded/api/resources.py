@@ -12,7 +12,6 @@ _STATUS_VERBS = ("get", "patch", "update")
 _KINDS_OF_OTHERS = {
     "Eviction": ("policy", "v1"),
     "Scale": ("autoscaling", "v1"),
-    "TokenRequest": ("authentication.k8s.io", "v1"),
 }
 """The kinds of subresources that are of another group than their resource."""
 
@@ -85,25 +84,14 @@ def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
     return ("status", kind, _STATUS_VERBS)
 
 
-def _answered_only(group: str, *kinds: str, namespaced: bool = False) -> list[Resource]:
+def _answered_only(group: str, *kinds: str) -> list[Resource]:
     """Resources of one group that are only created, and stored nowhere: the answer is what was asked."""
-    return [
-        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, verbs=("create",)) for kind in kinds
-    ]
-
-
-def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) -> list[Resource]:
-    """Resources of one group that are stored and nothing else: kind, and why it has no effect."""
-    return [
-        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, without_effect=why)
-        for kind, why in kinds
-    ]
+    return [Resource(group, f"{kind.lower()}s", kind, namespaced=False, verbs=("create",)) for kind in kinds]
 
 
 _NO_NETWORK = "nothing is routed to pods"
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
-WITHOUT_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
@@ -171,7 +159,6 @@ RESOURCES: tuple[Resource, ...] = (
         "serviceaccounts",
         "ServiceAccount",
         short_names=("sa",),
-        subresources=(("token", "TokenRequest", ("create",)),),
     ),
     *(
         Resource(
@@ -228,8 +215,6 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("all",),
         subresources=(_SCALE, _status("StatefulSet")),
     ),
-    *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
-    *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
     *_answered_only(
         "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
     ),
@@ -259,14 +244,9 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("pdb",),
         subresources=(_status("PodDisruptionBudget"),),
     ),
-    *_stored_only(
-        "rbac.authorization.k8s.io", ("ClusterRole", WITHOUT_RIGHTS), ("ClusterRoleBinding", WITHOUT_RIGHTS)
-    ),
-    *_stored_only(
-        "rbac.authorization.k8s.io",
-        ("Role", WITHOUT_RIGHTS),
-        ("RoleBinding", WITHOUT_RIGHTS),
-        namespaced=True,
+    *(
+        Resource("rbac.authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=kind.startswith("Role"))
+        for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     ),
     Resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
     Resource(_DRA, "deviceclasses", "DeviceClass", namespaced=False),

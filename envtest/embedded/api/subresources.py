@@ -24,7 +24,7 @@ SCALE = "scale"
 SCALE_KIND = Resource("autoscaling", "scales", "Scale")
 """The kind of that subresource; it has no collection."""
 
-KINDS = {SCALE: SCALE_KIND, "token": Resource("authentication.k8s.io", "tokenrequests", "TokenRequest")}
+KINDS = {SCALE: SCALE_KIND}
 """The kinds of subresources that are of another group than their resource."""
 
 _SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

@@ -7,7 +7,7 @@ is validated in full. A status is decoded by its type, and not validated beyond 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from envtest.embedded.api.requests import (
     is_dry,
     query_flag,
 )
-from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
+from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
@@ -53,21 +53,26 @@ _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
 
+def _no_check(_request: Request, _item: Object, _old: Object) -> None:
+    """Everybody may write everything."""
+
+
 class Verbs:
     """The verbs of the API over one store. Thread-safe; every verb raises Refused.
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
-    resource and subresource. ``has_rights`` is whether roles have an effect.
+    Warning headers. ``answers`` are the answers to reviews, whose creation stores nothing, by resource.
+    ``check_claim_rights`` raises Refused where a user may not write a claim's status so: the request, the
+    claim as it is to be, and as it is.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
-        self.has_rights = False
-        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
+        self.answers: Mapping[str, Callable[[Request, Object], Object]] = {}
+        self.check_claim_rights: Callable[[Request, Object, Object], None] = _no_check
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
@@ -118,7 +123,7 @@ class Verbs:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
         self._warn_without_effect(resource, found)
-        answer = self.answers.get((resource.group, resource.plural, ""))
+        answer = self.answers.get(resource.plural)
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
@@ -244,11 +249,6 @@ class Verbs:
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
     ) -> Object:
-        answer = self.answers.get((resource.group, resource.plural, request.subresource))
-        if answer is not None:
-            return answer(
-                request, writing.read_body(request, body_resource(request, resource), body, warnings)
-            )
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -393,6 +393,8 @@ class Verbs:
         attributes = Attributes(
             "UPDATE", request, resource, wanted, stored, warnings=warnings, is_dry=is_dry(request, {})
         )
+        if (resource.plural, request.subresource) == ("resourceclaims", "status"):
+            self.check_claim_rights(request, wanted, stored)
         wanted = self._mutated(attributes)
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if is_apply and not wanted["metadata"].get("managedFields"):
@@ -433,9 +435,10 @@ class Verbs:
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
-    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+    @staticmethod
+    def _warn_without_effect(resource: Resource, warnings: Warnings) -> None:
         """Warn the client that the object which it writes has no effect in this cluster."""
-        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+        if resource.without_effect:
             warnings.append(
                 f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
             )
