@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from envtest.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
@@ -32,7 +33,6 @@ from envtest.embedded.control import (
 from envtest.embedded.control.change_loop import Controller
 from envtest.embedded.control.objects import Objects
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes

@@ -1,4 +1,4 @@
-"""Starts and stops processes next to the embedded cluster, as children of this process."""
+"""Starts and stops processes next to a cluster, as children of this process."""
 
 from __future__ import annotations
 
