@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import ssl
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envtest.real.cluster import RealCluster
+from envtest.real.api_server import RealApiServer, api_server_alone
+from envtest.real.assets import find_assets
 from tools.testbed.chart import CHART, HELMS, RELEASE, HelmRefused, helm_in, install_chart
 
 Object = dict[str, Any]
@@ -20,7 +21,14 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigura
 WEBHOOK: Object = {"webhook": {"enabled": True}}
 
 
-def authority(cluster: RealCluster) -> str:
+@pytest.fixture
+def cluster(kubernetes: str) -> Iterator[RealApiServer]:
+    """An API server of its own, in which nothing is installed."""
+    with api_server_alone(find_assets(kubernetes)) as server:
+        yield server
+
+
+def authority(cluster: RealApiServer) -> str:
     """Whom the API server believes."""
     (webhook,) = cluster.api.get(REGISTRATION)["webhooks"]
     return str(webhook["clientConfig"]["caBundle"])
@@ -44,10 +52,7 @@ def shake_hands(pair: Object, folder: Path) -> None:
     assert client.version() == "TLSv1.3"
 
 
-def test_a_certificate_that_helm_made_is_kept_until_it_is_old(
-    start_cluster: Callable[[int], RealCluster], tmp_path: Path
-) -> None:
-    cluster = start_cluster(1)
+def test_a_certificate_that_helm_made_is_kept_until_it_is_old(cluster: RealApiServer, tmp_path: Path) -> None:
     three, four = HELMS
 
     install_chart(cluster, WEBHOOK, program=three)

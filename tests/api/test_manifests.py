@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from envtest.client.api import APPLY, FIELD_MANAGER
+from envtest.real.api_server import RealApiServer
 from envtest.real.assets import find_assets
-from envtest.real.cluster import RealCluster
 from tools.chart.values import opt_in_toggles
 from tools.testbed.chart import (
     COMPONENTS,
@@ -88,17 +88,15 @@ def test_the_opt_in_classes_are_a_component(build: Build) -> None:
     assert by_name(build("extended-resources")) == by_name([NAMESPACE, *rendered(values)])
 
 
-def test_the_api_server_takes_the_base_and_knows_every_field(
-    installed_cluster: RealCluster, build: Build
-) -> None:
-    api = installed_cluster.api
+def test_the_api_server_takes_the_base_and_knows_every_field(api_server: RealApiServer, build: Build) -> None:
+    api = api_server.api
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
     for one in build("mps", "extended-resources"):
         api.request("PATCH", api.path_of(one, "gpu-dra"), one, content_type=APPLY, query=query)
 
 
-def test_the_uninstallation_can_be_applied_by_hand(installed_cluster: RealCluster, build: Build) -> None:
-    api = installed_cluster.api
+def test_the_uninstallation_can_be_applied_by_hand(api_server: RealApiServer, build: Build) -> None:
+    api = api_server.api
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
     made = build(of="uninstall")
     assert {one["kind"] for one in made} >= {"Job", "ServiceAccount", "ValidatingAdmissionPolicy"}

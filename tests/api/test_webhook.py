@@ -8,6 +8,7 @@ import copy
 import os
 import re
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from envtest.client import paths
 from envtest.client.api import objects_in
 from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.real.cluster import RealCluster
-from envtest.real.processes import ClusterProcess
+from envtest.cluster import Process
+from envtest.real.api_server import RealApiServer
 from tests.controller.webhook.peer import make_pair
 from tests.controller.webhook.reviewed import (
     Object,
@@ -44,23 +45,23 @@ WARNED = config(parameters(sharing={"strategy": "MPS", "mpsConfig": {"defaultAct
 class Webhook:
     """The webhook of a cluster, which tests stop and start again."""
 
-    def __init__(self, cluster: RealCluster, folder: Path) -> None:
+    def __init__(self, cluster: RealApiServer, folder: Path) -> None:
         self.cluster = cluster
         self.pair = make_pair(folder)
         self.port = 0
         self.process = self.start()
 
-    def start(self) -> ClusterProcess:
+    def start(self) -> Process:
         """Start it, at the same port as before, and return when it serves."""
         files = (f"--cert-file={self.pair.cert_file}", f"--key-file={self.pair.key_file}")
         command = (sys.executable, "-P", "-m", "controller.webhook", *files, f"--addr=127.0.0.1:{self.port}")
         python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
-        before = len(self.cluster.processes.log("webhook"))
-        process = self.cluster.processes.start("webhook", command, {"PYTHONPATH": python_path})
+        name = f"webhook-{uuid.uuid4().hex[:8]}"
+        process = self.cluster.processes.start(name, command, {"PYTHONPATH": python_path})
 
         def serving() -> re.Match[str] | None:
-            self.cluster.processes.check_running("webhook")
-            return re.search(r'"port": (\d+)', process.log[before:])
+            self.cluster.processes.check_running(name)
+            return re.search(r'"port": (\d+)', process.log)
 
         said = eventually("it serves", serving, context=lambda: process.log)
         assert said is not None
@@ -81,7 +82,7 @@ def manifest(kind: str) -> Object:
     return copy.deepcopy(next(one for one in objects_in(MANIFEST) if one["kind"] == kind))
 
 
-def dry_run(cluster: RealCluster, stored: Object, namespace: str) -> list[str]:
+def dry_run(cluster: RealApiServer, stored: Object, namespace: str) -> list[str]:
     """Create an object without storing it; returns the webhook's warnings, without those of old versions."""
     path = cluster.api.collection_of(stored, namespace)
     with cluster.api.stream("POST", path, stored, query={"dryRun": "All"}) as answer:
@@ -89,21 +90,21 @@ def dry_run(cluster: RealCluster, stored: Object, namespace: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def webhook(installed_cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+def webhook(api_server: RealApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
     """The webhook, registered, and asked by the API server."""
-    one = Webhook(installed_cluster, tmp_path_factory.mktemp("tls"))
-    installed_cluster.api.create(one.registered())
+    one = Webhook(api_server, tmp_path_factory.mktemp("tls"))
+    api_server.api.create(one.registered())
 
     def refusal() -> str:
         try:
-            dry_run(installed_cluster, device_class(WRONG), "")
+            dry_run(api_server, device_class(WRONG), "")
         except ApiRefused as error:
             return str(error)
         return ""
 
     eventually("it is asked", refusal, lambda text: "denied the request" in text)
     yield one
-    installed_cluster.api.delete(f"{CONFIGURATIONS}/{NAME}")
+    api_server.api.delete(f"{CONFIGURATIONS}/{NAME}")
     if one.process.returncode is None:
         one.process.stop()
 
@@ -168,7 +169,7 @@ def test_only_what_configures_our_devices_is_sent(webhook: Webhook, namespace: s
         eventually("nothing is refused", lambda: not fails(webhook.cluster, claim(RIGHT), namespace))
 
 
-def fails(cluster: RealCluster, stored: Object, namespace: str) -> bool | None:
+def fails(cluster: RealApiServer, stored: Object, namespace: str) -> bool | None:
     """True if no object like this can be stored, for want of an answer of a webhook; None if it can."""
     try:
         dry_run(cluster, stored, namespace)
@@ -223,7 +224,7 @@ def test_a_renewed_certificate_is_served_to_the_api_server(webhook: Webhook, nam
     eventually("the new certificate is trusted", denied)
 
 
-def test_the_manifest_is_valid_as_it_is(installed_cluster: RealCluster) -> None:
+def test_the_manifest_is_valid_as_it_is(api_server: RealApiServer) -> None:
     for one in objects_in(MANIFEST):
         one["metadata"]["name"] += "-as-written"
-        assert dry_run(installed_cluster, one, "gpu-dra") == []
+        assert dry_run(api_server, one, "gpu-dra") == []

@@ -21,8 +21,8 @@ from driver.policy.config import parse_file
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
+from envtest.real.api_server import RealApiServer
 from envtest.real.build import go_programs
-from envtest.real.cluster import RealCluster
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main
@@ -110,11 +110,11 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_api_server_takes_every_object_and_knows_every_field(
-    installed_cluster: RealCluster, name: str
+    api_server: RealApiServer, name: str
 ) -> None:
-    api = installed_cluster.api
+    api = api_server.api
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
-    objects = rendered(VALUES[name], kubernetes=f"{installed_cluster.kubernetes}.0")
+    objects = rendered(VALUES[name], kubernetes=f"{api_server.kubernetes}.0")
     taken = [one for one in objects if one["kind"] not in NOT_SERVED]
     assert len(taken) > 20
 
@@ -132,15 +132,16 @@ def test_the_api_server_takes_every_object_and_knows_every_field(
     assert refused == {}
 
 
-def test_the_controllers_token_reads_the_labels_of_its_node(installed_cluster: RealCluster) -> None:
-    name = installed_cluster.nodes[0].name
-    client = KubeClient.connect(installed_cluster.service_account_kubeconfig("gpu-dra-controller", name))
+def test_the_controllers_token_reads_the_labels_of_its_node(api_server: RealApiServer) -> None:
+    name, labels = "labelled", {"kubernetes.io/hostname": "labelled"}
+    api_server.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+    client = KubeClient.connect(api_server.service_account_kubeconfig("gpu-dra-controller", name))
     try:
         node = client.get_metadata(object_path(NODES, name))
     finally:
         client.close()
 
-    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == name
+    assert node["metadata"]["labels"] == labels
     assert "status" not in node
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from envtest.real.cluster import RealCluster
+from envtest.real.api_server import RealApiServer
+from tests.api.conftest import new_namespace
 from tests.refused_on_purpose import REFUSED, is_old
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -37,19 +37,15 @@ FILES = sorted(
 
 
 @pytest.fixture(scope="module")
-def namespace(installed_cluster: RealCluster) -> Iterator[str]:
+def namespace(api_server: RealApiServer) -> str:
     """A namespace in which claims may have admin access."""
-    labels = {"resource.kubernetes.io/admin-access": "true"}
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tried", "labels": labels}}
-    installed_cluster.api.create(made)
-    yield "tried"
-    installed_cluster.api.delete(installed_cluster.api.path_of(made))
+    return new_namespace(api_server.api, **{"resource.kubernetes.io/admin-access": "true"})
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PROJECT)))
-def test_an_object_is_taken(installed_cluster: RealCluster, namespace: str, file: Path) -> None:
+def test_an_object_is_taken(api_server: RealApiServer, namespace: str, file: Path) -> None:
     """In a dry run, so in a namespace that is there and under a name that is not taken."""
-    api = installed_cluster.api
+    api = api_server.api
     for one in objects(file):
         one["metadata"].pop("namespace", None)
         name = one["metadata"]["name"]

@@ -17,8 +17,8 @@ import pytest
 from envtest.client import paths
 from envtest.client.api import APPLY, ApiClient
 from envtest.client.errors import ApiRefused
-from envtest.real.cluster import RealCluster
-from tests.cluster.objects import event_of, slice_of
+from envtest.real.api_server import RealApiServer
+from tests.api.written import event_of, slice_of
 from tests.eventually import eventually
 
 Object = dict[str, Any]
@@ -57,7 +57,7 @@ def entry(node: str, driver: str = DRIVER) -> Object:
 class Claims:
     """The claims of a namespace, allocated as a scheduler would."""
 
-    def __init__(self, cluster: RealCluster, namespace: str) -> None:
+    def __init__(self, cluster: RealApiServer, namespace: str) -> None:
         self.api = cluster.api
         self._namespace = namespace
 
@@ -100,24 +100,24 @@ def tell(api: ApiClient, path: str, *devices: Object, manager: str = "gpu-dra-ku
     return api.request("PATCH", path, body, content_type=APPLY, query=query)
 
 
-def token_of(cluster: RealCluster, account: str) -> ApiClient:
+def token_of(cluster: RealApiServer, account: str) -> ApiClient:
     """Somebody with the token that the account's pod on the node has."""
     return cluster.api_as(cluster.mint_token(account, OWN))
 
 
 @pytest.fixture
-def claims(installed_cluster: RealCluster, namespace: str) -> Claims:
-    return Claims(installed_cluster, namespace)
+def claims(api_server: RealApiServer, namespace: str) -> Claims:
+    return Claims(api_server, namespace)
 
 
 @pytest.fixture
-def thief(installed_cluster: RealCluster) -> ApiClient:
+def thief(api_server: RealApiServer) -> ApiClient:
     """Has the plugin's token of the own node."""
-    return token_of(installed_cluster, "gpu-dra-kubeletplugin")
+    return token_of(api_server, "gpu-dra-kubeletplugin")
 
 
 @pytest.fixture
-def older(installed_cluster: RealCluster, claims: Claims, thief: ApiClient) -> Iterator[None]:
+def older(api_server: RealApiServer, claims: Claims, thief: ApiClient) -> Iterator[None]:
     """Rights with which the API server's own check lets everything pass, so that only the policy is left."""
     subject = {"kind": "ServiceAccount", "name": "gpu-dra-kubeletplugin", "namespace": "gpu-dra"}
     made = [
@@ -130,7 +130,7 @@ def older(installed_cluster: RealCluster, claims: Claims, thief: ApiClient) -> I
             "subjects": [subject],
         },
     ]
-    api = installed_cluster.api
+    api = api_server.api
     api.apply(made)
     path = claims.make("tells-when-rights-are-known", result(ELSEWHERE))
 
@@ -237,20 +237,55 @@ def test_of_its_own_claims_it_writes_only_entries_of_its_own_devices(
 
 
 @pytest.mark.usefixtures("older")
-def test_a_token_that_names_no_node_writes_no_status(installed_cluster: RealCluster, claims: Claims) -> None:
+def test_a_token_that_names_no_node_writes_no_status(api_server: RealApiServer, claims: Claims) -> None:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     account = paths.service_account("gpu-dra-kubeletplugin", "gpu-dra")
-    token = installed_cluster.api.request("POST", f"{account}/token", body)["status"]["token"]
+    token = api_server.api.request("POST", f"{account}/token", body)["status"]["token"]
     path = claims.make("own", result(OWN))
 
-    said = refused(installed_cluster.api_as(token), "PATCH", path, {"status": {"devices": [entry(OWN)]}})
+    said = refused(api_server.api_as(token), "PATCH", path, {"status": {"devices": [entry(OWN)]}})
 
     assert "names no node" in said
 
 
-def test_a_slice_is_of_the_nodes_own_pool(installed_cluster: RealCluster) -> None:
+def test_the_driver_writes_slices_of_its_own_node_only(api_server: RealApiServer) -> None:
+    controller = token_of(api_server, "gpu-dra-controller")
+    own = controller.create(slice_of(OWN))
+    foreign = api_server.api.create(slice_of(ELSEWHERE))
+    own_path, foreign_path = (paths.resource_slice(o["metadata"]["name"]) for o in (own, foreign))
+
+    own["spec"]["pool"]["generation"] = 2
+    assert controller.replace(own_path, own)["spec"]["pool"]["generation"] == 2
+    foreign["spec"]["pool"]["generation"] = 2
+    for method, path, body in (
+        ("POST", paths.resource_slice(), slice_of("another")),
+        ("POST", paths.resource_slice(), slice_of(None)),
+        ("PUT", foreign_path, foreign),
+        ("DELETE", foreign_path, {}),
+    ):
+        assert f"the driver on node {OWN} may" in refused(controller, method, path, body)
+    other = slice_of(OWN)
+    other["spec"]["driver"] = OTHER_DRIVER
+    said = refused(controller, "POST", paths.resource_slice(), other)
+    assert 'only slices with spec.driver "gpu.nvidia.com"' in said
+    controller.delete(own_path)
+
+    assert api_server.api.find(own_path) is None
+    api_server.api.delete(foreign_path)
+
+
+def test_a_token_that_names_no_node_writes_no_slice_and_no_event(api_server: RealApiServer) -> None:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    account = paths.service_account("gpu-dra-controller", "gpu-dra")
+    token = api_server.api.request("POST", f"{account}/token", body)["status"]["token"]
+
+    for path, written in ((paths.resource_slice(), slice_of(OWN)), (paths.event(), event_of(OWN))):
+        assert "names no node" in refused(api_server.api_as(token), "POST", path, written)
+
+
+def test_a_slice_is_of_the_nodes_own_pool(api_server: RealApiServer) -> None:
     """One of another node's pool would make the devices of that node look taken, or out of date."""
-    controller = token_of(installed_cluster, "gpu-dra-controller")
+    controller = token_of(api_server, "gpu-dra-controller")
     stolen = slice_of(OWN)
     stolen["spec"]["pool"]["name"] = f"{ELSEWHERE}/{DRIVER}"
 
@@ -286,10 +321,10 @@ SHARED = {"attributes": TYPED, "allowMultipleAllocations": True, "capacity": {"m
     ],
 )
 def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(
-    installed_cluster: RealCluster, device: Object, said: str
+    api_server: RealApiServer, device: Object, said: str
 ) -> None:
     """The scheduler would give up on every pod whose class reads what is not there, or hang, on all nodes."""
-    controller = token_of(installed_cluster, "gpu-dra-controller")
+    controller = token_of(api_server, "gpu-dra-controller")
     lacking = slice_of(OWN)
     lacking["spec"]["devices"].append({"name": "gpu-1", **device})
 
@@ -297,7 +332,7 @@ def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(
 
 
 def test_the_largest_slice_that_kubernetes_takes_costs_the_policy_less_than_its_limit(
-    installed_cluster: RealCluster,
+    api_server: RealApiServer,
 ) -> None:
     largest = slice_of(OWN)
     names = [f"{'domain.' * 8}example/{'a' * 30}{number:02}" for number in range(31)]
@@ -305,13 +340,13 @@ def test_the_largest_slice_that_kubernetes_takes_costs_the_policy_less_than_its_
     largest["spec"]["devices"] = [
         {"name": f"gpu-{number}", "attributes": TYPED, "capacity": amounts} for number in range(128)
     ]
-    controller = token_of(installed_cluster, "gpu-dra-controller")
+    controller = token_of(api_server, "gpu-dra-controller")
 
     assert controller.request("POST", paths.resource_slice(), largest, query={"dryRun": "All"})
 
 
 def test_events_are_reported_as_the_own_nodes_and_nobody_elses_are_changed(
-    installed_cluster: RealCluster, namespace: str, thief: ApiClient
+    api_server: RealApiServer, namespace: str, thief: ApiClient
 ) -> None:
     events = paths.event(namespace=namespace)
     for item in (event_of(OWN), event_of(ELSEWHERE), event_of(OWN, "kubelet")):
@@ -325,22 +360,22 @@ def test_events_are_reported_as_the_own_nodes_and_nobody_elses_are_changed(
             )
             continue
         assert "only events that it reports itself" in refused(thief, "POST", events, item)
-        installed_cluster.api.request("POST", events, item)
+        api_server.api.request("POST", events, item)
         path = f"{events}/{item['metadata']['name']}"
         assert "only events that it reports itself" in refused(thief, "PATCH", path, {"count": 2})
 
 
 def test_the_controllers_events_go_into_default_and_nowhere_else(
-    installed_cluster: RealCluster, namespace: str
+    api_server: RealApiServer, namespace: str
 ) -> None:
-    controller = token_of(installed_cluster, "gpu-dra-controller")
+    controller = token_of(api_server, "gpu-dra-controller")
     about_node = event_of(OWN, "gpu-dra-controller")
     about_node["involvedObject"] = {"apiVersion": "v1", "kind": "Node", "name": OWN}
 
     stored = controller.request("POST", paths.event(), about_node)
     path = paths.event(stored["metadata"]["name"])
     assert controller.patch(path, {"count": 2})["count"] == 2
-    installed_cluster.api.delete(path)
+    api_server.api.delete(path)
 
     assert "cannot create resource" in refused(
         controller, "POST", paths.event(namespace=namespace), about_node
