@@ -24,7 +24,6 @@ class RealCluster(RealApiServer):
     that the kubelet sees, and ends with the cluster.
     """
 
-    has_rights = True
     runs_programs = True
 
     def __init__(self, described: description.Description, processes: Processes) -> None:

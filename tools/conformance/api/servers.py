@@ -44,12 +44,15 @@ class EmbeddedServer:
     """The embedded API server alone, without controllers; use it as a context manager."""
 
     def __enter__(self) -> Players:
-        self._api = EmbeddedApiServer(rbac=True)
+        self._api = EmbeddedApiServer()
         self._api.start()
         where = urlsplit(self._api.url)
         assert where.hostname is not None
         assert where.port is not None
-        return Players(Server(where.hostname, where.port, self._api.gate.admin_bearer, has_tls=False))
+        gate = self._api.gate
+        return Players(
+            Server(where.hostname, where.port, gate.admin_bearer, has_tls=False, add_user=gate.add_user)
+        )
 
     def __exit__(self, *_: object) -> None:
         self._api.stop()
