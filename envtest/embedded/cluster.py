@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from envtest.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
@@ -26,14 +27,12 @@ from envtest.embedded.control import (
     kinds,
     namespace_controller,
     node_lifecycle,
-    role_aggregation,
     scheduler,
     taint_eviction,
 )
 from envtest.embedded.control.change_loop import Controller
 from envtest.embedded.control.objects import Objects
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
@@ -42,7 +41,6 @@ from envtest.embedded.server import EmbeddedApiServer
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
-_TOKEN_SECONDS = 24 * 3600
 
 _LEASES = "kube-node-lease"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -68,7 +66,6 @@ class EmbeddedCluster:
         folder: Path | None = None,
         start: StartProcess = start_process,
         *,
-        rbac: bool = False,
         https: bool = False,
         resolve_service: ResolveService | None = None,
         kubernetes: str = KUBERNETES,
@@ -76,13 +73,12 @@ class EmbeddedCluster:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers. With ``rbac`` a client may do what roles allow, otherwise everything.
+        starts the processes of drivers.
         kubectl and other clients in Go send their token with ``https`` only, for which openssl makes a
         certificate. ``resolve_service`` says where the
         Services of webhooks listen. ``kubernetes`` may be 1.38: its rules for names of capacities are known.
         """
         self.kubernetes = kubernetes
-        self.has_rights = rbac
         self.runs_programs = False
         self._times = times
         # What is started is stopped in the opposite order, here too where a later part cannot start.
@@ -96,7 +92,7 @@ class EmbeddedCluster:
                 _make_node_folders(node)
             tls = self_signed(self._layout.pki) if https else None
             self.api_server = cleanup.enter_context(
-                EmbeddedApiServer(rbac=rbac, tls=tls, resolve_service=resolve_service)
+                EmbeddedApiServer(tls=tls, resolve_service=resolve_service)
             )
             self.api_server.minor = kubernetes.partition(".")[2]
             self.server = self.api_server.url
@@ -150,7 +146,7 @@ class EmbeddedCluster:
             raise ClusterError(
                 f"there is no service account {DRIVER_NAMESPACE}/{service_account}, or no node {node}"
             )
-        token = self.api_server.gate.tokens.issue(account, _TOKEN_SECONDS, node=home)
+        token = self.api_server.gate.add_account(DRIVER_NAMESPACE, service_account, node)
         return self.api_server.write_kubeconfig(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
@@ -205,7 +201,6 @@ class EmbeddedCluster:
             claim_controller.EmbeddedClaimController(self.api_server),
             node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
-            role_aggregation.EmbeddedRoleAggregation(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),
             scheduler.EmbeddedScheduler(self.api_server),

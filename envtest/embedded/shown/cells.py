@@ -219,15 +219,6 @@ def _policy_binding(item: Object) -> Cells:
     return [_name(item), spec.get("policyName", ""), shown, _age(item)]
 
 
-def _definition(item: Object) -> Cells:
-    spec, names = item["spec"], item["spec"]["names"]
-    versions = [f"{one['name']}(storage)" if one.get("storage") else one["name"] for one in spec["versions"]]
-    conditions = (item.get("status") or {}).get("conditions") or []
-    is_established = any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-    cells = [_name(item), spec["scope"], ",".join(versions), item["metadata"].get("creationTimestamp")]
-    return [*cells, spec["group"], names["kind"], ",".join(names.get("shortNames") or []), is_established]
-
-
 def _revision(item: Object) -> Cells:
     owner = next(
         (one for one in item["metadata"].get("ownerReferences") or [] if one.get("controller")), None
@@ -261,7 +252,6 @@ CELLS: Mapping[str, Callable[[Object], Cells]] = {
     "configmaps": _config_map,
     "controllerrevisions": _revision,
     "clusterrolebindings": _binding,
-    "customresourcedefinitions": _definition,
     "daemonsets": workload_cells.daemon_set_cells,
     "deployments": workload_cells.deployment_cells,
     "deviceclasses": _aged,
