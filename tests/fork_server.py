@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO
 
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.embedded.node.child_processes import RunningProcess, start_process
+from envtest.embedded.cluster import RunningProcess, start_process
 from gpuctl.demo import watchdog
 
 _PREFIX = (sys.executable, "-P", "-m")

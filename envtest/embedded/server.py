@@ -15,11 +15,15 @@ from envtest.embedded.access.reviews import Reviews
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.admission.policies import Policies
 from envtest.embedded.admission.webhooks import Webhooks
-from envtest.embedded.api.faults import Fault
+from envtest.embedded.api.container_log import ContainerLog
+from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
+from envtest.embedded.api.statuses import Refused
 from envtest.embedded.custom.definitions import Definitions
+
+__all__ = ["ALWAYS", "ContainerLog", "EmbeddedApiServer", "Fault", "Refused"]
 
 Object = dict[str, Any]
 

@@ -13,7 +13,7 @@ from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout
-from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
+from envtest.cluster import ContainerFacts, PlayedPrograms
 from envtest.real import containers, control_plane, description, nodes
 from envtest.real.processes import ClusterProcess, Processes
 from envtest.real.render import IMAGE
@@ -108,14 +108,17 @@ class RealCluster:
         """A client of the API server that shows this token."""
         return ApiClient(self.server, self._described.layout.authority, token)
 
-    def mint_token(self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE) -> str:
+    def mint_token(self, namespace: str, service_account: str, node: str) -> str:
         """A token of an existing service account as its pod on a node has it."""
         return mint_token(self.api, service_account, namespace, node)
 
-    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
+    def play(self, programs: PlayedPrograms) -> None:
+        """Containers run programs here."""
+
+    def service_account_kubeconfig(self, namespace: str, service_account: str, node: str) -> Path:
         """A kubeconfig with a fresh ``mint_token``; each call writes the same file again."""
-        token = self.mint_token(service_account, node)
-        name = f"{DRIVER_NAMESPACE}.{service_account}.{node}"
+        token = self.mint_token(namespace, service_account, node)
+        name = f"{namespace}.{service_account}.{node}"
         control_plane.write_kubeconfig(self._described, name, token)
         return self._described.layout.kubeconfig(name)
 

@@ -14,7 +14,7 @@ from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused
 from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from tests.cluster.objects import event_of, slice_of
 from tests.eventually import eventually
 from tests.flow.claims import restored
@@ -29,7 +29,9 @@ def install_manifests(cluster: RealCluster) -> None:
     """Give a cluster the driver's rights, policies and classes; return once the policies are in force."""
     for manifest in ("deploy/rbac.yaml", "deploy/admission-policy.yaml", "deviceclasses/gpu.yaml"):
         cluster.api.apply(PROJECT / manifest)
-    controller = cluster.api_as(cluster.mint_token("gpu-dra-controller", cluster.nodes[0].name))
+    controller = cluster.api_as(
+        cluster.mint_token(DRIVER_NAMESPACE, "gpu-dra-controller", cluster.nodes[0].name)
+    )
     for path, written, said in (
         (paths.resource_slice(), slice_of("elsewhere"), "spec.nodeName"),
         (paths.event(), event_of("elsewhere"), "reports itself"),

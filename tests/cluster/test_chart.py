@@ -23,6 +23,7 @@ from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.build import go_programs
 from envtest.real.cluster import RealCluster
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main
@@ -134,7 +135,9 @@ def test_the_api_server_takes_every_object_and_knows_every_field(
 
 def test_the_controllers_token_reads_the_labels_of_its_node(installed_cluster: RealCluster) -> None:
     name = installed_cluster.nodes[0].name
-    client = KubeClient.connect(installed_cluster.service_account_kubeconfig("gpu-dra-controller", name))
+    client = KubeClient.connect(
+        installed_cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-controller", name)
+    )
     try:
         node = client.get_metadata(object_path(NODES, name))
     finally:

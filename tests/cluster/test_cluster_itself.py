@@ -29,6 +29,7 @@ from envtest.real.cluster import RealCluster
 from envtest.real.nodes import is_ready
 from envtest.real.slots import PORT_NAMES
 from envtest.real.startup import start_cluster as start_cluster_in
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.cluster.objects import run_pod, sleeper, slice_of
 from tests.eventually import eventually
 
@@ -157,7 +158,7 @@ def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealClu
     cluster = installed_cluster
     # On a node where a controller runs, it would delete the slice, which it does not know.
     cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "unattended"}})
-    controller = cluster.api_as(cluster.mint_token("gpu-dra-controller", "unattended"))
+    controller = cluster.api_as(cluster.mint_token(DRIVER_NAMESPACE, "gpu-dra-controller", "unattended"))
     own = controller.create(slice_of("unattended"))
     foreign = cluster.api.create(slice_of("elsewhere"))
     own_path, foreign_path = (paths.resource_slice(o["metadata"]["name"]) for o in (own, foreign))
@@ -199,7 +200,7 @@ def test_token_without_a_node_may_not_write_slices(installed_cluster: RealCluste
 
 def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCluster) -> None:
     """The plugin reads slices and claims, and tells in their status what it made; it writes no slices."""
-    path = installed_cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", "node-0")
+    path = installed_cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-kubeletplugin", "node-0")
     token = json.loads(path.read_text())["users"][0]["user"]["token"]
     plugin = installed_cluster.api_as(token)
     nonesuch = paths.resource_claim("nonesuch")

@@ -35,7 +35,7 @@ def tenant(installed_cluster: RealCluster, namespace: str) -> ApiClient:
         "metadata": {"name": "edit"},
     }
     api.create({**binding, "roleRef": role, "subjects": [subject]}, namespace)
-    one = installed_cluster.api_as(installed_cluster.mint_token("tenant", OWN, namespace))
+    one = installed_cluster.api_as(installed_cluster.mint_token(namespace, "tenant", OWN))
 
     def may_read() -> bool:
         try:

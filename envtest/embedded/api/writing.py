@@ -22,7 +22,7 @@ from kubernetes_rules.custom_resources.definitions import (
     prepared_definition,
 )
 from kubernetes_rules.validation import field as field_errors
-from kubernetes_rules.validation import status_update_errors_of
+from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
 from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
 from kubernetes_rules.validation.pods.claims import pod_status_errors
