@@ -115,6 +115,7 @@ def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) 
     ]
 
 
+_NO_CONTROLLER = "no pods are made of it"
 _NO_NETWORK = "nothing is routed to pods"
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
@@ -219,7 +220,6 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("api-extensions",),
         subresources=(_status("CustomResourceDefinition"),),
     ),
-    Resource("apps", "controllerrevisions", "ControllerRevision"),
     Resource(
         "apps",
         "daemonsets",
@@ -227,6 +227,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("ds",),
         categories=("all",),
         subresources=(_status("DaemonSet"),),
+        without_effect=_NO_CONTROLLER,
     ),
     Resource(
         "apps",
@@ -251,6 +252,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("sts",),
         categories=("all",),
         subresources=(_SCALE, _status("StatefulSet")),
+        without_effect=_NO_CONTROLLER,
     ),
     *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
     *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
