@@ -14,6 +14,7 @@ from envtest.client import paths
 from envtest.client.api import ApiClient, Object, objects_in
 from envtest.client.errors import ApiRefused
 from envtest.real.api_server import RealApiServer
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.api.written import event_of, slice_of
 from tests.eventually import eventually
 
@@ -27,7 +28,9 @@ MANIFESTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml", "deviceclasses/
 def api_server(real_api_server: RealApiServer) -> RealApiServer:
     """The API server with the driver's rights, policies and classes, the policies in force."""
     real_api_server.api.apply([one for file in MANIFESTS for one in objects_in(PROJECT / file)])
-    controller = real_api_server.api_as(real_api_server.mint_token("gpu-dra-controller", "node-0"))
+    controller = real_api_server.api_as(
+        real_api_server.mint_token(DRIVER_NAMESPACE, "gpu-dra-controller", "node-0")
+    )
     for path, written, said in (
         (paths.resource_slice(), slice_of("elsewhere"), "spec.nodeName"),
         (paths.event(), event_of("elsewhere"), "reports itself"),

@@ -23,6 +23,7 @@ from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.api_server import RealApiServer
 from envtest.real.build import go_programs
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main
@@ -135,7 +136,9 @@ def test_the_api_server_takes_every_object_and_knows_every_field(
 def test_the_controllers_token_reads_the_labels_of_its_node(api_server: RealApiServer) -> None:
     name, labels = "labelled", {"kubernetes.io/hostname": "labelled"}
     api_server.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
-    client = KubeClient.connect(api_server.service_account_kubeconfig("gpu-dra-controller", name))
+    client = KubeClient.connect(
+        api_server.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-controller", name)
+    )
     try:
         node = client.get_metadata(object_path(NODES, name))
     finally:

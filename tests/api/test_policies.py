@@ -18,6 +18,7 @@ from envtest.client import paths
 from envtest.client.api import APPLY, ApiClient
 from envtest.client.errors import ApiRefused
 from envtest.real.api_server import RealApiServer
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.api.written import event_of, slice_of
 from tests.eventually import eventually
 
@@ -102,7 +103,7 @@ def tell(api: ApiClient, path: str, *devices: Object, manager: str = "gpu-dra-ku
 
 def token_of(cluster: RealApiServer, account: str) -> ApiClient:
     """Somebody with the token that the account's pod on the node has."""
-    return cluster.api_as(cluster.mint_token(account, OWN))
+    return cluster.api_as(cluster.mint_token(DRIVER_NAMESPACE, account, OWN))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from envtest.client import paths
 from envtest.client.api import ApiClient, objects_in
 from envtest.client.errors import ApiRefused
 from envtest.real.api_server import RealApiServer
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.api.written import slice_of
 from tests.eventually import eventually
 from tools.testbed.chart import DEPLOY
@@ -134,7 +135,7 @@ def test_the_uninstallation_deletes_slices_of_the_driver_alone(
 ) -> None:
     other = slice_of("elsewhere")
     other["metadata"]["name"], other["spec"]["driver"] = "other", "nic.example.com"
-    uninstall = api_server.api_as(api_server.mint_token("gpu-dra-uninstall", "node-0"))
+    uninstall = api_server.api_as(api_server.mint_token(DRIVER_NAMESPACE, "gpu-dra-uninstall", "node-0"))
     api.apply([other, slice_of("elsewhere")])
 
     def refusal() -> str:

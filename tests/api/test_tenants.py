@@ -33,7 +33,7 @@ def tenant(api_server: RealApiServer, namespace: str) -> ApiClient:
         role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
         binding = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": {"name": kind}}
         api.create({**binding, "roleRef": role, "subjects": [subject]}, namespace)
-    one = api_server.api_as(api_server.mint_token("tenant", OWN, namespace))
+    one = api_server.api_as(api_server.mint_token(namespace, "tenant", OWN))
 
     def may_read() -> bool:
         try:

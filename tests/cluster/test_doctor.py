@@ -13,7 +13,7 @@ from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
 from envtest.real.cluster import RealCluster
 from gpuctl.__main__ import commands
-from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from gpuctl.doctor.outside.admission import POLICIES
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.gather.archive import read_archive
@@ -45,7 +45,7 @@ def test_an_administrator_hears_of_everything(real_cluster: RealCluster) -> None
 @pytest.mark.usefixtures("driver")
 def test_who_may_look_at_little_hears_of_it(real_cluster: RealCluster) -> None:
     node = real_cluster.nodes[0].name
-    account = real_cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", node)
+    account = real_cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-kubeletplugin", node)
 
     found = doctor(account)
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_gone
-from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
 from gpuctl.__main__ import commands
 from gpuctl.demo.brisk import BRISK_ON_REAL
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.flow.claims import request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, template
 from tests.flow.several_machines import installed_in

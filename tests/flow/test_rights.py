@@ -9,6 +9,7 @@ import pytest
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from envtest.cluster import Cluster
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 
 PODS = "/api/v1/pods"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -25,7 +26,7 @@ CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 def test_an_account_lists_what_its_role_names(
     cluster: Cluster, account: str, allowed: tuple[str, ...], forbidden: tuple[str, ...]
 ) -> None:
-    path = cluster.service_account_kubeconfig(account, cluster.nodes[0].name)
+    path = cluster.service_account_kubeconfig(DRIVER_NAMESPACE, account, cluster.nodes[0].name)
     with closing(KubeClient.connect(path)) as client:
         for place in allowed:
             assert client.get(place)["kind"].endswith("List")

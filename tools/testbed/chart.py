@@ -18,9 +18,9 @@ import yaml
 
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.api_server import RealApiServer
 from envtest.real.build import go_programs
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 
 Object = dict[str, Any]
 Values = Mapping[str, Any]

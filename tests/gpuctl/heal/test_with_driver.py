@@ -20,8 +20,7 @@ from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET, TAINT_XID
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import wait_gone
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from gpuctl.__main__ import commands
 from gpuctl.cli.output import AMISS_EXIT_CODE
 from gpuctl.demo.brisk import BRISK

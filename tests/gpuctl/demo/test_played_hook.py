@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.node.container_hooks import HookFailed, play_memory_hook
-from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket
+from gpuctl.demo.played_programs import HookFailed, play_memory_hook
+from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket
 from tests.kubeletplugin.fake_kubelet import short_folder
 
 STATE = {"id": "c1", "annotations": {}}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.node.cdi import DeviceNode, InjectionFailed, Mount, resolve
+from envtest.cdi import DeviceNode, InjectionFailed, Mount, resolve
 
 KIND = "k8s.gpu.nvidia.com/claim"
 EDIT = {"env": ["X=1"]}
