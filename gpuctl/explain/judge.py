@@ -13,8 +13,7 @@ from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.snapshot import Snapshot
 from gpuctl.explain.withheld import changing, not_offered, unheld, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
-from kubernetes_rules.allocator.selector_results import Unanswered
+from kubernetes_rules.allocator.requests import Request, RequestedClaim, Unanswered, read_claim
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.preemption.cluster import Asked, closed, is_allocated
 

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.allocator.counters import Available
 from kubernetes_rules.allocator.held import Share, claim_name, sum_of
-from kubernetes_rules.allocator.pools import NodeView
+from kubernetes_rules.allocator.pools import Available, NodeView
 from kubernetes_rules.allocator.published import Device, Json, PoolId
 from kubernetes_rules.preemption.units import Budgets, Charge, Unit, key_of, weight_of
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_rules.allocator.capacity import Demand
+from kubernetes_rules.allocator.held import Demand
 from kubernetes_rules.allocator.published import Device, DeviceId, PoolId
-from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
-from kubernetes_rules.allocator.selector_results import SelectorResults
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim, SelectorResults
 from kubernetes_rules.errors import AllocationFailed
 from kubernetes_rules.preemption.held_by_units import NOTHING, HeldByUnits, Item, Price, indexes
 from kubernetes_rules.taints import untolerated_taint
