@@ -20,11 +20,9 @@ from gpuctl.fleet.holders import allocated
 from gpuctl.fleet.seen import said_lines
 from gpuctl.plan.share_words import why_not_limited
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
-from kubernetes_rules.allocator.selector_results import Unanswered
+from kubernetes_rules.allocator.requests import Request, RequestedClaim, Unanswered, read_claim
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.preemption.asked import Asked, is_allocated
-from kubernetes_rules.preemption.pod_fit import closed
+from kubernetes_rules.preemption.cluster import Asked, closed, is_allocated
 
 GIVES_UP = "gives-up"
 """The kind of the finding that the scheduler gives up at a device, although other nodes have room."""

@@ -26,10 +26,15 @@ from gpuctl.fleet.devices import (
 )
 from gpuctl.fleet.gpus import Form, GpuState, GpuTaint
 from kubernetes_rules import selectors
-from kubernetes_rules.allocator.capacity import consumption
-from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
-from kubernetes_rules.allocator.held import Held, bare_name
-from kubernetes_rules.allocator.pools import Pool, gather_pools
+from kubernetes_rules.allocator.held import Held, bare_name, consumption
+from kubernetes_rules.allocator.pools import (
+    Available,
+    Pool,
+    available_counters,
+    exhausted,
+    gather_pools,
+    take,
+)
 from kubernetes_rules.allocator.published import Device, read_slices
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import untolerated_taint

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tools.conformance.allocation import objects as api
 from tools.conformance.allocation.objects import Json
 from tools.conformance.area import Case
-from tools.conformance.room.random_rooms import budget, pod, room_case, used_by
+from tools.conformance.victims.random_cases import budget, pod, used_by, victims_case
 
 _GPUS = [api.published(api.devices(3))]
 _NUMA = [api.published([api.device(f"gpu-{n}", attributes=api.attributes(numa=n // 2)) for n in range(4)])]
@@ -36,7 +36,7 @@ def _case(
     slices: Sequence[Json] = _GPUS,
     budgets: Sequence[Json] = (),
 ) -> Case:
-    return room_case(
+    return victims_case(
         name, slices, [api.device_class()], claims, pods, budgets, wanted or (api.claim(api.exactly()),)
     )
 

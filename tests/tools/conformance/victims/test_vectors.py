@@ -8,8 +8,8 @@ from random import Random
 from tools.conformance.allocation.area import our_answer
 from tools.conformance.area import Answer, Case
 from tools.conformance.oracle import read_vectors
-from tools.conformance.room.area import AREA, Confirmed, units_that_may_go
-from tools.conformance.room.cases import CASES
+from tools.conformance.victims.area import AREA, Confirmed, units_that_may_go
+from tools.conformance.victims.cases import CASES
 
 
 class OurAllocator:

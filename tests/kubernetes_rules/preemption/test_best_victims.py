@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.choose import Choice, best_room, rooms
-from kubernetes_rules.preemption.cluster import Cluster
-from kubernetes_rules.preemption.units import Unit
+from kubernetes_rules.preemption.cluster import Asked, Cluster
+from kubernetes_rules.preemption.units import Unit, can_be_evicted
+from kubernetes_rules.preemption.victims import Choice, best_victims, victims_on_nodes
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
-from tools.conformance.room.random_rooms import budget, pod, used_by
+from tools.conformance.victims.random_cases import budget, pod, used_by
 
 Json = dict[str, Any]
 
@@ -73,7 +72,6 @@ class World:
     claims: list[Json]
     slices: list[Json]
     budgets: Sequence[Json] = ()
-    groups: Sequence[Json] = ()
 
     def cluster(self, *pending: Json, count: int = 1, before: Cluster | None = None) -> Cluster:
         """A snapshot with these pods that wait for GPUs; each has a claim for ``count``."""
@@ -87,7 +85,6 @@ class World:
             [*self.claims, *asking],
             [*self.pods, *pending],
             budgets=self.budgets,
-            groups=self.groups,
             before=before,
         )
 
@@ -95,7 +92,7 @@ class World:
         """What is decided for a pod."""
         one = one or _pending()
         cluster = self.cluster(one, count=count)
-        return best_room(cluster, _asked(cluster, one), may_go or Lower())
+        return best_victims(cluster, _asked(cluster, one), may_go or Lower())
 
 
 def _asked(cluster: Cluster, one: Json) -> Asked:
@@ -123,17 +120,17 @@ def world() -> World:
 def test_the_node_with_the_cheapest_victims_is_chosen(world: World) -> None:
     found = world.choice()
 
-    assert (found.kind, found.text) == ("room", "it would fit on node-a if ns/low-0 ended")
-    assert found.room is not None
-    assert [one["devices"]["results"][0]["device"] for one in found.room.allocations] == ["gpu-0"]
+    assert (found.kind, found.text) == ("victims", "it would fit on node-a if ns/low-0 ended")
+    assert found.victims is not None
+    assert [one["devices"]["results"][0]["device"] for one in found.victims.allocations] == ["gpu-0"]
 
 
-def test_the_rooms_of_all_nodes_are_listed_the_cheapest_first(world: World) -> None:
+def test_the_victims_of_all_nodes_are_listed_the_cheapest_first(world: World) -> None:
     one = _pending()
     cluster = world.cluster(one)
-    found = rooms(cluster, _asked(cluster, one), Lower())
+    found = victims_on_nodes(cluster, _asked(cluster, one), Lower())
 
-    assert [(room.node, *map(str, room.units)) for room in found] == [
+    assert [(one.node, *map(str, one.units)) for one in found] == [
         ("node-a", "ns/low-0"),
         ("node-b", "ns/mid-0"),
     ]
@@ -148,6 +145,12 @@ def test_nobody_goes_who_may_not(world: World) -> None:
     )
 
 
+def test_a_pod_of_a_group_is_no_victim(world: World) -> None:
+    world.pods[0]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+
+    assert world.choice(may_go=can_be_evicted).text == "it would fit on node-a if ns/low-1 ended"
+
+
 def test_nobody_goes_while_a_node_has_room(world: World) -> None:
     world.claims.pop(2)
 
@@ -160,8 +163,8 @@ def test_nobody_goes_if_pods_that_are_ending_make_room(world: World) -> None:
     found = world.choice()
 
     assert found.kind == "waits"
-    assert found.room is not None
-    assert (found.room.node, found.room.units) == ("node-b", ())
+    assert found.victims is not None
+    assert (found.victims.node, found.victims.units) == ("node-b", ())
 
 
 def test_what_no_node_has_is_never_there(world: World) -> None:
@@ -206,6 +209,7 @@ def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
     [
         ({"schedulerName": "volcano"}, "the scheduler volcano"),
         ({"schedulingGates": [{"name": "quota"}]}, "scheduling gates"),
+        ({"schedulingGroup": {"podGroupName": "train"}}, "together with the pods of the group train"),
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]}, "a volume of a"),
         ({"volumes": [{"name": "v", "ephemeral": {}}]}, "an ephemeral volume"),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "topology spread"),
@@ -229,7 +233,7 @@ def test_where_other_pods_keep_it_away_it_is_not_judged(world: World) -> None:
     world.pods[0]["spec"]["affinity"] = own
     one = _pending()
 
-    assert world.choice(one).kind == "room"
+    assert world.choice(one).kind == "victims"
     one["metadata"]["labels"] = {"app": "urgent"}
     assert "anti-affinity of other pods" in world.choice(one).text
 
@@ -239,7 +243,7 @@ def test_the_scheduler_gives_up_a_pod_whose_selector_fails_so_nobody_goes(world:
     cluster = world.cluster(one)
     broken = api.claim(api.exactly("r0", "device.attributes['x'].y == 'z'"))
 
-    assert best_room(cluster, Asked(one, (broken,)), Lower()).kind == "unjudged"
+    assert best_victims(cluster, Asked(one, (broken,)), Lower()).kind == "unjudged"
 
 
 def test_claims_that_are_not_there_yet_say_why(world: World) -> None:
@@ -257,35 +261,35 @@ def test_claims_that_are_not_there_yet_say_why(world: World) -> None:
 def test_pods_that_ask_for_the_same_are_decided_once(world: World) -> None:
     pods = [_pending(f"urgent-{n}") for n in range(3)]
     cluster = world.cluster(*pods)
-    found = [best_room(cluster, _asked(cluster, one), Lower()) for one in pods]
+    found = [best_victims(cluster, _asked(cluster, one), Lower()) for one in pods]
 
     assert found[1] is found[0]
-    assert best_room(cluster, _asked(cluster, pods[2]), Lower(2)) is not found[0]
+    assert best_victims(cluster, _asked(cluster, pods[2]), Lower(2)) is not found[0]
 
 
 def test_a_snapshot_in_which_no_node_changed_keeps_its_decisions(world: World) -> None:
     one = _pending()
     first = world.cluster(one)
-    decided = best_room(first, _asked(first, one), Lower())
+    decided = best_victims(first, _asked(first, one), Lower())
     other = _pending("other")
     second = world.cluster(one, other, before=first)
 
-    assert best_room(second, _asked(second, other), Lower()) is decided
+    assert best_victims(second, _asked(second, other), Lower()) is decided
 
 
 def test_what_changed_is_decided_again(world: World) -> None:
     one = _pending()
     first = world.cluster(one)
-    before = best_room(first, _asked(first, one), Lower())
+    before = best_victims(first, _asked(first, one), Lower())
     world.pods[0] = {**world.pods[0], "spec": {**world.pods[0]["spec"], "priority": 50}}
     second = world.cluster(one, before=first)
-    after = best_room(second, _asked(second, one), Lower())
+    after = best_victims(second, _asked(second, one), Lower())
     world.claims.pop(3)
     third = world.cluster(one, before=second)
 
     assert before.text == "it would fit on node-a if ns/low-0 ended"
     assert after.text == "it would fit on node-a if ns/low-1 ended"
-    assert best_room(third, _asked(third, one), Lower()).kind == "fits now"
+    assert best_victims(third, _asked(third, one), Lower()).kind == "fits now"
 
 
 def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_free(world: World) -> None:
@@ -293,11 +297,14 @@ def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_f
     world.claims = [api.held("gpu-0", pool="network", name="unknown")]
     one = _pending()
     first = world.cluster(one)
-    before = best_room(first, _asked(first, one), Lower())
+    before = best_victims(first, _asked(first, one), Lower())
     world.claims = []
     second = world.cluster(one, before=first)
 
-    assert (before.kind, best_room(second, _asked(second, one), Lower()).kind) == ("no victims", "fits now")
+    assert (before.kind, best_victims(second, _asked(second, one), Lower()).kind) == (
+        "no victims",
+        "fits now",
+    )
 
 
 def test_the_end_of_a_pod_that_only_used_the_cpu_is_noticed(world: World) -> None:
@@ -306,16 +313,16 @@ def test_the_end_of_a_pod_that_only_used_the_cpu_is_noticed(world: World) -> Non
     ending = _running("ending", "node-a", 0, cpu="63", deletionTimestamp="2026-01-02T00:00:00Z")
     world.pods = [*there, ending]
     first = world.cluster(one)
-    before = best_room(first, _asked(first, one), Lower())
+    before = best_victims(first, _asked(first, one), Lower())
     world.pods = there
     second = world.cluster(one, before=first)
 
-    assert (before.kind, best_room(second, _asked(second, one), Lower()).kind) == ("waits", "fits now")
+    assert (before.kind, best_victims(second, _asked(second, one), Lower()).kind) == ("waits", "fits now")
 
 
 def _change(rng: Random, world: World) -> None:
     """Something happens in the cluster: objects are replaced, as a cache does it, never changed."""
-    kind, number = rng.randrange(8), rng.randrange(4)
+    kind, number = rng.randrange(7), rng.randrange(4)
     if kind == 0:
         world.pods[number] = _running(f"p{number}", rng.choice(("node-a", "node-b")), rng.randrange(9))
     elif kind == 1:
@@ -335,18 +342,9 @@ def _change(rng: Random, world: World) -> None:
         world.nodes[number % 2] = _node(f"node-{'ab'[number % 2]}", cpu=rng.choice(("0", "64")))
     elif kind == 5:
         world.budgets = [budget(app, rng.randrange(2)) for app in "ab" if rng.random() < 0.5]
-    elif kind == 6:
+    else:
         ending = _running("ending", "node-a", 0, cpu="63", deletionTimestamp="2026-01-02T00:00:00Z")
         world.pods[4:] = [] if len(world.pods) > 4 else [ending]
-    else:
-        world.groups = [_group(rng.choice(("all", "single")), rng.randrange(9))]
-
-
-def _group(mode: str, priority: int) -> Json:
-    return {
-        "metadata": {"name": "g", "namespace": "ns"},
-        "spec": {"disruptionMode": {mode: {}}, "priority": priority},
-    }
 
 
 @settings(deadline=None, max_examples=examples(500))
@@ -354,15 +352,12 @@ def _group(mode: str, priority: int) -> Json:
 def test_what_is_taken_from_the_snapshot_before_decides_as_a_new_one(seed: int) -> None:
     rng = Random(seed)  # noqa: S311 - no secret
     world, one, cluster = _world(), _pending(), None
-    world.pods[1]["spec"]["schedulingGroup"] = world.pods[2]["spec"]["schedulingGroup"] = {
-        "podGroupName": "g"
-    }
     for _ in range(12):
         _change(rng, world)
         cluster, new = world.cluster(one, before=cluster), world.cluster(one)
-        kept, fresh = (best_room(known, _asked(known, one), Lower(8)) for known in (cluster, new))
-        assert (kept.kind, kept.text, kept.room and kept.room.cost) == (
+        kept, fresh = (best_victims(known, _asked(known, one), Lower(8)) for known in (cluster, new))
+        assert (kept.kind, kept.text, kept.victims and kept.victims.cost) == (
             fresh.kind,
             fresh.text,
-            fresh.room and fresh.room.cost,
+            fresh.victims and fresh.victims.cost,
         )

@@ -8,13 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 from gpuctl.cli.cluster import Object
-from gpuctl.explain.findings import Budget, Finding, Leaving, NodeRoom, PolicyRooms
+from gpuctl.explain.findings import Budget, Finding, Leaving, NodeVictims, PolicyVictims
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.disruption_budgets import budget_selects
-from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.choose import best_room, rooms
-from kubernetes_rules.preemption.room import Room
+from kubernetes_rules.preemption.cluster import Asked
 from kubernetes_rules.preemption.units import Unit, can_be_evicted
+from kubernetes_rules.preemption.victims import Victims, best_victims, victims_on_nodes
 
 MOVABLE = "gpu.nvidia.com/movable"
 """The annotation by which the owner of a pod allows it to be evicted for others: ``true``."""
@@ -47,9 +46,9 @@ class MayGo:
         return can_be_evicted(unit)
 
 
-def find_room(
+def find_victims(
     asked: Asked, pod: Object, snapshot: Snapshot, policies: Sequence[Policy]
-) -> tuple[tuple[Finding, ...], tuple[PolicyRooms, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[PolicyVictims, ...]]:
     """What to say first of a pod, and whose end makes room under each policy.
 
     Nothing if nobody's end can help, or nobody has to go. Raises ApiError, RuleError for a malformed object,
@@ -59,37 +58,37 @@ def find_room(
     found = []
     for policy in policies:
         may_go = MayGo(policy, priority)
-        choice = best_room(cluster, asked, may_go)
+        choice = best_victims(cluster, asked, may_go)
         if choice.kind == "waits":
             return (Finding("ending", choice.text),), ()
         if choice.kind == "unjudged":
             return (Finding("unjudged", f"whose end would help cannot be said: {choice.text}"),), ()
         if choice.kind in ("fits now", "never"):
             return (), ()
-        on_nodes = rooms(cluster, asked, may_go) if choice.kind == "room" else ()
-        why = "" if choice.kind == "room" else choice.text
-        found.append(PolicyRooms(policy.value, why, tuple(_node_rooms(on_nodes, snapshot.budgets))))
-    lower = next(iter(found[0].rooms), None) if policies[0] is Policy.LOWER_PRIORITY else None
+        on_nodes = victims_on_nodes(cluster, asked, may_go) if choice.kind == "victims" else ()
+        why = "" if choice.kind == "victims" else choice.text
+        found.append(PolicyVictims(policy.value, why, tuple(_on_nodes(on_nodes, snapshot.budgets))))
+    lower = next(iter(found[0].victims), None) if policies[0] is Policy.LOWER_PRIORITY else None
     return ((_finding(lower, pod, policies),) if lower else ()), tuple(found)
 
 
-def _finding(room: NodeRoom, pod: Object, policies: Sequence[Policy]) -> Finding:
-    who = [f"{one.namespace}/{one.name}" for one in room.pods]
+def _finding(best: NodeVictims, pod: Object, policies: Sequence[Policy]) -> Finding:
+    who = [f"{one.namespace}/{one.name}" for one in best.pods]
     some = ", ".join(who[:3]) + (f" and {len(who) - 3} more" if len(who) > 3 else "")
-    message = f"it would fit on {room.node} if {some}, of lower priority, ended"
-    if room.refused:
+    message = f"it would fit on {best.node} if {some}, of lower priority, ended"
+    if best.refused:
         message += ", which a budget forbids now"
     if len(policies) > 1:
-        return Finding("room", message)
+        return Finding("victims", message)
     metadata = pod["metadata"]
     command = f"gpuctl explain pod {metadata['name']} -n {metadata['namespace']}"
-    return Finding("room", message, f"`{command}` shows who else could end")
+    return Finding("victims", message, f"`{command}` shows who else could end")
 
 
-def _node_rooms(found: Iterable[Room], budgets: Sequence[Object]) -> Iterator[NodeRoom]:
+def _on_nodes(found: Iterable[Victims], budgets: Sequence[Object]) -> Iterator[NodeVictims]:
     for one in found:
         if one.units:
-            yield NodeRoom(
+            yield NodeVictims(
                 one.node,
                 tuple(
                     _leaving(pod, budgets, priority)

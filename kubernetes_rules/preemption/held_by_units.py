@@ -1,4 +1,4 @@
-"""What units hold of a node: devices as a whole, shares, and counters; sets of units are bits of a number."""
+"""What units hold of a node: devices as a whole, shares, and counters; sets of units are bit masks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.allocator.counters import Available
 from kubernetes_rules.allocator.held import Share, claim_name, sum_of
-from kubernetes_rules.allocator.pools import NodeView
+from kubernetes_rules.allocator.pools import Available, NodeView
 from kubernetes_rules.allocator.published import Device, Json, PoolId
-from kubernetes_rules.preemption.preference import Budgets, Charge, key_of, weight_of
-from kubernetes_rules.preemption.units import Unit
+from kubernetes_rules.preemption.units import Budgets, Charge, Unit, key_of, weight_of
 
 _MOST_PODS = 2**20
 _DIVISIBLE = 720_720
@@ -79,8 +77,8 @@ class CounterUse:
     takers: tuple[Item, ...]
 
 
-class Ground:
-    """One node, its units, and what frees what."""
+class HeldByUnits:
+    """What units hold of one node, and what they free."""
 
     def __init__(
         self,

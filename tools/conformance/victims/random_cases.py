@@ -39,10 +39,10 @@ def random_case(rng: Random) -> Case:
             wanted[1] = {**wanted[0], "metadata": wanted[1]["metadata"]}
         if _fit(Allocator(slices, classes, []), wanted):
             break
-    return room_case("random", slices, classes, claims, pods, _budgets(rng), wanted, rng.choice((5, 1000)))
+    return victims_case("random", slices, classes, claims, pods, _budgets(rng), wanted, rng.choice((5, 1000)))
 
 
-def room_case(
+def victims_case(
     name: str,
     slices: Sequence[Json],
     classes: Sequence[Json],
@@ -54,7 +54,7 @@ def room_case(
 ) -> Case:
     """A case: who has to go for the wanted claims of a pod with this priority."""
     return {
-        "op": "room",
+        "op": "victims",
         "name": name,
         "node": api.node(),
         "slices": list(slices),

@@ -12,33 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from kubernetes_rules.preemption import room as room_module
-from kubernetes_rules.preemption.preference import Budgets, Cost, cost_of
-from kubernetes_rules.preemption.room import Room, smallest_room, without
-from kubernetes_rules.preemption.units import Unit, units_of
+from kubernetes_rules.preemption import victims as victims_module
+from kubernetes_rules.preemption.units import Budgets, Cost, Unit, cost_of, units_of
+from kubernetes_rules.preemption.victims import Victims, cheapest_victims, without
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
 from tools.conformance.area import Case
-from tools.conformance.room.area import our_room, units_that_may_go
-from tools.conformance.room.cases import CASES
-from tools.conformance.room.random_rooms import pod, random_case, used_by
+from tools.conformance.victims.area import units_that_may_go
+from tools.conformance.victims.cases import CASES
+from tools.conformance.victims.random_cases import pod, random_case, used_by
 
 Json = dict[str, Any]
-
-_VICTIMS = {
-    "the lowest priority goes": ["ns/b"],
-    "of equal priorities the last that started goes": ["ns/b"],
-    "nobody goes while a GPU is free": [],
-    "nobody of the same or a higher priority goes": None,
-    "two claims, two go": ["ns/b", "ns/c"],
-    "two go of one NUMA node": ["ns/c", "ns/d"],
-    "users of a claim go together": ["ns/b, ns/c"],
-    "a pod that a budget protects goes last": ["ns/b"],
-    "a claim without a known user stays": ["ns/b"],
-    "the holder of a partition goes": ["ns/a"],
-    "both go for the whole GPU": ["ns/a", "ns/b"],
-    "the shares go that are just enough": ["ns/a", "ns/b"],
-}
 
 
 def _fits(case: Case, allocator: Allocator, going: tuple[Unit, ...]) -> bool:
@@ -70,7 +54,7 @@ def test_the_cheapest_set_goes_on_any_small_node(seed: int) -> None:
     frees = [{"cpu": rng.randrange(4)} for _ in units] if lacks else []
     allocator = Allocator(case["slices"], case["classes"], case["claims"])
     try:
-        found = smallest_room(
+        found = cheapest_victims(
             allocator, case["node"], case["wanted"], units, Budgets(case["budgets"]), lacks, frees
         )
         cheapest = _cheapest(case, units, lacks, frees)
@@ -78,13 +62,6 @@ def test_the_cheapest_set_goes_on_any_small_node(seed: int) -> None:
         return
     assert (None if found is None else found.cost) == cheapest
     assert found is None or found.is_exact
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
-def test_who_goes(case: Case) -> None:
-    found = our_room(case)
-
-    assert (None if found is None else [str(unit) for unit in found.units]) == _VICTIMS[case["name"]]
 
 
 def _many(count: int, **fields: Any) -> tuple[Allocator, list[Unit]]:
@@ -99,14 +76,14 @@ def _wanted(count: int) -> list[Json]:
     return [api.claim(api.exactly(), name=f"w{n}") for n in range(count)]
 
 
-def _priorities(found: Room | None) -> list[int]:
+def _priorities(found: Victims | None) -> list[int]:
     assert found is not None
     return sorted(unit.priority for unit in found.units)
 
 
 def test_claims_for_half_of_sixteen_gpus_are_answered_exactly() -> None:
     allocator, units = _many(16)
-    found = smallest_room(allocator, api.node(), _wanted(8), units, Budgets())
+    found = cheapest_victims(allocator, api.node(), _wanted(8), units, Budgets())
 
     assert _priorities(found) == list(range(8))
     assert found is not None
@@ -115,7 +92,7 @@ def test_claims_for_half_of_sixteen_gpus_are_answered_exactly() -> None:
 
 def test_the_allocations_are_what_the_scheduler_would_give() -> None:
     allocator, units = _many(3)
-    found = smallest_room(allocator, api.node(), _wanted(1), units, Budgets())
+    found = cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets())
 
     assert found is not None
     assert [one["devices"]["results"][0]["device"] for one in found.allocations] == ["gpu-0"]
@@ -123,9 +100,9 @@ def test_the_allocations_are_what_the_scheduler_would_give() -> None:
 
 
 def test_a_search_that_is_given_up_leaves_no_unit_that_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_module, "MOST_STEPS", 3)
+    monkeypatch.setattr(victims_module, "MOST_STEPS", 3)
     allocator, units = _many(8)
-    found = smallest_room(allocator, api.node(), _wanted(4), units, Budgets())
+    found = cheapest_victims(allocator, api.node(), _wanted(4), units, Budgets())
 
     assert found is not None
     assert not found.is_exact
@@ -135,7 +112,7 @@ def test_a_search_that_is_given_up_leaves_no_unit_that_is_not_needed(monkeypatch
 def test_who_frees_too_little_of_the_cpu_does_not_go() -> None:
     allocator, units = _many(3)
     frees = [{"cpu": unit.priority * 1000} for unit in units]
-    found = smallest_room(allocator, api.node(), _wanted(1), units, Budgets(), {"cpu": 1500}, frees)
+    found = cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets(), {"cpu": 1500}, frees)
 
     assert _priorities(found) == [2]
 
@@ -144,7 +121,7 @@ def test_nothing_changes_in_the_allocator() -> None:
     case = CASES[0]
     allocator = Allocator(case["slices"], case["classes"], case["claims"])
     before = copy.deepcopy(allocator.held.exclusive)
-    smallest_room(allocator, case["node"], case["wanted"], units_that_may_go(case), Budgets())
+    cheapest_victims(allocator, case["node"], case["wanted"], units_that_may_go(case), Budgets())
 
     assert {key: sorted(names) for key, names in allocator.held.exclusive.items()} == before
 
@@ -156,7 +133,7 @@ def test_an_invalid_pool_beside_the_one_that_is_made_free_does_not_matter() -> N
     allocator = Allocator([api.published(api.devices(1)), twice], [api.device_class()], claims)
     units = units_of([holder], claims).on_node["node-1"]
 
-    assert _priorities(smallest_room(allocator, api.node(), _wanted(1), units, Budgets())) == [0]
+    assert _priorities(cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets())) == [0]
 
 
 def test_one_pod_with_two_gpus_goes_rather_than_two_pods_with_one() -> None:
@@ -167,6 +144,6 @@ def test_one_pod_with_two_gpus_goes_rather_than_two_pods_with_one() -> None:
     units = units_of(pods, claims).on_node["node-1"]
 
     for wanted in (_wanted(2), [api.claim(api.exactly(count=2))]):
-        found = smallest_room(allocator, api.node(), wanted, units, Budgets())
+        found = cheapest_victims(allocator, api.node(), wanted, units, Budgets())
         assert found is not None
         assert list(map(str, found.units)) == ["ns/both"]

@@ -12,14 +12,13 @@ from itertools import chain, combinations
 from pathlib import Path
 
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from kubernetes_rules.preemption.preference import Budgets, cost_of
-from kubernetes_rules.preemption.room import Room, smallest_room
-from kubernetes_rules.preemption.units import Unit, pod_name, units_of
+from kubernetes_rules.preemption.units import Budgets, Unit, cost_of, pod_name, units_of
+from kubernetes_rules.preemption.victims import Victims, cheapest_victims
 from tools.conformance.allocation.objects import NODE
 from tools.conformance.area import Answer, Area, Asked, Case
 from tools.conformance.oracle import Oracle
-from tools.conformance.room.cases import CASES
-from tools.conformance.room.random_rooms import random_case
+from tools.conformance.victims.cases import CASES
+from tools.conformance.victims.random_cases import random_case
 
 _MOST_UNITS = 8
 """Up to so many units, every set of them is tried."""
@@ -34,11 +33,11 @@ def units_that_may_go(case: Case) -> list[Unit]:
     return [unit for unit in found if unit.claims and unit.priority < case["priority"]]
 
 
-def our_room(case: Case) -> Room | None:
+def our_victims(case: Case) -> Victims | None:
     """Our answer. Raises AllocationFailed."""
     allocator = Allocator(case["slices"], case["classes"], case["claims"])
     budgets = Budgets(case["budgets"])
-    return smallest_room(allocator, case["node"], case["wanted"], units_that_may_go(case), budgets)
+    return cheapest_victims(allocator, case["node"], case["wanted"], units_that_may_go(case), budgets)
 
 
 class Confirmed:
@@ -60,7 +59,7 @@ class Confirmed:
         if not now and not at_most:
             return {"none": True}
         if len(units) > _MOST_UNITS:
-            return self._judged(case, our_room(case))
+            return self._judged(case, our_victims(case))
         budgets = Budgets(case["budgets"])
         sets = chain.from_iterable(combinations(units, number) for number in range(len(units) + 1))
         ordered = sorted(sets, key=lambda one: cost_of(one, budgets))
@@ -71,15 +70,15 @@ class Confirmed:
                     return {"victims": _names(one)}
         return {"none": True}
 
-    def _judged(self, case: Case, room: Room | None) -> Answer:
+    def _judged(self, case: Case, found: Victims | None) -> Answer:
         """Our own answer if the oracle confirms it."""
-        if room is None:
+        if found is None:
             return {"wrong": "some victims are enough"}
-        without = [tuple(one for one in room.units if one is not unit) for unit in room.units]
-        enough, *less = self._fits(case, [room.units, *without])
+        without = [tuple(one for one in found.units if one is not unit) for unit in found.units]
+        enough, *less = self._fits(case, [found.units, *without])
         if not enough or any(less):
-            return {"wrong": f"{_names(room.units)}: enough is {enough}, with one less {less}"}
-        return {"victims": _names(room.units)}
+            return {"wrong": f"{_names(found.units)}: enough is {enough}, with one less {less}"}
+        return {"victims": _names(found.units)}
 
     def _fits(self, case: Case, sets: Sequence[Sequence[Unit]]) -> list[bool | None]:
         """Whether the claims fit without the claims of each set; None if the oracle reports an error."""
@@ -106,16 +105,16 @@ def _difference(case: Case, answer: Answer) -> str | None:
     if "wrong" in answer:
         return f"Kubernetes does not confirm it: {answer['wrong']}"
     try:
-        room = our_room(case)
+        found = our_victims(case)
     except AllocationFailed as error:
         return None if "error" in answer else f"Kubernetes {answer}\n  ours       {error}"
-    if room is None:
+    if found is None:
         return None if "none" in answer else f"Kubernetes {answer}\n  ours       none"
     names = set(answer.get("victims", ()))
     theirs = [unit for unit in units_that_may_go(case) if names.intersection(_names([unit]))]
-    if "victims" in answer and cost_of(theirs, Budgets(case["budgets"])) == room.cost:
+    if "victims" in answer and cost_of(theirs, Budgets(case["budgets"])) == found.cost:
         return None
-    return f"Kubernetes {answer}\n  ours       {_names(room.units)} at {room.cost}"
+    return f"Kubernetes {answer}\n  ours       {_names(found.units)} at {found.cost}"
 
 
 @contextmanager
@@ -124,4 +123,4 @@ def _start(oracle: Path) -> Iterator[Asked]:
         yield Confirmed(asked)
 
 
-AREA = Area("room", lambda: CASES, random_case, _difference, _start)
+AREA = Area("victims", lambda: CASES, random_case, _difference, _start)
