@@ -107,9 +107,7 @@ class ChildProcesses(ProcessLogs):
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> ChildProcess:
-        """Start a process; variables that would set options of the driver do not reach it."""
-        # Options of the driver can be set by such variables; those of the caller are not meant for it.
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GPU_DRA_")}
+        """Start a process; ``environment`` is added to this one's own."""
         with self._lock:
             known = self._started.get(name)
             if known is not None and known.poll() is None:
@@ -119,7 +117,7 @@ class ChildProcesses(ProcessLogs):
                 try:
                     self._started[name] = self._start(
                         [str(argument) for argument in command],
-                        {**inherited, **(environment or {})},
+                        {**os.environ, **(environment or {})},
                         log.fileno(),
                     )
                 except OSError as error:

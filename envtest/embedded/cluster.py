@@ -15,7 +15,7 @@ from envtest.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
-from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.cluster import ContainerFacts, Mounted, PlayedPrograms
 from envtest.embedded.access.certificates import self_signed
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.api.container_log import ContainerLog
@@ -37,6 +37,12 @@ from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.server import EmbeddedApiServer
+
+__all__ = [
+    "FOLDER_PREFIX",
+    "EmbeddedCluster",
+    "KubeletTimes",
+]
 
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
@@ -136,17 +142,22 @@ class EmbeddedCluster:
         """The administrator's kubeconfig."""
         return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
 
-    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
+    def play(self, programs: PlayedPrograms) -> None:
+        """Have the containers of all nodes play these."""
+        for runtime in self._runtimes:
+            runtime.programs = programs
+
+    def service_account_kubeconfig(self, namespace: str, service_account: str, node: str) -> Path:
         """A kubeconfig with a token as a pod of a service account has it on a node. Raises ClusterError."""
         objects = Objects(self.api_server)
-        account = objects.find(kinds.SERVICE_ACCOUNTS, DRIVER_NAMESPACE, service_account)
+        account = objects.find(kinds.SERVICE_ACCOUNTS, namespace, service_account)
         home = objects.find(kinds.NODES, "", node)
-        path = self._layout.kubeconfig(f"{DRIVER_NAMESPACE}.{service_account}.{node}")
+        path = self._layout.kubeconfig(f"{namespace}.{service_account}.{node}")
         if account is None or home is None:
             raise ClusterError(
-                f"there is no service account {DRIVER_NAMESPACE}/{service_account}, or no node {node}"
+                f"there is no service account {namespace}/{service_account}, or no node {node}"
             )
-        token = self.api_server.gate.add_account(DRIVER_NAMESPACE, service_account, node)
+        token = self.api_server.gate.add_account(namespace, service_account, node)
         return self.api_server.write_kubeconfig(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:

@@ -15,10 +15,14 @@ from envtest.embedded.access.reviews import reviews
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.admission.policies import Policies
 from envtest.embedded.admission.webhooks import Webhooks
-from envtest.embedded.api.faults import Fault
+from envtest.embedded.api.container_log import ContainerLog
+from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
+from envtest.embedded.api.statuses import Refused
+
+__all__ = ["ALWAYS", "ContainerLog", "EmbeddedApiServer", "Fault", "Refused"]
 
 Object = dict[str, Any]
 

@@ -19,7 +19,7 @@ from envtest.child_processes import ChildProcesses, start_process
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
 from envtest.client.layout import state_folder
-from envtest.cluster import DRIVER_NAMESPACE, Processes
+from envtest.cluster import Processes
 from envtest.real import control_plane, description
 from envtest.real.assets import Assets
 from envtest.real.description import Description
@@ -68,14 +68,14 @@ class RealApiServer:
         """A client of the API server that shows this token."""
         return ApiClient(self.server, self._described.layout.authority, token)
 
-    def mint_token(self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE) -> str:
+    def mint_token(self, namespace: str, service_account: str, node: str) -> str:
         """A token of an existing service account as its pod on a node has it."""
-        return mint_token(self.api, service_account, namespace, node)
+        return mint_token(self.api, namespace, service_account, node)
 
-    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
+    def service_account_kubeconfig(self, namespace: str, service_account: str, node: str) -> Path:
         """A kubeconfig with a fresh ``mint_token``; each call writes the same file again."""
-        token = self.mint_token(service_account, node)
-        name = f"{DRIVER_NAMESPACE}.{service_account}.{node}"
+        token = self.mint_token(namespace, service_account, node)
+        name = f"{namespace}.{service_account}.{node}"
         control_plane.write_kubeconfig(self._described, name, token)
         return self._described.layout.kubeconfig(name)
 
@@ -154,7 +154,7 @@ def holder_pod(service_account: str, namespace: str, node: str) -> dict[str, Any
     }
 
 
-def mint_token(api: ApiClient, service_account: str, namespace: str, node: str) -> str:
+def mint_token(api: ApiClient, namespace: str, service_account: str, node: str) -> str:
     """A token of an existing service account, bound to a pod on a node; makes the pod if need be.
 
     The API server writes the name of a pod's node into a token that is bound to the pod (KEP-4193). The

@@ -10,7 +10,7 @@ from typing import Self
 
 from envtest.client import paths
 from envtest.client.layout import NodeLayout
-from envtest.cluster import ContainerFacts
+from envtest.cluster import ContainerFacts, PlayedPrograms
 from envtest.real import containers, control_plane, description, nodes
 from envtest.real.api_server import RealApiServer
 from envtest.real.processes import ClusterProcess, Processes
@@ -76,6 +76,9 @@ class RealCluster(RealApiServer):
         leads nowhere.
         """
         return control_plane.machine_address(), self._described.slot.port(control_plane.API_SERVER)
+
+    def play(self, programs: PlayedPrograms) -> None:
+        """Containers run programs here."""
 
     def exec(
         self, pod: str, command: Sequence[str], namespace: str = "default", container: str | None = None

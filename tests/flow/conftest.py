@@ -8,8 +8,7 @@ import pytest
 
 from envtest.client.waiting import fresh_namespace
 from envtest.cluster import Cluster
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server

@@ -19,9 +19,9 @@ from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from tools.conformance.oracle import Oracle, write_vectors
 from tools.conformance.pods import area as pods_area
-from tools.conformance.room import area as room_area
 from tools.conformance.rules import policies_area
 from tools.conformance.validation import area as validation_area
+from tools.conformance.victims import area as victims_area
 
 _SHOWN = 5
 # Cases sent to the oracle at a time.
@@ -43,7 +43,7 @@ AREAS: tuple[Area, ...] = (
     shares_area.AREA,
     passthrough_area.AREA,
     vgpu_area.AREA,
-    room_area.AREA,
+    victims_area.AREA,
     policies_area.AREA,
     api_area.AREA,
 )

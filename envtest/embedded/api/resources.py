@@ -89,6 +89,7 @@ def _answered_only(group: str, *kinds: str) -> list[Resource]:
     return [Resource(group, f"{kind.lower()}s", kind, namespaced=False, verbs=("create",)) for kind in kinds]
 
 
+_NO_CONTROLLER = "no pods are made of it"
 _NO_NETWORK = "nothing is routed to pods"
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
@@ -182,7 +183,6 @@ RESOURCES: tuple[Resource, ...] = (
         categories=("api-extensions",),
         subresources=(_status("ValidatingAdmissionPolicy"),),
     ),
-    Resource("apps", "controllerrevisions", "ControllerRevision"),
     Resource(
         "apps",
         "daemonsets",
@@ -190,6 +190,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("ds",),
         categories=("all",),
         subresources=(_status("DaemonSet"),),
+        without_effect=_NO_CONTROLLER,
     ),
     Resource(
         "apps",
@@ -214,6 +215,7 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("sts",),
         categories=("all",),
         subresources=(_SCALE, _status("StatefulSet")),
+        without_effect=_NO_CONTROLLER,
     ),
     *_answered_only(
         "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"

@@ -16,7 +16,7 @@ from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import field as field_errors
-from kubernetes_rules.validation import status_update_errors_of
+from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
 from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
 from kubernetes_rules.validation.pods.claims import pod_status_errors

@@ -11,7 +11,6 @@ Object = dict[str, Any]
 
 TABLE, METADATA, METADATA_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
 
-_TEMPLATE_COUNT = "deprecated.daemonset.template.generation"
 _GROUP = "meta.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -95,7 +94,7 @@ class Form:
         table = make_table(named, metadata)
         carried: list[Object | None] = [None if include == "None" else item for item in items]
         if include in ("", "Metadata"):
-            carried = [_without_count(self.metadata_of(item)) for item in items]
+            carried = [self.metadata_of(item) for item in items]
         rows = [{**row, "object": item} for row, item in zip(table["rows"], carried, strict=True)]
         return {**table, "apiVersion": self.api_version, "rows": rows}
 
@@ -105,16 +104,6 @@ class Form:
             known = "must be 'Metadata', 'Object', 'None', or empty"
             fault = f'includeObject: Invalid value: "{include}": {known}'
             raise UnknownInclude(f"Unable to convert to Table as requested: {fault}")
-
-
-def _without_count(metadata: Object) -> Object:
-    """The metadata of a row: it comes from Go's internal form, where the count of templates is a field."""
-    annotations = metadata["metadata"].get("annotations") or {}
-    if _TEMPLATE_COUNT not in annotations:
-        return metadata
-    rest = {key: value for key, value in annotations.items() if key != _TEMPLATE_COUNT}
-    kept = {key: value for key, value in metadata["metadata"].items() if key != "annotations"}
-    return {**metadata, "metadata": {**kept, **({"annotations": rest} if rest else {})}}
 
 
 def _listed(item: Object) -> Object:

@@ -114,38 +114,26 @@ def test_it_is_not_up_to_date_while_the_api_server_is_away(watched: Watched) -> 
     eventually("it is back", watched.watch.why_not, lambda text: not text)
 
 
-def test_a_kind_that_the_server_does_not_have_is_not_waited_for(watched: Watched) -> None:
-    assert watched.now()["groups"] == []
-    assert watched.scene.server.count("list", "podgroups") == 0
-
-
-class OlderServer:
-    """A client of a server that has no taint rules until ``is_upgraded``."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.is_upgraded = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def get(self, path: str, *more: Any, **options: Any) -> Any:
-        answer = self._client.get(path, *more, **options)
-        if path == DRA and not self.is_upgraded:
-            answer["resources"] = [one for one in answer["resources"] if one["name"] != "devicetaintrules"]
-        return answer
-
-
-def test_a_kind_that_comes_later_is_watched_then(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_comes_later_is_not_waited_for_and_watched_then(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "_SERVED_AGAIN_SECONDS", 0.01)
-    server = OlderServer(scene.client)
-    found = Watched(scene, server)
+    served, get = threading.Event(), scene.client.get
+
+    def get_once_served(path: str, *more: Any, **params: Any) -> Any:
+        found = get(path, *more, **params)
+        if path == DRA and not served.is_set():
+            found["resources"] = [one for one in found["resources"] if one["name"] != "devicetaintrules"]
+        return found
+
+    monkeypatch.setattr(scene.client, "get", get_once_served)
+    found = Watched(scene)
     try:
         assert scene.server.count("list", "devicetaintrules") == 0
-        server.is_upgraded = True
+        served.set()
         eventually("it is served", lambda: scene.server.count("list", "devicetaintrules"))
-        taint = {"key": "a", "effect": "NoExecute"}
-        rule = {"metadata": {"name": "rule"}, "spec": {"taint": taint}}
+        taint = {"key": "sick", "effect": "NoSchedule"}
+        rule = {"metadata": {"name": "rule"}, "spec": {"deviceSelector": {}, "taint": taint}}
         scene.server.create(f"{DRA}/devicetaintrules", rule)
         eventually("the rule is seen", lambda: found.watch.stored()["taint_rules"])
     finally:
