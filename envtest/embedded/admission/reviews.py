@@ -105,7 +105,7 @@ def verdict_of(data: bytes, version: str, uid: str, name: str, *, mutates: bool)
 
 def _parsed(data: bytes, version: str) -> Object:
     """The AdmissionReview in the body; raises Misunderstood and BodyError."""
-    review = object_of(read_json(data), data)
+    review = object_of(read_json(data))
     found, kind = review.get("apiVersion"), review.get("kind")
     if found and kind and (found not in _API_VERSIONS or kind != _KIND):
         raise Misunderstood(f"failed to call webhook: {not_registered(kind, found)}")

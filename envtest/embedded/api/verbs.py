@@ -6,7 +6,6 @@ is validated in full. A status is decoded by its type, and not validated beyond 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,6 @@ from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.go_texts import go_text
 from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
@@ -176,8 +174,7 @@ class Verbs:
             if content_type == STRATEGIC:
                 # Its result keeps the kind, whatever the patch says.
                 item |= {"apiVersion": taken.api_version, "kind": taken.kind}
-            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
-            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            wanted = writing.read_patched(request, taken, item, problems, found)
             writing.check_applied_identity(resource, stored, wanted)
             return (
                 subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
