@@ -7,12 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from envtest.cdi import ContainerView
 from envtest.client.api import ApiClient
 from envtest.client.layout import ClusterLayout, NodeLayout
-
-DRIVER_NAMESPACE = "gpu-dra"
 
 STOP_SECONDS = 20.0
 """How long a process may take to end, unless the caller says otherwise."""
@@ -41,6 +40,51 @@ class ContainerFacts:
     device_nodes: tuple[str, ...]
     env: Mapping[str, str]
     mounts: Mapping[str, Mounted]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedContainer:
+    """A container that runs no program: what CDI put into it, and its control group below the root."""
+
+    view: ContainerView
+    cgroup: str
+
+
+Output = tuple[int, str]
+"""Exit code and printed text."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """A command that is run on this machine for a program of a container, with these variables added."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+
+
+class PlayedPrograms(Protocol):
+    """The programs and hooks that a driver brings into containers of a cluster which runs no programs.
+
+    ``names`` tells users which programs are played. ``hooks`` are the programs of createRuntime hooks that
+    are.
+    """
+
+    names: Sequence[str]
+    hooks: Sequence[str]
+
+    def is_server(self, program: str) -> bool:
+        """Whether the program of this name only waits until its container ends."""
+
+    def command(
+        self, container: PlayedContainer, program: str, arguments: Sequence[str]
+    ) -> HostCommand | Output | None:
+        """What is run for a program, or what it prints; None for a program that cannot be played."""
+
+    def hook(self, container: PlayedContainer, hook: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+        """Play a hook: returns what it writes when it fails, empty if it does not.
+
+        ``state`` is the state of the container as the OCI specification has it.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +182,6 @@ class Cluster(Protocol):
     api: ApiClient
 
     @property
-    def has_rights(self) -> bool:
-        """Whether a client may do only what roles allow; for the embedded cluster this is an option."""
-
-    @property
     def runs_programs(self) -> bool:
         """Whether containers run programs; those of the embedded cluster only play what they print."""
 
@@ -157,8 +197,11 @@ class Cluster(Protocol):
     def admin(self) -> Path:
         """The administrator's kubeconfig."""
 
-    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
-        """A kubeconfig with the rights that a pod of a service account of the driver has on a node."""
+    def service_account_kubeconfig(self, namespace: str, service_account: str, node: str) -> Path:
+        """A kubeconfig with the rights that a pod of a service account has on a node."""
+
+    def play(self, programs: PlayedPrograms) -> None:
+        """Have containers play these from now on; a cluster that runs programs ignores it."""
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What a running container (the first unless named) finds inside; raises ClusterError."""

@@ -14,6 +14,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = Path(__file__).with_name("layers.md")
+STILL_INSIDE = (
+    "envtest/pytest_plugin.py",
+    "tests/conftest.py",
+    "tests/faults.py",
+    "tests/clients/test_kubernetes_client.py",
+    "tests/controller/webhook/test_embedded_cluster.py",
+    "tools/conformance/api/playing.py",
+)
+"""They reach into the embedded cluster until its faults and its kinds are public."""
 MOST_MODULES = 15
 """More modules in one folder cannot be taken in at a glance."""
 
@@ -162,6 +171,20 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
+def inner_imports(folder: str, public: tuple[str, ...], path: Path) -> list[Import]:
+    """The imports by which a file outside of a folder and of its tests reaches into it."""
+    file, inside = path.relative_to(ROOT).as_posix(), folder.strip("/").replace("/", ".")
+    # Most files do not name the folder, and parsing all of them takes seconds.
+    if file.startswith((folder, f"tests/{folder}")) or inside not in path.read_text():
+        return []
+    modules = tuple(f"{one.removesuffix('.py').replace('/', '.')}." for one in public)
+    return [
+        one
+        for one in imports_in(path)
+        if one.module.startswith(f"{inside}.") and not one.module.startswith(modules)
+    ]
+
+
 @pytest.fixture(scope="module")
 def rules() -> Rules:
     return read_rules(TABLES.read_text())
@@ -169,6 +192,17 @@ def rules() -> Rules:
 
 def test_every_import_is_allowed(rules: Rules) -> None:
     assert [sentence for one in product_imports(rules) for sentence in violations(rules, one)] == []
+
+
+def test_nobody_reaches_into_a_folder(rules: Rules) -> None:
+    files = [*product_files(rules), *sorted((ROOT / "tests").rglob("*.py"))]
+    inner = [
+        one
+        for folder, public, *_ in table(TABLES.read_text(), "folder")
+        for path in files
+        for one in inner_imports(quoted(folder)[0], quoted(public), path)
+    ]
+    assert [str(one) for one in inner if one.file not in STILL_INSIDE] == []
 
 
 def test_every_module_stands_in_a_room(rules: Rules) -> None:

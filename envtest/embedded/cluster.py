@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from envtest.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
-from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.cluster import ContainerFacts, Mounted, PlayedPrograms
 from envtest.embedded.access.certificates import self_signed
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.api.container_log import ContainerLog
@@ -26,23 +27,26 @@ from envtest.embedded.control import (
     kinds,
     namespace_controller,
     node_lifecycle,
-    role_aggregation,
     scheduler,
     taint_eviction,
 )
 from envtest.embedded.control.change_loop import Controller
 from envtest.embedded.control.objects import Objects
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.server import EmbeddedApiServer
 
+__all__ = [
+    "FOLDER_PREFIX",
+    "EmbeddedCluster",
+    "KubeletTimes",
+]
+
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
-_TOKEN_SECONDS = 24 * 3600
 
 _LEASES = "kube-node-lease"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -68,7 +72,6 @@ class EmbeddedCluster:
         folder: Path | None = None,
         start: StartProcess = start_process,
         *,
-        rbac: bool = False,
         https: bool = False,
         resolve_service: ResolveService | None = None,
         kubernetes: str = KUBERNETES,
@@ -76,13 +79,12 @@ class EmbeddedCluster:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers. With ``rbac`` a client may do what roles allow, otherwise everything.
+        starts the processes of drivers.
         kubectl and other clients in Go send their token with ``https`` only, for which openssl makes a
         certificate. ``resolve_service`` says where the
         Services of webhooks listen. ``kubernetes`` may be 1.38: its rules for names of capacities are known.
         """
         self.kubernetes = kubernetes
-        self.has_rights = rbac
         self.runs_programs = False
         self._times = times
         # What is started is stopped in the opposite order, here too where a later part cannot start.
@@ -96,7 +98,7 @@ class EmbeddedCluster:
                 _make_node_folders(node)
             tls = self_signed(self._layout.pki) if https else None
             self.api_server = cleanup.enter_context(
-                EmbeddedApiServer(rbac=rbac, tls=tls, resolve_service=resolve_service)
+                EmbeddedApiServer(tls=tls, resolve_service=resolve_service)
             )
             self.api_server.minor = kubernetes.partition(".")[2]
             self.server = self.api_server.url
@@ -140,17 +142,22 @@ class EmbeddedCluster:
         """The administrator's kubeconfig."""
         return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
 
-    def service_account_kubeconfig(self, service_account: str, node: str) -> Path:
+    def play(self, programs: PlayedPrograms) -> None:
+        """Have the containers of all nodes play these."""
+        for runtime in self._runtimes:
+            runtime.programs = programs
+
+    def service_account_kubeconfig(self, namespace: str, service_account: str, node: str) -> Path:
         """A kubeconfig with a token as a pod of a service account has it on a node. Raises ClusterError."""
         objects = Objects(self.api_server)
-        account = objects.find(kinds.SERVICE_ACCOUNTS, DRIVER_NAMESPACE, service_account)
+        account = objects.find(kinds.SERVICE_ACCOUNTS, namespace, service_account)
         home = objects.find(kinds.NODES, "", node)
-        path = self._layout.kubeconfig(f"{DRIVER_NAMESPACE}.{service_account}.{node}")
+        path = self._layout.kubeconfig(f"{namespace}.{service_account}.{node}")
         if account is None or home is None:
             raise ClusterError(
-                f"there is no service account {DRIVER_NAMESPACE}/{service_account}, or no node {node}"
+                f"there is no service account {namespace}/{service_account}, or no node {node}"
             )
-        token = self.api_server.gate.tokens.issue(account, _TOKEN_SECONDS, node=home)
+        token = self.api_server.gate.add_account(namespace, service_account, node)
         return self.api_server.write_kubeconfig(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
@@ -205,7 +212,6 @@ class EmbeddedCluster:
             claim_controller.EmbeddedClaimController(self.api_server),
             node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
-            role_aggregation.EmbeddedRoleAggregation(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),
             scheduler.EmbeddedScheduler(self.api_server),

@@ -6,6 +6,7 @@ with.
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,11 +26,14 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from fakegpu.memory.calls import knows_limits
 from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
+from gpuctl.demo.played_programs import GpuPrograms
 from proto import grpc_health_v1_pb2 as health
 
+DRIVER_NAMESPACE = "gpu-dra"
 RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
 CLASSES = ("deviceclasses/gpu.yaml", "deviceclasses/mig.yaml", "deviceclasses/tiers.yaml")
 MPS = "kubeletplugin.sharing.mps"
+_OPTIONS = "GPU_DRA_"
 END_SECONDS = 10.0
 
 
@@ -149,7 +153,7 @@ class DriverProcesses:
         name = self.node.name
         common = (
             *("--node-name", name),
-            *("--kubeconfig", str(self.cluster.service_account_kubeconfig(account, name))),
+            *("--kubeconfig", str(self.cluster.service_account_kubeconfig(DRIVER_NAMESPACE, account, name))),
             *("--nvml", self.nvml),
             *self._places(),
         )
@@ -163,7 +167,9 @@ class DriverProcesses:
     def _launch(self, package: str, suffix: str, *flags: str) -> Process:
         command = python_command("-m", *self.launcher, package, *flags)
         name = f"{package}-{self.node.name}{suffix}"
-        return self.cluster.processes.start(name, command, python_environment(self.packages))
+        # Variables of this process that set options are not meant for it; an empty one sets none.
+        unset = {name: "" for name in os.environ if name.startswith(_OPTIONS)}
+        return self.cluster.processes.start(name, command, unset | python_environment(self.packages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +251,7 @@ def played_hook(folder: Path) -> Path:
 
 
 def apply_manifests(cluster: Cluster, packages: Path = PACKAGE_ROOT) -> None:
-    """Put the driver's rights and classes into a cluster."""
+    """Put the driver's rights and classes into a cluster, and its programs into played containers."""
+    cluster.play(GpuPrograms())
     for manifest in (*RIGHTS, *CLASSES):
         cluster.api.apply(packages / manifest)

@@ -12,7 +12,8 @@ from typing import Any
 from envtest.client import paths
 from envtest.client.layout import NodeLayout
 from envtest.client.waiting import wait_for
-from envtest.cluster import DRIVER_NAMESPACE, Cluster
+from envtest.cluster import Cluster
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 
 Object = dict[str, Any]
 

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option, pods
-from gpuctl.cli.output import columns, document, emit, output_option
+from gpuctl.cli.output import columns, document, emit, exit_amiss, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -148,7 +148,7 @@ def explain(
         lambda: (f"{KUBECTL_NAMES[one.object.kind]}/{one.object.name}" for one in found),
     )
     if any(one.is_bad for one in found):
-        click.get_current_context().exit(3)
+        exit_amiss()
 
 
 def _of_file(view: ClusterView, file: Path, namespace: str) -> Iterator[Explanation]:

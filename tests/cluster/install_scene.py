@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.client import paths
 from envtest.client.waiting import wait_for, wait_for_list, wait_gone
-from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.assets import find_assets
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
 from tests.eventually import eventually

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.node.container_hooks import HookFailed, play_memory_hook, play_mps_hook
-from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket, Object
+from gpuctl.demo.played_programs import HookFailed, play_memory_hook, play_mps_hook
+from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tools.testbed.memory_hook import memory_hook
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.api.statuses import Refused
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer, Refused
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.quantity import parse_quantity

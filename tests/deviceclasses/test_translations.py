@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.embedded.api.statuses import Refused
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer, Refused
 from gpuctl.__main__ import commands
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.controller.webhook.reviewed import errors, warnings

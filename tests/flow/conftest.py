@@ -8,8 +8,7 @@ import pytest
 
 from envtest.client.waiting import fresh_namespace
 from envtest.cluster import Cluster
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
@@ -38,7 +37,7 @@ def installed_driver(request: pytest.FixtureRequest) -> Iterator[DriverNode]:
         driver: DriverNode = request.getfixturevalue("real_driver")
         yield driver
         return
-    with EmbeddedCluster(times=TIMES, start=fork_server.start, rbac=True) as cluster:
+    with EmbeddedCluster(times=TIMES, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, launcher=BRISK)
         driver.start_plugin()
         driver.start_controller()

@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import wait_for
 from envtest.cluster import Cluster
-from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.embedded.cluster import KubeletTimes
 from fakegpu.machine.cgroups import CGROUP_ROOT
 from fakegpu.memory.cuda import FakeCudaClient, OutOfMemory
 from gpuctl.demo.driver_node import DriverNode

@@ -11,7 +11,8 @@ from urllib.request import urlopen
 
 import yaml
 
-from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
+from envtest.cluster import Cluster, Process
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.eventually import eventually
 from tests.gpuctl.web.pages import words
 
@@ -52,7 +53,7 @@ def served_page(cluster: Cluster) -> Iterator[ServedPage]:
     objects = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] in RIGHTS]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRIVER_NAMESPACE}}
     cluster.api.apply([namespace, *objects])
-    kubeconfig = cluster.service_account_kubeconfig("gpu-dra-page", cluster.nodes[0].name)
+    kubeconfig = cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-page", cluster.nodes[0].name)
     command = (sys.executable, "-u", "-m", "gpuctl", "web", "--addr", "127.0.0.1:0")
     known = _addresses(cluster.processes.named(NAME)) if NAME in cluster.processes.names() else []
     process = cluster.processes.start(NAME, [*command, "--kubeconfig", str(kubeconfig)])

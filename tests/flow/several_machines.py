@@ -10,8 +10,7 @@ import pytest
 
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from fakegpu.memory.calls import knows_limits
 from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
 from gpuctl.demo.driver_node import DriverNode

@@ -16,7 +16,8 @@ import yaml
 
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_gone
-from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
+from envtest.cluster import Cluster, Process
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.eventually import eventually
 from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, profile, template
@@ -69,7 +70,9 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 @contextmanager
 def preemptor(cluster: Cluster, *flags: str) -> Iterator[Process]:
     """Run it with the token of its service account until the block ends."""
-    kubeconfig = cluster.service_account_kubeconfig("gpu-dra-preemptor", cluster.nodes[0].name)
+    kubeconfig = cluster.service_account_kubeconfig(
+        DRIVER_NAMESPACE, "gpu-dra-preemptor", cluster.nodes[0].name
+    )
     command = (sys.executable, "-m", "controller.preemptor", "--kubeconfig", str(kubeconfig), *flags)
     process = cluster.processes.start("preemptor", command)
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from envtest.embedded.api.faults import ALWAYS
+from envtest.embedded.server import ALWAYS
 from gpuctl.demo.brisk import BRISK
 from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE

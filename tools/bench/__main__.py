@@ -19,7 +19,7 @@ from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_for_list, wait_gone
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
-from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from proto import dra_v1_pb2 as pb
 from tools.bench.former_version import former_version
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
@@ -74,7 +74,9 @@ def floor_beside(driver: DriverNode, claims: Sequence[pb.Claim]) -> Iterator[Plu
     with tempfile.TemporaryDirectory(prefix="floor-", dir=driver.folder) as name:
         folder = Path(name)
         (folder / "spec").write_bytes(_a_spec(driver, claims[0]))
-        kubeconfig = driver.cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", driver.node.name)
+        kubeconfig = driver.cluster.service_account_kubeconfig(
+            DRIVER_NAMESPACE, "gpu-dra-kubeletplugin", driver.node.name
+        )
         paths_given = (folder / "f.sock", kubeconfig, folder, driver.node.cdi_dir, folder / "spec")
         command = (sys.executable, "-m", "tools.bench.floor", *map(str, paths_given))
         process = driver.cluster.processes.start("floor", command, {"PYTHONPATH": str(PACKAGE_ROOT)})

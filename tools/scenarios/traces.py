@@ -11,8 +11,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
 from envtest.client.api import ApiClient
-from envtest.cluster import DRIVER_NAMESPACE
-from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from gpuctl.demo.journal_files import holding
 from tools.scenarios.places.projection import NAME
 

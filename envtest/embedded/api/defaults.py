@@ -37,7 +37,6 @@ _SPEC_FIELDS_OF_GATE = {
     "DRAPartitionableDevicesType": ("partitionTypeAttribute",),
     "DRAOptionalNodeOperations": ("skipNodeOperations",),
 }
-_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _FIRST_PHASES = {"namespaces": "Active", "persistentvolumeclaims": "Pending"}
 _LISTS = ("ints", "bools", "strings", "versions")
 
@@ -193,18 +192,6 @@ def _default_namespace(namespace: Object, old: Object | None) -> None:
 
 def _default_workload(item: Object, old: Object | None) -> None:
     item.update(defaulted_workload(item, is_new=old is None))
-    if item["kind"] == "DaemonSet":
-        _count_templates(item, old)
-
-
-def _count_templates(daemon_set: Object, old: Object | None) -> None:
-    """Count the changes of a DaemonSet's template in an annotation, which older versions had as a field."""
-    count = 1
-    if old is not None:
-        count = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
-        count += daemon_set["spec"].get("template") != old["spec"].get("template")
-    annotations = daemon_set["metadata"].get("annotations") or {}
-    daemon_set["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count)}
 
 
 def _default_secret(item: Object) -> None:

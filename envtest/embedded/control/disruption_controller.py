@@ -1,7 +1,7 @@
 """Keeps the status of PodDisruptionBudgets, as the controller in kube-controller-manager does.
 
-Deployments, ReplicaSets and StatefulSets say how many pods there should be. A Job does not, nor does a pod
-that nothing manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
+Deployments and ReplicaSets say how many pods there should be. A Job does not, nor does a pod that nothing
+manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
 """
 
 from __future__ import annotations
@@ -27,20 +27,15 @@ class EmbeddedDisruptionController(Controller):
     """Reconciles all budgets after every change of one, of a pod, or of a workload."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
-        workloads = (kinds.DEPLOYMENTS, kinds.REPLICA_SETS, kinds.STATEFUL_SETS)
-        super().__init__(NAME, server, (kinds.PODS, kinds.BUDGETS, *workloads))
+        super().__init__(NAME, server, (kinds.PODS, kinds.BUDGETS, kinds.DEPLOYMENTS, kinds.REPLICA_SETS))
         self._back_off = ObjectBackOff(NAME)
-        # By the UID of a budget, its pods: name -> UID, of an evicted pod that of the time before.
-        self._uids: dict[str, dict[str, str]] = {}
 
     def sync(self) -> float | None:
         """Write the status of all budgets; returns in how many seconds one is due again."""
-        if not self._objects.list(kinds.BUDGETS):
-            return None
-        # The pods first, so that each pod that a budget has noted as evicted was seen before.
-        pods, scales = self._objects.list(kinds.PODS), self._scales()
         budgets = self._objects.list(kinds.BUDGETS)
-        self._uids = {uid: self._uids.get(uid, {}) for uid in map(uid_of, budgets)}
+        if not budgets:
+            return None
+        pods, scales = self._objects.list(kinds.PODS), self._scales()
         return self._back_off.for_each(budgets, lambda budget: self._sync_budget(budget, pods, scales))
 
     def _scales(self) -> dict[str, budget_rules.Scaled]:
@@ -51,7 +46,7 @@ class EmbeddedDisruptionController(Controller):
             uid_of(job): budget_rules.Scaled(uid_of(job), None, "jobs.batch")
             for job in self._objects.list(kinds.JOBS)
         }
-        for one in (*self._objects.list(kinds.REPLICA_SETS), *self._objects.list(kinds.STATEFUL_SETS)):
+        for one in self._objects.list(kinds.REPLICA_SETS):
             wanting = deployments.get(controller_uid(one), one)
             found[uid_of(one)] = budget_rules.Scaled(uid_of(wanting), wanting["spec"].get("replicas", 1))
         return found
@@ -69,7 +64,7 @@ class EmbeddedDisruptionController(Controller):
         ]
         loose = budget_rules.unmanaged(mine) if budget_rules.needs_scale(budget) else []
         try:
-            status = budget_rules.new_status(self._without_replaced(budget, mine), mine, scales, now)
+            status = budget_rules.new_status(budget, mine, scales, now)
         except budget_rules.NotCounted as error:
             text = f"Failed to calculate the number of expected pods: {error.what}"
             self._post_warning(budget, "CalculateExpectedPodCountFailed", text)
@@ -80,22 +75,6 @@ class EmbeddedDisruptionController(Controller):
             self._objects.replace_status(kinds.BUDGETS, budget, status)
         # An evicted pod counts as disrupted until it is gone, or until a time-out.
         return budget_rules.seconds_to_recheck(status, now)
-
-    def _without_replaced(self, budget: Object, pods: list[Object]) -> Object:
-        """The budget without evictions of pods that are gone, and whose names other pods have by now.
-
-        A budget notes evicted pods by their names alone, for two minutes at most. The real controller hears
-        of the deletion of a pod before a StatefulSet makes the next one, since its pods take a second to end.
-        """
-        status = budget.get("status") or {}
-        noted = status.get("disruptedPods") or {}
-        before = self._uids[uid_of(budget)]
-        now = {pod["metadata"]["name"]: uid_of(pod) for pod in pods}
-        replaced = {name for name in noted if name in before and now.get(name, before[name]) != before[name]}
-        staying = {name: before[name] for name in noted if name in before and name not in replaced}
-        self._uids[uid_of(budget)] = now | staying
-        left = {name: when for name, when in noted.items() if name not in replaced}
-        return {**budget, "status": {**status, "disruptedPods": left}}
 
     def _post_warning(self, budget: Object, reason: str, text: str) -> None:
         """Post a warning once for each change of the spec: otherwise each sync would count it again."""

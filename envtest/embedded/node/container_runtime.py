@@ -10,41 +10,22 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from envtest.cdi import resolve
+from envtest.cluster import HostCommand, Output, PlayedContainer, PlayedPrograms
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
 from envtest.embedded.node import containers
-from envtest.embedded.node.cdi import ContainerView, resolve
 from envtest.embedded.node.commands.environment import PATH, Command
-from envtest.embedded.node.commands.played_commands import NOT_FOUND, Output, play
+from envtest.embedded.node.commands.played_commands import NOT_FOUND, Player
 from envtest.embedded.node.container_hooks import run_create_runtime
-
-VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
-"""The variable in which the fake nvidia-smi reads which device nodes its container has."""
-
-_RUN_OF_NVIDIA_SMI: frozenset[tuple[str, ...]] = frozenset({(), ("-L",), ("topo", "-m")})
-"""With these arguments nvidia-smi is run on this machine: it only reads, and ends by itself.
-
-With others it would write files, or reset GPUs, with the rights of whoever runs the cluster.
-"""
-
-_MACHINE_FILE = "libcuda.machine"
-"""The file beside a fake libcuda with the text that opens its machine."""
-
-_CGROUP = "FAKEGPU_CGROUP"
-"""The variable in which the fake CUDA reads the control group of its process."""
-
-_METADATA = "-metadata.json"
-_PACKAGES = Path(__file__).parents[3]
 
 # Logs of ended pods are kept too, for ``kubectl logs``.
 _KEPT_LOGS = 500
@@ -57,7 +38,8 @@ class ContainerRuntime:
     """The pods that run on one node, by UID. Thread-safe, but of one pod one container is started at a time.
 
     ``changed`` is notified when a container has printed something, and ``on_end`` is called when one has
-    ended by itself or was killed, or turns out to run on because its command cannot be played.
+    ended by itself or was killed, or turns out to run on because its command cannot be played. ``programs``
+    are what a driver brings into containers.
     """
 
     def __init__(self, cdi_dir: Path, cgroups: Path, changed: threading.Condition | None = None) -> None:
@@ -65,6 +47,7 @@ class ContainerRuntime:
         self._cgroups = cgroups
         self._changed = changed or threading.Condition()
         self.on_end: Callable[[], None] = _ignore_end
+        self.programs: PlayedPrograms | None = None
         self._lock = threading.Lock()
         self._pods: dict[str, containers.RunningPod] = {}
         self._logs: OrderedDict[tuple[str, str], ContainerLog] = OrderedDict()
@@ -125,7 +108,7 @@ class ContainerRuntime:
         self._make_cgroup(container)
         try:
             # runc has made the control group by then, and a hook may set limits on it.
-            run_create_runtime(container, pod.sandbox, image)
+            run_create_runtime(container, pod.sandbox, image, self.programs)
         except containers.StartFailed as error:
             self._remove_cgroup(container)
             container.end = containers.ContainerEnd(
@@ -148,7 +131,7 @@ class ContainerRuntime:
     def _start_command(self, container: containers.Container, command: Command, *, ends: bool) -> None:
         """Play a container's command, in a thread of its own if there is one to play."""
         if not command.words and not ends:
-            _play(command, container, _ignore_end)
+            _play(command, container, _ignore_end, self.programs)
             return
         container.begun = False
 
@@ -158,7 +141,7 @@ class ContainerRuntime:
                 self.on_end()
 
         def play_to_the_end() -> None:
-            code = _play(command, container, begin)
+            code = _play(command, container, begin, self.programs)
             container.begun = True
             if code is not None or ends:
                 self._end_container(container, code or 0, "Error" if code else "Completed")
@@ -226,7 +209,12 @@ def _cgroup_of(pod_uid: str) -> str:
     return f"/kubepods/besteffort/pod{pod_uid}"
 
 
-def _play(command: Command, container: containers.Container, begin: Callable[[], None]) -> int | None:
+def _play(
+    command: Command,
+    container: containers.Container,
+    begin: Callable[[], None],
+    programs: PlayedPrograms | None,
+) -> int | None:
     """Play the command of a container; returns its exit code, None where it cannot be played to its end.
 
     ``begin`` is called when it has printed something, waits, or has been silent for a while.
@@ -240,59 +228,28 @@ def _play(command: Command, container: containers.Container, begin: Callable[[],
         container.log.print(text)
         begin()
 
+    def run(program: str, arguments: Sequence[str]) -> Output | None:
+        """Run a program that was brought into the container."""
+        if programs is None:
+            return None
+        played = programs.command(PlayedContainer(container.view, container.cgroup), program, arguments)
+        return _run_on_node(container, begin, played) if isinstance(played, HostCommand) else played
+
     try:
         env = {**command.env, **container.view.env}
-        return play(Command(command.words, env, command.files), partial(_run, container, begin), write, wait)
+        player = Player(run, programs, write, wait)
+        return player.play(Command(command.words, env, command.files))
     except Exception as error:  # noqa: BLE001 - nobody catches what the thread raises
         unforeseen.note(f"the command of the container {container.name}", error)
         return NOT_FOUND
 
 
-def _run(
-    container: containers.Container, begin: Callable[[], None], program: str, arguments: Sequence[str]
-) -> Output | None:
-    """Run a program that CDI mounted into the container; None for any other program."""
-    view: ContainerView = container.view
-    name = program.rpartition("/")[2]
-    if name == "gpuctl" and list(arguments) == ["probe"]:
-        return _run_on_node(container, begin, *_probe(container))
-    if name != "nvidia-smi" or tuple(arguments) not in _RUN_OF_NVIDIA_SMI:
-        return None
-    path = next((one for one in view.mounts if one == program or one.rpartition("/")[2] == program), None)
-    if path is None:
-        return NOT_FOUND, f"sh: 1: {program}: not found\n"
-    return _run_on_node(container, begin, [view.mounts[path].host_path, *arguments], {})
-
-
-def _probe(container: containers.Container) -> tuple[list[str], dict[str, str]]:
-    """The words and variables of a ``gpuctl probe`` that has the container's devices.
-
-    Its paths are those of the node. A container without a fake libcuda gets the real one, or none.
-    """
-    mounts = container.view.mounts
-    on_node = {name: mounts[value].host_path for name, value in container.view.env.items() if value in mounts}
-    libcuda = next((one.host_path for path, one in mounts.items() if "/libcuda.so." in path), "")
-    machine = Path(libcuda).with_name(_MACHINE_FILE) if libcuda else None
-    cuda = ["--cuda", machine.read_text().strip()] if machine is not None and machine.exists() else []
-    # A claim has a file for each request; the embedded runtime mounts each of them.
-    metadata = [f"--metadata={one.host_path}" for path, one in mounts.items() if path.endswith(_METADATA)]
-    group = {_CGROUP: f"/sys/fs/cgroup{container.cgroup}", "PYTHONPATH": str(_PACKAGES)}
-    return [sys.executable, "-P", "-m", "gpuctl", "probe", *cuda, *metadata], on_node | group
-
-
-def _run_on_node(
-    container: containers.Container,
-    begin: Callable[[], None],
-    words: Sequence[str],
-    environment: Mapping[str, str],
-) -> Output:
+def _run_on_node(container: containers.Container, begin: Callable[[], None], command: HostCommand) -> Output:
     """Run a program of this machine as the container's, and wait for its end."""
-    view: ContainerView = container.view
     # Variables that the pod itself sets do not reach a process of this machine.
-    nodes = {VISIBLE_NODES: ":".join(sorted(view.nodes))}
     with subprocess.Popen(
-        words,
-        env={**view.env, **nodes, "PATH": PATH, **environment},
+        command.words,
+        env={**container.view.env, "PATH": PATH, **command.environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

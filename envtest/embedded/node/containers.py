@@ -9,8 +9,8 @@ import subprocess
 import threading
 from dataclasses import dataclass, field
 
+from envtest.cdi import ContainerView
 from envtest.embedded.api.container_log import ContainerLog
-from envtest.embedded.node.cdi import ContainerView
 
 # 128 and the number of the signal.
 KILLED = 137

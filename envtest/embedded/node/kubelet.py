@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from envtest.cdi import InjectionFailed
 from envtest.client.layout import NodeLayout
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
@@ -23,7 +24,6 @@ from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.threads import Threads
 from envtest.embedded.node.back_offs import ContainerBackOffs
-from envtest.embedded.node.cdi import InjectionFailed
 from envtest.embedded.node.commands.environment import ConfigMissing, command_of, volume_files
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed

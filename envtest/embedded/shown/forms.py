@@ -11,10 +11,6 @@ Object = dict[str, Any]
 
 TABLE, METADATA, METADATA_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
 
-UNSTRUCTURED = "unstructured.Unstructured"
-"""The type that custom objects have in Kubernetes."""
-
-_TEMPLATE_COUNT = "deprecated.daemonset.template.generation"
 _GROUP = "meta.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -86,9 +82,7 @@ class Form:
             items = [self.metadata_of(item) for item in answer["items"]]
             about = {"kind": METADATA_LIST, "apiVersion": self.api_version}
             return {**about, "metadata": metadata, "items": items}
-        # Custom objects keep their kind in lists, too.
-        items = answer["items"] if go_type == UNSTRUCTURED else [_listed(item) for item in answer["items"]]
-        return {**answer, "items": items}
+        return {**answer, "items": [_listed(item) for item in answer["items"]]}
 
     def table_of(self, items: list[Object], make_table: MakeTable, metadata: Object, include: str) -> Object:
         """The table with a row for each object."""
@@ -100,7 +94,7 @@ class Form:
         table = make_table(named, metadata)
         carried: list[Object | None] = [None if include == "None" else item for item in items]
         if include in ("", "Metadata"):
-            carried = [_without_count(self.metadata_of(item)) for item in items]
+            carried = [self.metadata_of(item) for item in items]
         rows = [{**row, "object": item} for row, item in zip(table["rows"], carried, strict=True)]
         return {**table, "apiVersion": self.api_version, "rows": rows}
 
@@ -110,16 +104,6 @@ class Form:
             known = "must be 'Metadata', 'Object', 'None', or empty"
             fault = f'includeObject: Invalid value: "{include}": {known}'
             raise UnknownInclude(f"Unable to convert to Table as requested: {fault}")
-
-
-def _without_count(metadata: Object) -> Object:
-    """The metadata of a row: it comes from Go's internal form, where the count of templates is a field."""
-    annotations = metadata["metadata"].get("annotations") or {}
-    if _TEMPLATE_COUNT not in annotations:
-        return metadata
-    rest = {key: value for key, value in annotations.items() if key != _TEMPLATE_COUNT}
-    kept = {key: value for key, value in metadata["metadata"].items() if key != "annotations"}
-    return {**metadata, "metadata": {**kept, **({"annotations": rest} if rest else {})}}
 
 
 def _listed(item: Object) -> Object:

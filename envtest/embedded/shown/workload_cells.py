@@ -33,26 +33,6 @@ def replica_set_cells(item: Object) -> Cells:
     return [item["metadata"]["name"], *counts, _age(item), *_of_pods(item)]
 
 
-def stateful_set_cells(item: Object) -> Cells:
-    """Name, ready and wanted pods, age, and what the pods run."""
-    ready = f"{(item.get('status') or {}).get('readyReplicas', 0)}/{_wanted(item)}"
-    return [item["metadata"]["name"], ready, _age(item), *_of_pods(item)[:2]]
-
-
-def daemon_set_cells(item: Object) -> Cells:
-    """Name, numbers of pods, the selector of nodes, age, and what the pods run."""
-    status, template = item.get("status") or {}, (item.get("spec") or {}).get("template") or {}
-    fields = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
-    counts = [status.get(name, 0) for name in (*fields, "updatedNumberScheduled", "numberAvailable")]
-    selected = label_text((template.get("spec") or {}).get("nodeSelector"))
-    return [item["metadata"]["name"], *counts, selected, _age(item), *_of_pods(item)]
-
-
-def label_text(labels: Object | None) -> str:
-    """Labels as they are printed, sorted by key; ``<none>`` where there is none."""
-    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or "<none>"
-
-
 def scale_cells(item: Object) -> Cells:
     """Name, wanted pods, pods and age of a Scale."""
     counts = [(item.get(part) or {}).get("replicas", 0) for part in ("spec", "status")]

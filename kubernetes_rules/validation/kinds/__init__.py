@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubernetes_rules.validation import errors_of, names, update_errors_of
+from kubernetes_rules.validation import names
+from kubernetes_rules.validation.dra_kinds import errors_of, update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
 from kubernetes_rules.validation.kinds import cluster, configuration, network, rights
 from kubernetes_rules.validation.metadata import (

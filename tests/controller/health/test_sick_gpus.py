@@ -10,7 +10,7 @@ from driver.health.health_rules import HealthRules
 from driver.nvml.health.calls import RemappedRows
 from driver.nvml.real import RealNvml
 from driver.policy.rules import NodeConfig, Rule
-from envtest.embedded.api.faults import ALWAYS, Fault
+from envtest.embedded.server import ALWAYS, Fault
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.health.sick_node import SickNode
 from tests.controller.mig_node import DYNAMIC, cut

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.observe.allocations import ClaimWatch
 from driver.kube.client import KubeClient
-from envtest.embedded.api.faults import Fault
+from envtest.embedded.server import Fault
 from tests.controller.allocated import POOL, allocate, end_claim
 
 if TYPE_CHECKING:

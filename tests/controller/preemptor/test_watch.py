@@ -18,12 +18,12 @@ from tests.eventually import eventually
 class Watched:
     """Watches of a scene, and how often they said that something changed."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, client: Any = None) -> None:
         self.scene = scene
         self.service = Service()
         self.changes = 0
         self._lock = threading.Lock()
-        self.watch = Watch(scene.client, self.service.stop_event, self._changed)
+        self.watch = Watch(client or scene.client, self.service.stop_event, self._changed)
         self.watch.start(self.service)
         eventually("all is watched", self.watch.why_not, lambda text: not text)
 

@@ -9,7 +9,7 @@ import pytest
 
 from driver.devices.device import Taint
 from driver.errors import ConfigError
-from envtest.embedded.api.faults import ALWAYS
+from envtest.embedded.server import ALWAYS
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
 

@@ -13,8 +13,7 @@ import trustme
 import yaml
 
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.statuses import Refused
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer, Refused
 from tests.controller.webhook.peer import SECONDS, Pair, served
 from tests.controller.webhook.reviewed import claim, config, parameters, request
 

@@ -13,7 +13,7 @@ from driver.devices.device import Device, RequestPolicy
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.slices.specs import Layout, lay_out, read_devices, same_spec
-from kubernetes_rules.validation import errors_of
+from kubernetes_rules.validation.dra_kinds import errors_of
 from tests.driver.mig_machines import rules
 from tools.conformance.nodes.mig_nodes import inventory
 

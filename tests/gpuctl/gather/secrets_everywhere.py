@@ -13,8 +13,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from envtest.embedded.api.container_log import ContainerLog
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import ContainerLog, EmbeddedApiServer
 from gpuctl.plan.planned import plan_node
 from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
 

@@ -15,7 +15,7 @@ from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from gpuctl.plan.planned import PlannedNode, plan_inventory, plan_node
-from kubernetes_rules.validation import errors_of
+from kubernetes_rules.validation.dra_kinds import errors_of
 from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpuctl.plan.printed import printed

@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envtest.embedded.api.faults import ALWAYS
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from gpuctl.plan.planned import plan_node
 
 Object = dict[str, Any]

@@ -9,8 +9,7 @@ import pytest
 
 from driver.errors import ConfigError
 from envtest.client import paths
-from envtest.embedded.api.faults import ALWAYS
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from gpuctl.web.guard import HEADERS, host_name
 from gpuctl.web.server import bound, is_loopback
 from tests.costly_selector import COSTLY_SELECTOR

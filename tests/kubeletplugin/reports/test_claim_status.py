@@ -8,7 +8,7 @@ import pytest
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.kinds.partition.names import static_device_name
-from envtest.embedded.api.faults import ALWAYS
+from envtest.embedded.server import ALWAYS
 from kubeletplugin.reports.device_status import DeviceMemory
 from tests.eventually import eventually
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of

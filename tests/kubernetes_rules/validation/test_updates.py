@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.validation.dra_kinds import errors_of, status_update_errors_of, update_errors_of
 from tools.conformance.validation.cases import changed, valid_objects
 from tools.conformance.validation.changes import REMOVED, Change
 

@@ -9,8 +9,8 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.api import ApiClient
-from envtest.cluster import DRIVER_NAMESPACE
 from envtest.embedded.cluster import EmbeddedCluster
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tools.scenarios.places.projection import set_config
 from tools.scenarios.traces import changes, traces, wait_as_before
 

@@ -27,7 +27,7 @@ from envtest.client import paths
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.cluster import RealCluster
 from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.demo.driver_node import apply_manifests
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, apply_manifests
 from gpuctl.plan.planned import plan_node
 from tools.bench.fleet.control_plane import Figures, read_figures
 from tools.bench.fleet.nodes import Member
@@ -171,7 +171,7 @@ def make_members(cluster: RealCluster, count: int) -> list[Member]:
         name = f"fleet-{index:04d}"
         cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
         controller, plugin = (
-            str(cluster.service_account_kubeconfig(account, name))
+            str(cluster.service_account_kubeconfig(DRIVER_NAMESPACE, account, name))
             for account in ("gpu-dra-controller", "gpu-dra-kubeletplugin")
         )
         return Member(name, controller, plugin, index % FAULTY == 0)

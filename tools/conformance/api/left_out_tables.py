@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from kubernetes_rules import custom_resources
 from kubernetes_rules.validation import kinds
 from tools.conformance.api.left_out import LEFT_OUT
 from tools.docs.lookup.marked import table
@@ -16,10 +15,8 @@ def answer_table() -> str:
 
 
 def unchecked_tables() -> str:
-    """What of built-in kinds and of custom resources is not checked."""
+    """What of kinds is not checked."""
     parts = defaultdict(list)
     for kind, part in kinds.LEFT_OUT:
         parts[kind].append(part)
-    built_in = table(("kind", "not checked"), ((kind, "; ".join(found)) for kind, found in parts.items()))
-    custom = "".join(f"- {text}\n" for text in custom_resources.LEFT_OUT)
-    return f"{built_in}\nOf custom resources:\n\n{custom}"
+    return table(("kind", "not checked"), ((kind, "; ".join(found)) for kind, found in parts.items()))

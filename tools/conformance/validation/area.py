@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from kubernetes_rules.validation import errors_of, field
+from kubernetes_rules.validation import field
+from kubernetes_rules.validation.dra_kinds import errors_of
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.validation.cases import CEL, valid_objects, written_cases
 

@@ -16,15 +16,14 @@ from envtest.client import paths
 from envtest.client.api import Object
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.client.waiting import wait_for_list
-from envtest.cluster import DRIVER_NAMESPACE, Cluster
-from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
-from envtest.embedded.node.kubelet import KubeletTimes
+from envtest.cluster import Cluster
+from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster, KubeletTimes
 from envtest.real.assets import find_assets
 from envtest.real.startup import start_cluster
 from fakegpu.machine.spec import load_machine
 from fakegpu.memory.calls import knows_limits
 from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
-from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from gpuctl.demo.watchdog import watched_folder
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 from tools.scenarios.description import ClusterKind, Node, Wanted

@@ -12,8 +12,7 @@ from driver.kube.reflector import EventType, Reflector, Selection
 from driver.process.durable import write_atomically
 from envtest.client.api import ApiClient
 from envtest.client.errors import NotReady
-from envtest.cluster import DRIVER_NAMESPACE
-from gpuctl.demo.driver_node import DriverNode
+from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 
 NAME = "gpu-dra-node-config"
 KEY = "config.yaml"

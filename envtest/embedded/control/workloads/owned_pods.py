@@ -6,8 +6,7 @@ workload has the pods that it made.
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -18,8 +17,10 @@ from envtest.embedded.control.objects import Objects, is_deleted, is_terminal, u
 
 Object = dict[str, Any]
 
+REFUSED_SECONDS = 1.0
+"""When a refused pod is tried again; a change of any pod has it tried sooner."""
+
 _COST = "controller.kubernetes.io/pod-deletion-cost"
-_PHASES = ("Pending", "Unknown", "Running")
 
 
 class OwnedPods:
@@ -108,51 +109,20 @@ def seconds_to_available(pod: Mapping[str, Any], least_seconds: int) -> float | 
     return max(0.0, least_seconds - (datetime.now(UTC) - since).total_seconds()) if least_seconds else 0.0
 
 
-def deletion_order(pods: Sequence[Object], related: Iterable[Object] = ()) -> list[Object]:
-    """The pods in the order in which they are deleted: those that have not begun before long-running ones.
+def deletion_order(pods: Sequence[Object]) -> list[Object]:
+    """The pods in the order in which they are deleted.
 
-    ``related`` are the pods of the same application: the node with most of them loses one first. Among pods
-    that are equal in all of it the choice is arbitrary.
+    Those without a node go first, then by phase, those that are not ready, by the cost that users set, and
+    the youngest. Kubernetes spreads the choice over nodes, too.
     """
-    nodes = Counter(_node(pod) for pod in related if is_active(pod))
-    now = datetime.now(UTC)
 
-    def rank(pod: Object) -> tuple[Any, ...]:
-        metadata, since = pod["metadata"], ready_since(pod)
-        cost = int((metadata.get("annotations") or {}).get(_COST) or 0)
-        phase = (pod.get("status") or {}).get("phase", "Pending")
-        return (
-            # Without a node first, then by phase, then those that are not ready, then by the cost that users
-            # set.
-            bool(_node(pod)),
-            _PHASES.index(phase) if phase in _PHASES else 0,
-            since is not None,
-            cost,
-            # From the node with the most pods, then those that became ready last, restarted most, are
-            # youngest.
-            -nodes[_node(pod)],
-            _magnitude(now, since) if since else 0,
-            -_restarts(pod),
-            _magnitude(now, datetime.fromisoformat(metadata["creationTimestamp"])),
-            metadata["uid"],
-        )
+    def rank(pod: Object) -> tuple[bool, bool, bool, int]:
+        cost = int((pod["metadata"].get("annotations") or {}).get(_COST) or 0)
+        runs = (pod.get("status") or {}).get("phase") == "Running"
+        return bool(pod["spec"].get("nodeName")), runs, ready_since(pod) is not None, cost
 
-    return sorted(pods, key=rank)
-
-
-def _node(pod: Mapping[str, Any]) -> str:
-    return str(pod["spec"].get("nodeName") or "")
-
-
-def _restarts(pod: Mapping[str, Any]) -> int:
-    containers = (pod.get("status") or {}).get("containerStatuses") or ()
-    return max((int(one.get("restartCount", 0)) for one in containers), default=0)
-
-
-def _magnitude(now: datetime, moment: datetime) -> int:
-    age = (now - moment).total_seconds() * 1e9
-    # Pods of about the same age count as equally old, which spreads the choice (LogarithmicScaleDown).
-    return int(math.log2(age)) if age > 0 else -1
+    by_age = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+    return sorted(by_age, key=rank)
 
 
 def _namespace_is_terminating(refused: Refused) -> bool:

@@ -1,11 +1,10 @@
 """Plays the commands of containers: works out what they would print, without running them.
 
 There are no images and no containers here, and the command of a pod must not touch this machine. A few
-commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes put
-into the container), sleep, true, false, exit, exec, gpuctl probe, and nvidia-smi where CDI put it into the
-container, alone or with -L or topo -m. For all others the log says that they are not run.
-The driver's own programs only wait, as servers do. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``,
-``|`` and ``$NAME`` are understood.
+commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes
+put into the container), sleep, true, false, exit, exec, and the programs that a driver brings
+(PlayedPrograms). For all others the log says that they are not run. Of shell scripts, words, quotes, ``&&``,
+``||``, ``;``, ``|`` and ``$NAME`` are understood.
 """
 
 from __future__ import annotations
@@ -15,24 +14,17 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from envtest.cluster import Output, PlayedPrograms
 from envtest.embedded.node.commands.environment import Command
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.types import CelError
-
-Output = tuple[int, str]
-"""Exit code and printed text."""
 
 Run = Callable[[str, Sequence[str]], Output | None]
 """Runs a program of the container with arguments; None where the program cannot be run."""
 
 NOT_FOUND = 127
 SHELLS = ("sh", "bash", "ash", "dash")
-PLAYED = (
-    "echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe, "
-    "and nvidia-smi alone or with -L or topo -m"
-)
-SERVERS = "gpu-dra-"
-"""The beginning of the names of the driver's programs, which run until they are ended."""
+PLAYED = ("echo", "env", "printenv", "grep", "cat", "sleep", "true", "false", "exit", "exec")
 _MOST_DIGITS = 9
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _OPERATORS = frozenset({"&&", "||", ";", "|"})
@@ -52,20 +44,96 @@ class Stage:
     words: Sequence[str]
 
 
-def play(
-    command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]
-) -> int | None:
-    """Write what the command prints; returns its exit code, None where a part of it cannot be played.
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Plays the commands of one container.
 
-    ``wait`` waits so many seconds, and returns whether the container ends.
+    ``run`` runs those of ``programs``, which were brought into it. ``wait`` waits so many seconds, and
+    returns whether the container ends.
     """
-    try:
-        if not command.words:
-            raise NotPlayed("the image's own command")
-        return _Player(command, run, write, wait).play(stages(command.words, command.env))
-    except NotPlayed as beyond:
-        write(f"embedded cluster: {beyond} is not run here; played are {PLAYED}")
-        return None
+
+    run: Run
+    programs: PlayedPrograms | None
+    write: Callable[[str], None]
+    wait: Callable[[float], bool]
+
+    def play(self, command: Command) -> int | None:
+        """Write what the command prints; returns its exit code, None where a part of it cannot be played."""
+        try:
+            if not command.words:
+                raise NotPlayed("the image's own command")
+            return self._stages(command, stages(command.words, command.env))
+        except NotPlayed as beyond:
+            brought = () if self.programs is None else self.programs.names
+            played = ", ".join((*PLAYED, *brought))
+            self.write(f"embedded cluster: {beyond} is not run here; played are {played}")
+            return None
+
+    def _stages(self, command: Command, todo: Sequence[Stage]) -> int:
+        """Play the commands as their operators say; returns the exit code. Raises NotPlayed."""
+        code, index = 0, 0
+        while index < len(todo):
+            end = index + 1
+            while end < len(todo) and todo[end].operator == "|":
+                end += 1
+            operator = todo[index].operator
+            # && and || bind equally, from the left; a pipe is one command.
+            if operator == ";" or (operator == "&&") == (code == 0):
+                if todo[index].words[0] == "exit":
+                    return _exit_code(todo[index].words, code)
+                played = self._pipe(command, todo[index:end])
+                if played is None:
+                    return code
+                code = played
+            index = end
+        return code
+
+    def _pipe(self, command: Command, parts: Sequence[Stage]) -> int | None:
+        """Play the commands of a pipe; returns the last exit code, None when the container ends."""
+        code, text = 0, ""
+        for part in parts:
+            words = part.words[1:] if part.words[0] == "exec" and len(part.words) > 1 else part.words
+            seconds = self._wait_seconds(words)
+            if seconds is not None:
+                if self.wait(seconds):
+                    return None
+                code, text = 0, ""
+                continue
+            code, text = self._command(command, words, text)
+        if text:
+            self.write(text)
+        return code
+
+    def _command(self, command: Command, words: Sequence[str], given: str) -> Output:
+        """Exit code and output of one command. Raises NotPlayed."""
+        name, *rest = words
+        match name, rest:
+            case "echo", _:
+                return 0, f"{' '.join(rest)}\n"
+            case (("true" | ":"), _):
+                return 0, ""
+            case "false", _:
+                return 1, ""
+            case (("env" | "printenv"), []):
+                return 0, "".join(f"{key}={value}\n" for key, value in command.env.items())
+            case "printenv", [variable]:
+                return (0, f"{command.env[variable]}\n") if variable in command.env else (1, "")
+            case "cat", []:
+                return 0, given
+            case "cat", [*paths] if all(path in command.files for path in paths):
+                return 0, "".join(command.files[path] for path in paths)
+            case "grep", [pattern] if not pattern.startswith("-"):
+                return _grep(pattern, given)
+        played = self.run(name, rest)
+        if played is None:
+            raise NotPlayed(shlex.join(words))
+        return played
+
+    def _wait_seconds(self, words: Sequence[str]) -> float | None:
+        """How long a command waits; None for one that does something. Raises NotPlayed."""
+        if self.programs is not None and self.programs.is_server(words[0].rpartition("/")[2]):
+            return float("inf")
+        return _seconds(words[1]) if words[0] == "sleep" and len(words) == 2 else None
 
 
 def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
@@ -88,83 +156,6 @@ def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
     return found
 
 
-class _Player:
-    """Plays the commands of one container."""
-
-    def __init__(
-        self,
-        command: Command,
-        run: Run,
-        write: Callable[[str], None],
-        wait: Callable[[float], bool],
-    ) -> None:
-        self._env = command.env
-        self._files = command.files
-        self._run = run
-        self._write = write
-        self._wait = wait
-
-    def play(self, todo: Sequence[Stage]) -> int:
-        """Play the commands as their operators say; returns the exit code. Raises NotPlayed."""
-        code, index = 0, 0
-        while index < len(todo):
-            end = index + 1
-            while end < len(todo) and todo[end].operator == "|":
-                end += 1
-            operator = todo[index].operator
-            # && and || bind equally, from the left; a pipe is one command.
-            if operator == ";" or (operator == "&&") == (code == 0):
-                if todo[index].words[0] == "exit":
-                    return _exit_code(todo[index].words, code)
-                played = self._pipe(todo[index:end])
-                if played is None:
-                    return code
-                code = played
-            index = end
-        return code
-
-    def _pipe(self, parts: Sequence[Stage]) -> int | None:
-        """Play the commands of a pipe; returns the last exit code, None when the container ends."""
-        code, text = 0, ""
-        for part in parts:
-            words = part.words[1:] if part.words[0] == "exec" and len(part.words) > 1 else part.words
-            seconds = _wait_seconds(words)
-            if seconds is not None:
-                if self._wait(seconds):
-                    return None
-                code, text = 0, ""
-                continue
-            code, text = self._command(words, text)
-        if text:
-            self._write(text)
-        return code
-
-    def _command(self, words: Sequence[str], given: str) -> Output:
-        """Exit code and output of one command. Raises NotPlayed."""
-        name, *rest = words
-        match name, rest:
-            case "echo", _:
-                return 0, f"{' '.join(rest)}\n"
-            case (("true" | ":"), _):
-                return 0, ""
-            case "false", _:
-                return 1, ""
-            case (("env" | "printenv"), []):
-                return 0, "".join(f"{key}={value}\n" for key, value in self._env.items())
-            case "printenv", [variable]:
-                return (0, f"{self._env[variable]}\n") if variable in self._env else (1, "")
-            case "cat", []:
-                return 0, given
-            case "cat", [*paths] if all(path in self._files for path in paths):
-                return 0, "".join(self._files[path] for path in paths)
-            case "grep", [pattern] if not pattern.startswith("-"):
-                return _grep(pattern, given)
-        played = self._run(name, rest)
-        if played is None:
-            raise NotPlayed(shlex.join(words))
-        return played
-
-
 def _exit_code(words: Sequence[str], code: int) -> int:
     """The code that a script ends with: one that it says, or that of the command before. Raises NotPlayed."""
     if len(words) == 1:
@@ -182,13 +173,6 @@ def _grep(pattern: str, given: str) -> Output:
     except CelError as error:
         raise NotPlayed(f"grep {pattern}") from error
     return (0, "".join(f"{line}\n" for line in found)) if found else (1, "")
-
-
-def _wait_seconds(words: Sequence[str]) -> float | None:
-    """How long a command waits; None for one that does something. Raises NotPlayed."""
-    if words[0].rpartition("/")[2].startswith(SERVERS):
-        return float("inf")
-    return _seconds(words[1]) if words[0] == "sleep" and len(words) == 2 else None
 
 
 def _seconds(text: str) -> float:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, Answer, ask, pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
@@ -95,23 +94,6 @@ def test_a_budget_of_what_may_be_lost_allows_nothing_for_pods_that_nothing_manag
     cluster.wait(lambda: any("to be unmanaged" in text for text in cluster.told("UnmanagedPods")))
 
 
-def test_a_stateful_set_says_how_many_pods_there_should_be(cluster: ControlPlane) -> None:
-    labels = {"app": "b"}
-    template = {"metadata": {"labels": labels}, "spec": pod("s")["spec"]}
-    spec = {"selector": {"matchLabels": labels}, "template": template}
-    cluster.server.create(
-        "/apis/apps/v1/namespaces/default/statefulsets", {"metadata": {"name": "s"}, "spec": spec}
-    )
-    cluster.wait(lambda: cluster.has_pod("s-0"))
-    cluster.wait_bound("s-0")
-    cluster.set_status("s-0", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
-
-    add_budget(cluster, maxUnavailable=1, selector={"matchLabels": labels})
-
-    assert budget(cluster)["status"]["expectedPods"] == 1
-    assert evict(cluster, "s-0").code == 201
-
-
 def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane) -> None:
     stored = cluster.pod("one")
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
@@ -165,24 +147,6 @@ def test_a_budget_that_makes_no_sense_is_refused() -> None:
     assert answer.body["message"].startswith(
         'PodDisruptionBudget.policy "b" is invalid: spec: Invalid value: '
     )
-
-
-def test_a_pod_with_the_name_of_an_evicted_one_does_not_count_as_evicted() -> None:
-    with EmbeddedApiServer() as server:
-        cluster, controller = ControlPlane(server), EmbeddedDisruptionController(server)
-        for name in ("one", "two"):
-            run_bound(cluster, name)
-        spec = {"selector": SELECTOR, "minAvailable": 1}
-        server.create(BUDGETS, {"metadata": {"name": "b"}, "spec": spec})
-        controller.sync()
-        assert evict(cluster, "one").code == 201
-        # It ends, and there is another one, before the controller looks again.
-        assert ask(server, "DELETE", f"{PODS}/one", {"gracePeriodSeconds": 0}).code == 200
-        run_bound(cluster, "one")
-
-        controller.sync()
-
-        assert evict(cluster, "two").code == 201
 
 
 def run_bound(cluster: ControlPlane, name: str) -> None:

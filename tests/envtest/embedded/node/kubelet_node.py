@@ -11,6 +11,7 @@ from envtest.client.layout import NodeLayout
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.demo.played_programs import GpuPrograms
 from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import Plugin
@@ -41,6 +42,7 @@ class Node:
         self.layout.cdi_dir.mkdir()
         self.layout.registry_dir.symlink_to(plugin.folder / "registry")
         self.runtime = ContainerRuntime(self.layout.cdi_dir, self.layout.cgroup_dir)
+        self.runtime.programs = GpuPrograms()
         self.kubelet = EmbeddedKubelet(server, self.layout, self.runtime, times)
         edits = [{"name": name, "containerEdits": {"env": [f"{name}=1"]}} for name in ("a", "b")]
         self.spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": edits}

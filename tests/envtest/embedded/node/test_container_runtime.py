@@ -14,6 +14,7 @@ from envtest.embedded.node.commands.environment import PATH, Command
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
 from fakegpu.machine.capabilities import VISIBLE_NODES
+from gpuctl.demo.played_programs import GpuPrograms
 from tests.faults import NOTED
 
 KIND = "k8s.gpu.nvidia.com/claim"
@@ -38,6 +39,7 @@ class Node:
         (folder / "cdi" / "claim.json").write_text(json.dumps(spec))
         self.changed = threading.Condition()
         self.runtime = ContainerRuntime(folder / "cdi", folder / "cgroup", self.changed)
+        self.runtime.programs = GpuPrograms()
 
     def start(self, *words: str, device: str = "a", uid: str = "pod", ends: bool = False) -> None:
         command = Command(words, {"HOSTNAME": "train", "LD_PRELOAD": "/evil.so"})

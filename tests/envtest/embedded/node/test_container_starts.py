@@ -13,8 +13,8 @@ import pytest
 from envtest.embedded.node.containers import Container
 from envtest.embedded.server import EmbeddedApiServer
 from proto import podresources_v1_pb2 as pb
-from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket, Object
 from tests.envtest.embedded.node.kubelet_node import KIND, Node, bare, main
+from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import running_plugin
 
 NO = {"ok": False, "message": "gpu-0 has no room for it"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from envtest.cdi import ContainerView
 from envtest.embedded.api.container_log import ContainerLog
-from envtest.embedded.node.cdi import ContainerView
 from envtest.embedded.node.containers import Container, ContainerEnd
 from envtest.embedded.node.pod_status import due, phase
 

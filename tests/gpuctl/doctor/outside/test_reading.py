@@ -11,8 +11,7 @@ import pytest
 from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unreachable
-from envtest.embedded.api.faults import ALWAYS, Fault
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import ALWAYS, EmbeddedApiServer, Fault
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.outside.probes import GATES, dropped_fields, read_features
 from gpuctl.doctor.outside.reading import driver_accounts, look_at_cluster

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envtest.embedded.node.cdi import ContainerView, resolve
+from envtest.cdi import ContainerView, resolve
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
 
 CGROUPS = Path("/sys/fs/cgroup")

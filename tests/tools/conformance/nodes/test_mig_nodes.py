@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from driver.policy.offers import Offers
-from kubernetes_rules.validation import errors_of
+from kubernetes_rules.validation.dra_kinds import errors_of
 from tools.conformance.allocation.area import our_answer
 from tools.conformance.area import Case
 from tools.conformance.nodes.mig_area import AREA, kind_of, written_cases

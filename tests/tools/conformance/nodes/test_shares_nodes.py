@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from driver.devices.device import Device
-from kubernetes_rules.validation import errors_of
+from kubernetes_rules.validation.dra_kinds import errors_of
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 from tools.conformance.allocation.area import our_answer
 from tools.conformance.area import Case

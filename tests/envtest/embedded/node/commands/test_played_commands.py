@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from envtest.embedded.node.commands.environment import Command
-from envtest.embedded.node.commands.played_commands import PLAYED, play
+from envtest.embedded.node.commands.played_commands import Player
+from gpuctl.demo.played_programs import GpuPrograms
 
 GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n"
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/p", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "HOME": "/root"}
@@ -25,7 +26,7 @@ class Played:
         self.text = ""
         self.slept: list[float] = []
         self._ends = ends
-        self.code = play(Command(words, env or MPS), smi, self._write, self._wait)
+        self.code = Player(smi, GpuPrograms(), self._write, self._wait).play(Command(words, env or MPS))
 
     def _write(self, text: str) -> None:
         self.text += text
@@ -126,7 +127,9 @@ def test_everything_else_is_said_not_to_be_run(words: tuple[str, ...], what: str
     text = Played(*words).text
 
     if what is not None:
-        assert text.endswith(f"embedded cluster: {what} is not run here; played are {PLAYED}")
+        names = "nvidia-smi alone or with -L or topo -m"
+        played = f"echo, env, printenv, grep, cat, sleep, true, false, exit, exec, gpuctl probe, {names}"
+        assert text.endswith(f"embedded cluster: {what} is not run here; played are {played}")
     assert "is not run here" in text
     assert "after" not in text
     assert Played(*words).code is None
@@ -136,6 +139,6 @@ def test_cat_prints_the_files_that_volumes_put_into_the_container() -> None:
     printed: list[str] = []
     command = Command(("cat", "/etc/a", "/etc/b"), {}, {"/etc/a": "one\n", "/etc/b": "two\n"})
 
-    assert play(command, smi, printed.append, lambda _seconds: False) == 0
+    assert Player(smi, None, printed.append, lambda _seconds: False).play(command) == 0
     assert "".join(printed) == "one\ntwo\n"
     assert Played("cat", "/etc/passwd").code is None
