@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from driver.errors import DriverError
+from tools.conformance import pods
 from tools.conformance.allocation import area as allocation_area
 from tools.conformance.api import area as api_area
 from tools.conformance.api.servers import RealServer
@@ -20,7 +21,6 @@ from tools.conformance.area import Area, Case
 from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from tools.conformance.oracle import Oracle, read_vectors, write_vectors
-from tools.conformance.pods import area as pods_area
 from tools.conformance.room import area as room_area
 from tools.conformance.rules import area as rules_area
 from tools.conformance.rules import policies_area
@@ -42,7 +42,7 @@ AREAS: tuple[Area, ...] = (
     allocation_area.AREA,
     cel_area.AREA,
     validation_area.AREA,
-    pods_area.AREA,
+    pods.AREA,
     objects_area.AREA,
     definitions_area.AREA,
     mig_area.AREA,

@@ -24,7 +24,7 @@ from kubernetes_rules.custom_resources.definitions import (
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
-from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
+from kubernetes_rules.validation.kinds import created_errors, updated_errors
 from kubernetes_rules.validation.pods.claims import pod_status_errors
 
 Object = dict[str, Any]
@@ -269,7 +269,6 @@ def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
         warnings += definition_warnings(item)
         return
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
-    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(

@@ -60,6 +60,8 @@ DENIED = "deploy/scenarios/tier-policy/refused/"
 """Objects that the policies of their scenario deny, which an earlier file has."""
 
 IDLE = {
+    "DaemonSet",
+    "StatefulSet",
     *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     *("Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
