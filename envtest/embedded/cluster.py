@@ -25,8 +25,6 @@ from envtest.embedded.control import (
     garbage_collector,
     kinds,
     namespace_controller,
-    node_lifecycle,
-    role_aggregation,
     scheduler,
     taint_eviction,
 )
@@ -222,9 +220,7 @@ class EmbeddedCluster:
             namespace_controller.EmbeddedServiceAccountController(self.api_server),
             garbage_collector.EmbeddedGarbageCollector(self.api_server),
             claim_controller.EmbeddedClaimController(self.api_server),
-            node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
-            role_aggregation.EmbeddedRoleAggregation(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),
             scheduler.EmbeddedScheduler(self.api_server),

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control import scheduling_queue
 from tests.envtest.embedded.control.control_plane import (
     CLASS,
     GROUP,
@@ -224,21 +223,6 @@ def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluste
     mend_class(cluster)  # the last event that helps
 
     assert cluster.wait_bound("train") == "node-a"
-
-
-def test_no_event_shortens_the_back_off_of_an_error(
-    cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduling_queue, "FIRST_BACK_OFF_SECONDS", 3600.0)
-    monkeypatch.setattr(scheduling_queue, "LAST_BACK_OFF_SECONDS", 3600.0)
-    add_erring_pod(cluster)
-
-    mend_class(cluster)
-    cluster.add_claim("other")
-    cluster.add_pod("well", "other")
-
-    cluster.wait_bound("well")
-    assert cluster.node_of("train") == ""
 
 
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:
