@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PRODUCT := $(VENV)/.product
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
+.PHONY: help demo scenarios test test-all check docs api-test guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -29,10 +29,10 @@ demo: $(PRODUCT) ## See a node publish its GPUs and pods get them, without a GPU
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 2 * os.cpu_count()))')
 PARALLEL = -n $(WORKERS) --dist loadfile
 PYTEST = $(BIN)/python -m pytest tests $(PARALLEL) $(if $(LONG),--hypothesis-profile long --timeout 300)
-APART = --ignore=tests/cluster --ignore=tests/guest
+APART = --ignore=tests/api --ignore=tests/cluster --ignore=tests/guest
 
 # Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
-test test-all guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
+test test-all api-test guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
 
 # Compiled once: each worker would compile all modules on a first run.
 test: $(STAMP) ## Run the tests of every module; needs nothing but Python
@@ -55,6 +55,11 @@ check: $(STAMP) ## Formatting, lint, types, layers, what is generated
 docs: $(STAMP) ## Build the documentation as a site, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file tools/docs/site/mkdocs.yml
 	@echo "the site is in site/: open site/index.html"
+
+# etcd and kube-apiserver for each worker; a test that is skipped fails.
+api-test: $(STAMP) ## Run the tests of rights, policies, webhook and manifests on the real API server; needs no root
+	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4
+	$(BIN)/pytest tests/api -q --kubernetes $(KUBERNETES) -n 2 --dist loadfile
 
 # One guest for all of its tests; it emulates two cores.
 guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU of their own, in an emulated machine

@@ -182,10 +182,6 @@ class Cluster(Protocol):
     api: ApiClient
 
     @property
-    def has_rights(self) -> bool:
-        """Whether a client may do only what roles allow; for the embedded cluster this is an option."""
-
-    @property
     def runs_programs(self) -> bool:
         """Whether containers run programs; those of the embedded cluster only play what they print."""
 

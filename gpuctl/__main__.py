@@ -66,6 +66,15 @@ class LazyGroup(click.Group):
             ctx.fail(f"There is no command {name}: {FORMER.get(name, meant)}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Ctrl-C ends it with exit code 130, where click's own answer is 1."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            from gpuctl.cli.output import INTERRUPTED_EXIT_CODE
+
+            ctx.exit(INTERRUPTED_EXIT_CODE)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands with their summaries, which are whole sentences and never cut."""
         with formatter.section("Commands"):
@@ -159,7 +168,7 @@ def commands() -> None:
 
 
 def main() -> None:
-    """Run the command line; exit code 0, 1 for a failure, 2 for a wrong command line."""
+    """Run the command line; docs/gpuctl.md lists the exit codes."""
     called = Path(sys.argv[0]).stem
     try:
         commands(prog_name="kubectl gpu" if called == PLUGIN else "gpuctl", complete_var=VARIABLE)

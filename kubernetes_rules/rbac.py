@@ -1,4 +1,4 @@
-"""What roles and their bindings allow (RBAC), and whether somebody gives away rights that they lack.
+"""What roles and their bindings allow (RBAC).
 
 Go: kubernetes/plugin/pkg/auth/authorizer/rbac, pkg/registry/rbac/validation,
 component-helpers/auth/rbac/validation. Rules, subjects and references are those of
@@ -7,8 +7,7 @@ rbac.authorization.k8s.io/v1, as JSON has them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +18,6 @@ MASTERS = "system:masters"
 
 SERVICE_ACCOUNTS = "system:serviceaccount:"
 """How the user names of service accounts begin; the namespace, a colon and the name follow."""
-
-FULL_AUTHORITY: tuple[Object, ...] = (
-    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-    {"nonResourceURLs": ["*"], "verbs": ["*"]},
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,82 +157,6 @@ def _path_covers(pattern: str, path: str) -> bool:
     return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern.rstrip("*")))
 
 
-def missing(owned: Iterable[Object], wanted: Iterable[Object]) -> list[Object]:
-    """The parts of the wanted rules that no owned one covers; each has one verb and one resource or path."""
-    owner = list(owned)
-    return [part for rule in wanted for part in _parts(rule) if not any(_covers(one, part) for one in owner)]
-
-
-def _parts(rule: Object) -> Iterator[Object]:
-    verbs = rule.get("verbs") or ()
-    for group in rule.get("apiGroups") or ():
-        for resource in rule.get("resources") or ():
-            for verb in verbs:
-                part = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
-                names = rule.get("resourceNames") or ()
-                yield from ({**part, "resourceNames": [name]} for name in names) if names else (part,)
-    for path in rule.get("nonResourceURLs") or ():
-        yield from ({"nonResourceURLs": [path], "verbs": [verb]} for verb in verbs)
-
-
-def _covers(owner: Object, part: Object) -> bool:
-    """Whether one rule covers a part, which has at most one verb, group, resource, name and path."""
-    names = owner.get("resourceNames") or ()
-    return (
-        all(_has(owner, "verbs", one) for one in part["verbs"])
-        and all(_has(owner, "apiGroups", one) for one in part.get("apiGroups") or ())
-        and all(_has_resource(owner, one) for one in part.get("resources") or ())
-        and (not names or bool(set(part.get("resourceNames") or ()) & set(names)))
-        and all(
-            any(_path_covers(one, path) for one in owner.get("nonResourceURLs") or ())
-            for path in part.get("nonResourceURLs") or ()
-        )
-    )
-
-
-def _has_resource(owner: Object, resource: str) -> bool:
-    found = owner.get("resources") or ()
-    _, slash, subresource = resource.partition("/")
-    return "*" in found or resource in found or (bool(slash) and f"*/{subresource}" in found)
-
-
-def escalation_text(user: str, groups: Sequence[str], lacking: Iterable[Object]) -> str:
-    """Why somebody may not grant rules that they lack (ConfirmNoEscalation)."""
-    simple: dict[tuple[str, ...], dict[str, Any]] = {}
-    others = []
-    for rule in lacking:
-        if rule.get("nonResourceURLs"):
-            others.append(rule)
-            continue
-        # Parts that differ by their verbs only are listed as one.
-        key = (rule["apiGroups"][0], rule["resources"][0], *(rule.get("resourceNames") or ()))
-        known = simple.setdefault(key, {**rule, "verbs": []})
-        known["verbs"] = [*known["verbs"], *rule["verbs"]]
-    listed = sorted({_compact(rule) for rule in (*others, *simple.values())})
-    return (
-        f'user "{user}" (groups={_quoted(groups)}) is attempting to grant RBAC permissions not currently '
-        "held:\n" + "\n".join(listed)
-    )
-
-
-_FIELDS = {
-    "apiGroups": "APIGroups",
-    "resources": "Resources",
-    "nonResourceURLs": "NonResourceURLs",
-    "resourceNames": "ResourceNames",
-    "verbs": "Verbs",
-}
-
-
-def _compact(rule: Object) -> str:
-    shown = (f"{name}:{_quoted(rule[field])}" for field, name in _FIELDS.items() if rule.get(field))
-    return f"{{{', '.join(shown)}}}"
-
-
-def _quoted(values: Iterable[str]) -> str:
-    return f"[{' '.join(json.dumps(one, ensure_ascii=False) for one in values)}]"
-
-
 def forbidden_text(user: str, access: Access) -> str:
     """What a user may not do, in the words of the 403 (apiserver: responsewriters.forbiddenMessage)."""
     if access.path:
@@ -248,19 +166,3 @@ def forbidden_text(user: str, access: Access) -> str:
         f'User "{user}" cannot {access.verb} resource "{access.qualified_resource}" in API group '
         f'"{access.group}" {place}'
     )
-
-
-def aggregated(
-    role: Object, others: Iterable[Object], selects: Callable[[Object, Object], bool]
-) -> list[Object]:
-    """The rules of a ClusterRole with an aggregation rule: those of the roles that its selectors select.
-
-    ``selects`` is whether a label selector selects an object (the controller clusterroleaggregation).
-    """
-    rules: list[Object] = []
-    known = sorted(others, key=lambda one: str(one["metadata"]["name"]))
-    for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
-        for other in known:
-            if other["metadata"]["name"] != role["metadata"]["name"] and selects(selector, other):
-                rules += [rule for rule in other.get("rules") or () if rule not in rules]
-    return rules

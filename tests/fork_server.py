@@ -27,8 +27,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO
 
+from envtest.child_processes import RunningProcess, start_process
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.embedded.cluster import RunningProcess, start_process
 from gpuctl.demo import watchdog
 
 _PREFIX = (sys.executable, "-P", "-m")

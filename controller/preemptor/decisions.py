@@ -6,22 +6,19 @@ same. So thousands of waiting pods cost little. An answer that takes too long is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
-from controller.preemptor.kept import Fits, Kept, Placed, Rooms, nodes_of
+from controller.preemptor.kept import Fits, Kept, Placed, Rooms
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, named
 from controller.preemptor.watch import Object, Stored
 from driver.process.log import get_logger
 from kubernetes_rules.cel.selector import TooCostly, answer_within
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.preemption.asked import Asked, is_allocated
-from kubernetes_rules.preemption.choose import best_room
-from kubernetes_rules.preemption.cluster import Cluster
-from kubernetes_rules.preemption.gangs import GangChoice, best_gang_room, missing_members
-from kubernetes_rules.preemption.room import Room
+from kubernetes_rules.preemption.cluster import Asked, Cluster, is_allocated
 from kubernetes_rules.preemption.units import Unit, can_be_evicted
+from kubernetes_rules.preemption.victims import Choice, Victims, best_victims
 
 DECISION_SECONDS, NODE_SECONDS, MOST_SECONDS = 0.25, 0.02, 20.0
 """The processor time for one decision, and as much more for each node, up to a limit.
@@ -42,7 +39,7 @@ class Verdict:
 
     kind: Literal["room", "refused", "unjudged", "none"]
     text: str = ""
-    placed: tuple[Placed, ...] = ()
+    placed: Placed | None = None
     victims: tuple[Object, ...] = ()
     freed: tuple[Object, ...] = ()
 
@@ -124,59 +121,37 @@ class Decisions:
         if self._cluster is None:
             self._cluster = self._seen(self._rooms.all())
         may_go = MayGo(waiting.priority, self._exempt, self._rooms.stuck())
-        choice = self._choice_in_time(self._cluster, waiting, may_go)
+        asked = self._around.asked(waiting.pod)
+        if isinstance(asked, str):
+            return Verdict("none", asked)
+        choice = _choice_in_time(self._cluster, asked, may_go)
         if choice.kind == "unjudged":
             # Without somebody who could go there is nothing to be judged, and nothing to be said.
             matters = any(may_go(unit) for units in self._cluster.units.on_node.values() for unit in units)
             return Verdict("unjudged" if matters else "none", choice.text)
-        if choice.kind != "room":
+        found = choice.victims
+        if choice.kind != "victims" or found is None:
             return Verdict("none", choice.text)
-        placed = tuple(_placed(self._cluster, choice.placed))
-        victims = tuple(dict(pod) for unit in choice.units for pod in unit.pods)
-        if choice.cost.violations:
+        victims = tuple(dict(pod) for unit in found.units for pod in unit.pods)
+        if found.cost.violations:
             names = named(victims, waiting.pod["metadata"]["namespace"])
-            return Verdict("refused", f"a budget protects a pod among {names} on node {nodes_of(placed)}")
-        freed = tuple(dict(claim) for unit in choice.units for claim in unit.claims)
+            return Verdict("refused", f"a budget protects a pod among {names} on node {found.node}")
+        freed = tuple(dict(claim) for unit in found.units for claim in unit.claims)
+        placed = _placed(waiting.pod, asked, self._cluster.nodes[found.node], found)
         return Verdict("room", choice.text, placed, victims, freed)
 
-    def _choice_in_time(
-        self, cluster: Cluster, waiting: Waiting, may_go: Callable[[Unit], bool]
-    ) -> GangChoice:
-        """What is best. Raises TooCostly, but what was found on nodes and for selectors is remembered."""
-        with answer_within(min(DECISION_SECONDS + NODE_SECONDS * len(cluster.nodes), MOST_SECONDS)):
-            return self._choice(cluster, waiting, may_go)
-
-    def _choice(self, cluster: Cluster, waiting: Waiting, may_go: Callable[[Unit], bool]) -> GangChoice:
-        """What is best for a pod or a gang; a pod is like a gang of one."""
-        members = [self._around.asked(pod) for pod in waiting.pods]
-        missing = next((one for one in members if isinstance(one, str)), None)
-        asked = [one for one in members if isinstance(one, Asked)]
-        if missing is not None:
-            return GangChoice("never", missing)
-        if waiting.gang is not None:
-            metadata = waiting.gang["metadata"]
-            # Once a gang has its pods, each further one is placed by itself.
-            needed = max(1, missing_members(cluster, (metadata["namespace"], metadata["name"])))
-            return best_gang_room(cluster, asked, needed, may_go)
-        choice = best_room(cluster, asked[0], may_go)
-        if choice.room is None:
-            return GangChoice(choice.kind, choice.text)
-        room = choice.room
-        return GangChoice(choice.kind, choice.text, ((asked[0], room),), room.units, room.cost)
-
     def fits(self, kept: Kept, pods: Mapping[str, Object]) -> Fits:
-        """Whether the pods of a room that have no node yet fit without anybody's end; ``pods`` by UID."""
-        open_pods = [pods[uid] for one in kept.waiting.pods if (uid := one["metadata"]["uid"]) in pods]
-        open_pods = [pod for pod in open_pods if not pod["spec"].get("nodeName")]
-        asked = [self._around.asked(pod) for pod in open_pods]
-        claims = [claim for one in asked if isinstance(one, Asked) for claim in one.claims]
+        """Whether the pod of a room fits without anybody's end; ``pods`` by UID."""
+        asked = self._around.asked(pods[kept.waiting.uid])
+        if isinstance(asked, str):
+            return "no"
         # The scheduler writes the devices into the claims before it gives the pod its node.
-        if claims and all(map(is_allocated, claims)):
+        if asked.claims and all(map(is_allocated, asked.claims)):
             return "now"
         try:
             cluster = self._seen(one for one in self._rooms.all() if one is not kept)
             self._cluster = None
-            kind = self._choice_in_time(cluster, replace(kept.waiting, pods=tuple(open_pods)), nobody).kind
+            kind = _choice_in_time(cluster, asked, nobody).kind
         except (RuleError, TooCostly):
             return "no"
         return "now" if kind == "fits now" else "soon" if kind == "waits" else "no"
@@ -191,7 +166,7 @@ class Decisions:
         """The cluster, in which these rooms are taken already."""
         claims: dict[str, Object] = {one["metadata"]["uid"]: one for one in self._stored["claims"]}
         for kept in rooms:
-            for claim in (claim for one in kept.placed for claim in one.claims):
+            for claim in kept.placed.claims:
                 # The scheduler may have just given it other devices.
                 if not is_allocated(claims.get(claim["metadata"]["uid"], {})):
                     claims[claim["metadata"]["uid"]] = claim
@@ -204,22 +179,19 @@ class Decisions:
             pods=self._rooms.overlaid(self._stored["pods"]),
             budgets=self._stored["budgets"],
             taint_rules=self._stored["taint_rules"],
-            groups=self._stored["groups"],
             before=self._last,
         )
         return self._last
 
 
-def _placed(cluster: Cluster, found: Iterable[tuple[Asked, Room]]) -> Iterator[Placed]:
-    """The pods with their rooms, and their claims as if they had the devices."""
-    taken: dict[str, Object] = {}
-    for asked, room in found:
-        # A claim that several members of a gang share gets its devices with the first.
-        claims = tuple(taken.get(one["metadata"]["uid"], one) for one in asked.claims)
-        on_node = replace(asked, claims=claims).on(cluster.nodes[room.node])
-        own = tuple(
-            {**claim, "status": {"allocation": allocation}}
-            for claim, allocation in zip(on_node, room.allocations, strict=True)
-        )
-        taken |= {one["metadata"]["uid"]: one for one in own}
-        yield Placed(dict(asked.pod or {}), room.node, own)
+def _choice_in_time(cluster: Cluster, asked: Asked, may_go: Callable[[Unit], bool]) -> Choice:
+    """What is best. Raises TooCostly, but what was found on nodes and for selectors is remembered."""
+    with answer_within(min(DECISION_SECONDS + NODE_SECONDS * len(cluster.nodes), MOST_SECONDS)):
+        return best_victims(cluster, asked, may_go)
+
+
+def _placed(pod: Object, asked: Asked, node: Object, found: Victims) -> Placed:
+    """The pod on its node, and its claims as if they had the devices."""
+    pairs = zip(asked.on(node), found.allocations, strict=True)
+    claims = tuple({**claim, "status": {"allocation": allocation}} for claim, allocation in pairs)
+    return Placed(pod, found.node, claims)

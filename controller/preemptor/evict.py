@@ -66,21 +66,16 @@ class Evictor:
         self._may_act = may_act
         self.allowance = allowance
 
-    def carry_out(
-        self, waiting: Sequence[tuple[Object, Sequence[Object]]], victims: Sequence[Object]
-    ) -> Carried:
-        """Evict the victims for pods that wait, each with its claims without devices. Raises nothing."""
+    def carry_out(self, pod: Object, claims: Sequence[Object], victims: Sequence[Object]) -> Carried:
+        """Evict the victims for a pod that waits with these claims without devices. Raises nothing."""
         done = Carried()
         for victim in victims:
             if not self._may_act():
                 done.stopped = "this replica does not have the lease any more"
                 break
             try:
-                # Before each eviction: others may have made room, or the pod may be gone meanwhile. All pods
-                # of a gang are read before the first.
-                checked = waiting if victim is victims[0] else waiting[:1]
-                changes = (self._changed(pod, claims) for pod, claims in checked)
-                done.stopped = next(filter(None, changes), "") or self._victim_changed(victim)
+                # Before each eviction: others may have made room, or the pod may be gone meanwhile.
+                done.stopped = self._changed(pod, claims) or self._victim_changed(victim)
                 if done.stopped:
                     break
                 metadata = victim["metadata"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from controller.preemptor.pending import Waiting
-from kubernetes_rules.preemption.asked import is_allocated
+from kubernetes_rules.preemption.cluster import is_allocated
 
 Json = Mapping[str, Any]
 Object = dict[str, Any]
@@ -52,24 +52,19 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The room for a pod or a gang: who had to go, and which claims that frees.
+    """The room for a pod: who had to go, and which claims that frees.
 
     ``until`` is when the victims must have ended, by a monotonic clock. ``freed_at`` is when all was free,
     ``doubted_at`` since when the pod does not fit all the same.
     """
 
     waiting: Waiting
-    placed: tuple[Placed, ...]
+    placed: Placed
     victims: tuple[Json, ...]
     freed: tuple[Json, ...]
     until: float
     freed_at: float | None = None
     doubted_at: float | None = None
-
-    @property
-    def nodes(self) -> str:
-        """The node, or the nodes of a gang."""
-        return nodes_of(self.placed)
 
     def left(self, pods: Mapping[str, Object], claims: Mapping[str, Object]) -> list[Object]:
         """The victims that have not ended, or else their claims that still have devices; by UID in both.
@@ -162,12 +157,10 @@ class Rooms:
         ``pods`` are those that exist, by UID, ``left`` is what ``Kept.left`` says. ``fits`` is called only
         after everything was freed.
         """
-        # A gang may have more pods than it needs, and the scheduler may choose others of them.
-        there = [pod for one in kept.waiting.pods if (pod := pods.get(_uid(one))) is not None]
-        living = [pod for pod in there if "deletionTimestamp" not in pod["metadata"]]
-        if len(living) < len(kept.placed):
+        pod = pods.get(kept.waiting.uid)
+        if pod is None or "deletionTimestamp" in pod["metadata"]:
             return "gone"
-        if sum(bool(pod["spec"].get("nodeName")) for pod in living) >= len(kept.placed):
+        if pod["spec"].get("nodeName"):
             return "used"
         if left:
             return "stuck" if now >= kept.until else None
@@ -249,11 +242,6 @@ class Rooms:
         times += [by for uid, by in self._ends_by.items() if uid not in self._stuck]
         times += [until for _, until in self._failures.values()]
         return min((at - now for at in times if at > now), default=float("inf"))
-
-
-def nodes_of(placed: Iterable[Placed]) -> str:
-    """The nodes, each once."""
-    return ", ".join(dict.fromkeys(one.node for one in placed))
 
 
 def end_seconds(pods: Iterable[Json]) -> float:

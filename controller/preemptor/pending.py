@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubernetes_rules.extended_resources import asked_resources
-from kubernetes_rules.preemption.asked import Asked, asked_of
-from kubernetes_rules.preemption.pod_fit import anti_affinity
-from kubernetes_rules.preemption.units import group_key, least_of
+from kubernetes_rules.preemption.cluster import Asked, anti_affinity, asked_of
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -48,7 +46,6 @@ class Surroundings:
     claims: Mapping[Key, Object]
     classes: Sequence[Object]
     nodes: Sequence[Object]
-    groups: Sequence[Object] = ()
 
     def asked(self, pod: Object) -> Asked | str:
         """What the pod asks for, or why that cannot be said."""
@@ -57,34 +54,27 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
-    """A pod that waits with the claims that are made for it, or the pods of a gang that wait together.
+    """A pod that waits, with the claims that are made for it.
 
-    ``alike`` is the same for pods to which every answer applies. ``gang`` is the PodGroup, None for a pod.
+    ``alike`` is the same for pods to which every answer applies.
     """
 
-    pods: tuple[Object, ...]
+    pod: Object
     claims: tuple[Object, ...]
     alike: str
-    gang: Object | None = None
-
-    @property
-    def pod(self) -> Object:
-        """The pod, or the first of the gang."""
-        return self.pods[0]
 
     @property
     def uid(self) -> str:
-        """The UID of the pod, or of the gang's PodGroup."""
-        return str((self.gang or self.pod)["metadata"]["uid"])
+        """The UID of the pod."""
+        return str(self.pod["metadata"]["uid"])
 
     @property
     def priority(self) -> int:
-        """The priority, which admission has put into the spec; for a gang without one, that of its pods."""
-        own = self.gang["spec"].get("priority") if self.gang else None
-        return min(int(pod["spec"].get("priority") or 0) for pod in self.pods) if own is None else int(own)
+        """The priority, which admission has put into the spec."""
+        return int(self.pod["spec"].get("priority") or 0)
 
     def __str__(self) -> str:
-        return name_of(self.gang or self.pod)
+        return name_of(self.pod)
 
 
 class WaitingPods:
@@ -98,24 +88,19 @@ class WaitingPods:
     def among(self, around: Surroundings) -> list[Waiting]:
         """The pods that the scheduler has refused: the most important first, then the oldest.
 
-        All their claims are made: a quota may keep a claim from being made, and then no room helps. The pods
-        of a gang come together.
+        All their claims are made: a quota may keep a claim from being made, and then no room helps.
         """
         labels = _repelled_labels(around.pods)
         if labels != self._labels:
             self._labels, self._known = labels, {}
-        gangs = {_key(one): one for one in around.groups if least_of(one)}
         found = {}
         for pod in around.pods:
-            # A pod of a gang may need no devices itself, such as the launcher of a job.
-            waits = is_refused(pod) and (asks_devices(pod) or group_key(pod) in gangs)
-            if waits and not self._exempt.covers(pod):
+            if is_refused(pod) and asks_devices(pod) and not self._exempt.covers(pod):
                 one = self._waiting(pod, around)
                 if one is not None:
                     found[one.uid] = one
         self._known = found
-        order = sorted(found.values(), key=lambda one: (-one.priority, _created(one.pod), one.uid))
-        return _with_gangs(order, gangs) if gangs else order
+        return sorted(found.values(), key=lambda one: (-one.priority, _created(one.pod), one.uid))
 
     def _waiting(self, pod: Object, around: Surroundings) -> Waiting | None:
         known = self._known.get(str(pod["metadata"]["uid"]))
@@ -127,26 +112,7 @@ class WaitingPods:
         asked = around.asked(pod)
         if isinstance(asked, str):
             return None
-        return Waiting((pod,), asked.claims, _alike(pod, asked.claims, self._labels))
-
-
-def _with_gangs(order: Iterable[Waiting], gangs: Mapping[Key, Object]) -> list[Waiting]:
-    """The same with the pods of each gang as one; a gang without devices waits for something else."""
-    members: dict[tuple[str, str], list[Waiting]] = {}
-    found: list[Waiting] = []
-    for one in order:
-        key = group_key(one.pod)
-        if key is None or key not in gangs:
-            found.append(one)
-        else:
-            members.setdefault(key, []).append(one)
-    for key, some in members.items():
-        pods = tuple(one.pod for one in some)
-        if not any(map(asks_devices, pods)):
-            continue
-        claims = tuple({id(claim): claim for one in some for claim in one.claims}.values())
-        found.append(Waiting(pods, claims, json.dumps([key, *(one.alike for one in some)]), gangs[key]))
-    return sorted(found, key=lambda one: (-one.priority, _created(one.pod), one.uid))
+        return Waiting(pod, asked.claims, _alike(pod, asked.claims, self._labels))
 
 
 def asks_devices(pod: Object) -> bool:
@@ -205,10 +171,6 @@ def _alike(pod: Object, claims: Iterable[Object], labels: frozenset[str]) -> str
 def name_of(pod: Mapping[str, Any]) -> str:
     """``namespace/name``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def _key(one: Object) -> Key:
-    return str(one["metadata"]["namespace"]), str(one["metadata"]["name"])
 
 
 def named(pods: Iterable[Mapping[str, Any]], namespace: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
-from controller.preemptor.kept import Kept, Rooms, end_seconds, nodes_of
+from controller.preemptor.kept import Kept, Placed, Rooms, end_seconds
 from controller.preemptor.lease import Lease
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of, named
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
@@ -104,7 +104,7 @@ class Preemptor:
         self._pods_version = -1
         self._told: dict[str, str] = {}
         self._missed: Counter[str] = Counter()
-        """For how many rounds there has been no time for a pod or gang, by UID."""
+        """For how many rounds there has been no time for a pod, by UID."""
         self.waiting_count = 0
 
     def wake(self) -> None:
@@ -145,12 +145,11 @@ class Preemptor:
         """Look at everything once, and act; returns the seconds until there is something to do again."""
         started = self._cpu()
         pods = {str(pod["metadata"]["uid"]): pod for pod in stored["pods"]}
-        uids = pods.keys() | {str(one["metadata"]["uid"]) for one in stored["groups"]}
-        self._rooms.forget(uids)
+        self._rooms.forget(pods)
         self._rooms.see(pods, stored["claims"], self._clock())
-        self._told = {uid: text for uid, text in self._told.items() if uid in uids}
+        self._told = {uid: text for uid, text in self._told.items() if uid in pods}
         claims = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in stored["claims"]}
-        around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"], stored["groups"])
+        around = Surroundings(stored["pods"], claims, stored["classes"], stored["nodes"])
         by_uid = {str(one["metadata"]["uid"]): one for one in stored["claims"]} if self._rooms.all() else {}
         for kept in self._rooms.all():
             self._decisions.update(stored, around, self._rooms)
@@ -226,18 +225,18 @@ class Preemptor:
         """Whether room is being made for the pod already, or must not be made yet."""
         if self._rooms.is_kept_for(one.uid) or self._clock() < self._rooms.wait_until(one.uid):
             return True
-        nominated = {id(pod): (pod.get("status") or {}).get("nominatedNodeName") for pod in one.pods}
-        return any(is_making_room(pod, on_node.get(nominated[id(pod)] or "", ())) for pod in one.pods)
+        nominated = (one.pod.get("status") or {}).get("nominatedNodeName")
+        return is_making_room(one.pod, on_node.get(nominated or "", ()))
 
     def _decide(self, one: Waiting) -> Verdict | None:
         """Decide, and evict if there is room to make; None if nobody may be evicted at the moment."""
         if self._clock() < self._not_before:
             return None
         verdict = self._decisions.decide(one)
-        if verdict.kind == "room":
+        if verdict.placed is not None:
             if not self._may_evict(len(verdict.victims)):
                 return None
-            self._carry_out(one, verdict)
+            self._carry_out(one, verdict, verdict.placed)
         return verdict
 
     def _may_evict(self, pods: int) -> bool:
@@ -247,46 +246,41 @@ class Preemptor:
             self._not_before = self._clock() + seconds
         return not seconds
 
-    def _carry_out(self, one: Waiting, verdict: Verdict) -> None:
+    def _carry_out(self, one: Waiting, verdict: Verdict, placed: Placed) -> None:
         if self._behaviour.dry_run:
             done = Carried(evicted=list(verdict.victims))
             for _ in verdict.victims:
                 self._evictor.allowance.take()
         else:
-            waiting = [(placed.pod, placed.claims) for placed in verdict.placed]
-            done = self._evictor.carry_out(waiting, verdict.victims)
-        self._report_victims(one, verdict, done)
+            done = self._evictor.carry_out(placed.pod, placed.claims, verdict.victims)
+        self._report_victims(one, placed.node, done)
         if done.stopped:
             self._stopped(one, done)
             return
         self._backoff.reset()
         patience = float("inf") if self._behaviour.dry_run else end_seconds(verdict.victims)
         until = self._clock() + patience
-        self._rooms.keep(Kept(one, verdict.placed, verdict.victims, verdict.freed, until))
-        dry, nodes = self._behaviour.dry_run, nodes_of(verdict.placed)
+        self._rooms.keep(Kept(one, placed, verdict.victims, verdict.freed, until))
+        dry, node = self._behaviour.dry_run, placed.node
         reason = EventReason.ROOM_WOULD_BE_MADE if dry else EventReason.ROOM_MADE
         names = named(verdict.victims, one.pod["metadata"]["namespace"])
-        text = (
-            f"{'would evict' if dry else 'evicted'} {names} on node {nodes} for the devices of {_whom(one)}"
-        )
-        for placed in verdict.placed:
-            self._post(placed.pod, reason, text)
-            if self._behaviour.nominate and not dry:
-                self._nominate(placed.pod, placed.node)
+        text = f"{'would evict' if dry else 'evicted'} {names} on node {node} for the devices of this pod"
+        self._post(one.pod, reason, text)
+        if self._behaviour.nominate and not dry:
+            self._nominate(one.pod, node)
         everybody = ", ".join(map(name_of, verdict.victims))
-        _log.info("made room", pod=str(one), node=nodes, evicted=everybody, dry_run=dry)
+        _log.info("made room", pod=str(one), node=node, evicted=everybody, dry_run=dry)
 
-    def _report_victims(self, one: Waiting, verdict: Verdict, done: Carried) -> None:
+    def _report_victims(self, one: Waiting, node: str, done: Carried) -> None:
         dry = self._behaviour.dry_run
         reason = EventReason.WOULD_BE_PREEMPTED if dry else EventReason.PREEMPTED_FOR_DEVICES
         for victim in done.evicted:
             words = "would be evicted" if dry else "evicted"
-            kind = "gang" if one.gang else "pod"
             # Pods of other namespaces go by their UID, as in kube-scheduler's own event.
             is_own = victim["metadata"]["namespace"] == one.pod["metadata"]["namespace"]
-            text = f"{words} for the {kind} {one if is_own else one.uid} of priority {one.priority}"
+            text = f"{words} for the pod {one if is_own else one.uid} of priority {one.priority}"
             text = f"{text}, which needs its devices"
-            self._post(victim, reason, f"{text} on node {nodes_of(verdict.placed)}")
+            self._post(victim, reason, f"{text} on node {node}")
             if not dry:
                 self._metrics.eviction_ended("evicted")
 
@@ -300,8 +294,7 @@ class Preemptor:
             self._metrics.eviction_ended("refused")
             seconds = self._rooms.lose(one.uid, now)
             text = "the API server refused an eviction, as it does for a PodDisruptionBudget"
-            for pod in one.pods:
-                self._post(pod, EventReason.ROOM_REFUSED, f"{text}; tries again in {seconds:.0f} s")
+            self._post(one.pod, EventReason.ROOM_REFUSED, f"{text}; tries again in {seconds:.0f} s")
         elif done.error is not None:
             self._metrics.eviction_ended("failed")
             self._not_before = now + self._backoff.next_seconds(done.error)
@@ -317,7 +310,7 @@ class Preemptor:
             return
         if not self._behaviour.dry_run:
             self._metrics.room_ended(outcome)
-        _log.info("a room is kept no longer", pod=str(kept.waiting), node=kept.nodes, outcome=outcome)
+        _log.info("a room is kept no longer", pod=str(kept.waiting), node=kept.placed.node, outcome=outcome)
         if outcome in ("used", "gone"):
             self._rooms.drop(kept.waiting.uid)
             return
@@ -325,15 +318,15 @@ class Preemptor:
             self._rooms.give_up_on(left)
         seconds = self._rooms.lose(kept.waiting.uid, now)
         namespace = kept.waiting.pod["metadata"]["namespace"]
+        node = kept.placed.node
         why = {
-            "taken": f"another pod took the devices on node {kept.nodes}",
-            "stuck": f"{named(left, namespace)} did not end on node {kept.nodes}",
-            "unused": f"the scheduler did not place the pod on node {kept.nodes}, where it seems to fit",
+            "taken": f"another pod took the devices on node {node}",
+            "stuck": f"{named(left, namespace)} did not end on node {node}",
+            "unused": f"the scheduler did not place the pod on node {node}, where it seems to fit",
         }[outcome]
-        for placed in kept.placed:
-            self._post(placed.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
-            if self._behaviour.nominate and not self._behaviour.dry_run:
-                self._nominate(placed.pod, "")
+        self._post(kept.waiting.pod, EventReason.ROOM_LOST, f"{why}; tries again in {seconds:.0f} s")
+        if self._behaviour.nominate and not self._behaviour.dry_run:
+            self._nominate(kept.waiting.pod, "")
 
     def _nominate(self, pod: Object, node: str) -> None:
         """Tell the scheduler for which node the pod waits; it keeps CPU and memory there for it."""
@@ -350,8 +343,7 @@ class Preemptor:
         reason = EventReason.ROOM_REFUSED if refused else EventReason.ROOM_NOT_JUDGED
         if self._told.get(one.uid) != verdict.text:
             self._told[one.uid] = verdict.text
-            for pod in one.pods:
-                self._post(pod, reason, f"nobody is evicted for {_whom(one)}: {verdict.text}")
+            self._post(one.pod, reason, f"nobody is evicted for this pod: {verdict.text}")
 
     def _post(self, pod: Object, reason: EventReason, text: str) -> None:
         metadata = pod["metadata"]
@@ -365,7 +357,3 @@ def _by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
         if node := pod["spec"].get("nodeName"):
             on_node.setdefault(node, []).append(pod)
     return on_node
-
-
-def _whom(one: Waiting) -> str:
-    return f"its gang {one}" if one.gang else "this pod"

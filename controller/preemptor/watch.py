@@ -21,10 +21,9 @@ from driver.process.log import get_logger
 from driver.process.service import Service
 
 Object = dict[str, Any]
-Kind = Literal["pods", "claims", "slices", "nodes", "classes", "budgets", "taint_rules", "groups"]
+Kind = Literal["pods", "claims", "slices", "nodes", "classes", "budgets", "taint_rules"]
 
 _DRA = "/apis/resource.k8s.io/v1"
-_GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
 _PATHS: Mapping[Kind, str] = {
     "pods": "/api/v1/pods",
     "claims": f"{_DRA}/resourceclaims",
@@ -33,10 +32,9 @@ _PATHS: Mapping[Kind, str] = {
     "classes": f"{_DRA}/deviceclasses",
     "budgets": "/apis/policy/v1/poddisruptionbudgets",
     "taint_rules": f"{_DRA}/devicetaintrules",
-    "groups": _GROUPS,
 }
-_OPTIONAL: tuple[Kind, ...] = ("taint_rules", "groups")
-"""What a server may not have: 1.36 has no taint rules of v1, and PodGroups need feature gates."""
+_OPTIONAL: tuple[Kind, ...] = ("taint_rules",)
+"""What a server may not have: 1.36 has no taint rules of v1."""
 
 _SERVED_AGAIN_SECONDS = 600.0
 """How often to ask whether the server has an optional kind now."""

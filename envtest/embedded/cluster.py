@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from envtest.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
@@ -31,12 +32,6 @@ from envtest.embedded.control import (
 from envtest.embedded.control.change_loop import Controller
 from envtest.embedded.control.objects import Objects
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from envtest.embedded.node.child_processes import (
-    ChildProcesses,
-    RunningProcess,
-    StartProcess,
-    start_process,
-)
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
@@ -46,15 +41,11 @@ __all__ = [
     "FOLDER_PREFIX",
     "EmbeddedCluster",
     "KubeletTimes",
-    "RunningProcess",
-    "StartProcess",
-    "start_process",
 ]
 
 KUBERNETES = "1.37"
 # Short, so that the sockets of a driver below the folder fit into a socket's address.
 FOLDER_PREFIX = "k"
-_TOKEN_SECONDS = 24 * 3600
 
 _LEASES = "kube-node-lease"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -80,7 +71,6 @@ class EmbeddedCluster:
         folder: Path | None = None,
         start: StartProcess = start_process,
         *,
-        rbac: bool = False,
         https: bool = False,
         resolve_service: ResolveService | None = None,
         kubernetes: str = KUBERNETES,
@@ -88,13 +78,12 @@ class EmbeddedCluster:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers. With ``rbac`` a client may do what roles allow, otherwise everything.
+        starts the processes of drivers.
         kubectl and other clients in Go send their token with ``https`` only, for which openssl makes a
         certificate. ``resolve_service`` says where the
         Services of webhooks listen. ``kubernetes`` may be 1.38: its rules for names of capacities are known.
         """
         self.kubernetes = kubernetes
-        self.has_rights = rbac
         self.runs_programs = False
         self._times = times
         # What is started is stopped in the opposite order, here too where a later part cannot start.
@@ -108,7 +97,7 @@ class EmbeddedCluster:
                 _make_node_folders(node)
             tls = self_signed(self._layout.pki) if https else None
             self.api_server = cleanup.enter_context(
-                EmbeddedApiServer(rbac=rbac, tls=tls, resolve_service=resolve_service)
+                EmbeddedApiServer(tls=tls, resolve_service=resolve_service)
             )
             self.api_server.minor = kubernetes.partition(".")[2]
             self.server = self.api_server.url
@@ -167,7 +156,7 @@ class EmbeddedCluster:
             raise ClusterError(
                 f"there is no service account {namespace}/{service_account}, or no node {node}"
             )
-        token = self.api_server.gate.tokens.issue(account, _TOKEN_SECONDS, node=home)
+        token = self.api_server.gate.add_account(namespace, service_account, node)
         return self.api_server.write_kubeconfig(path, token)
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:

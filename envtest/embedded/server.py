@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from envtest.embedded.access.bootstrap import bootstrap_objects
+from envtest.embedded.access.claim_rights import check_claim_rights
 from envtest.embedded.access.gate import Gate
-from envtest.embedded.access.object_rights import ObjectRights
-from envtest.embedded.access.reviews import Reviews
+from envtest.embedded.access.reviews import reviews
 from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.admission.policies import Policies
 from envtest.embedded.admission.webhooks import Webhooks
@@ -21,13 +21,10 @@ from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.custom.definitions import Definitions
 
 __all__ = ["ALWAYS", "ContainerLog", "EmbeddedApiServer", "Fault", "Refused"]
 
 Object = dict[str, Any]
-
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 # kube-apiserver makes them itself at its start.
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -43,32 +40,26 @@ class EmbeddedApiServer(ServedApi):
     def __init__(
         self,
         *,
-        rbac: bool = False,
         tls: ServerTls | None = None,
         resolve_service: ResolveService | None = None,
     ) -> None:
         """Begin with the namespaces that every cluster has.
 
-        With ``rbac`` a client may do what roles allow, otherwise everything; see Gate. With ``tls`` it
-        speaks HTTPS. ``resolve_service`` says where the Services of webhooks listen.
+        With ``tls`` it speaks HTTPS. ``resolve_service`` says where the Services of webhooks listen.
         """
         super().__init__(tls)
-        self.gate = Gate(self.store, rbac=rbac)
+        self.gate = Gate(self.store)
         self.admit_client = self.gate.admit
-        self.verbs.has_rights = rbac
-        Reviews(self.gate, self.store, self.catalogue).install(self.verbs)
-        self.verbs.admission.mutators.append(ObjectRights(self.gate))
+        self.verbs.answers = reviews(self.gate)
+        self.verbs.check_claim_rights = partial(check_claim_rights, self.gate)
         webhooks = Webhooks(self.store, self.catalogue, self.gate, resolve_service)
         self.verbs.admission.mutators.append(webhooks.mutate)
         # In the order of kube-apiserver's admission plugins.
         self.verbs.admission.validators.append(Policies(self.store, self.catalogue, self.gate))
         self.verbs.admission.validators.append(webhooks.validate)
-        self.definitions = Definitions(self.store, self.catalogue, self.verbs.removal)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)
-        for role in bootstrap_objects() if rbac else ():
-            self.create(f"{_RBAC}/{role['kind'].lower()}s", role)
 
     def __enter__(self) -> Self:
         self.start()

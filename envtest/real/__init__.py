@@ -2,6 +2,7 @@
 
 Where things are:
 
+    api_server    starts etcd and kube-apiserver alone, for any user
     startup       starts a cluster; cleaning removes what one leaves
     cluster       RealCluster: attach, use, close; node-bound tokens of service accounts
     containers    running a command inside a container

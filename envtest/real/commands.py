@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.real.slots import Slot
@@ -44,13 +45,15 @@ def kube_apiserver(
 ) -> list[str]:
     """The API server: rights by node and RBAC, a certificate of its own, users by static tokens.
 
-    ``address`` is the one of this machine at which pods reach it; ``gates`` are turned on.
+    ``address`` is the one of this machine at which pods reach it, loopback where there are none; ``gates``
+    are turned on.
     """
+    bound = address if ip_address(address).is_loopback else "0.0.0.0"  # noqa: S104 - pods have own networks
     apis = [OTHER_APIS, *(_APIS_OF_GATES[gate] for gate in gates if gate in _APIS_OF_GATES)]
     arguments = [
         f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--secure-port={slot.port('kube-apiserver')}",
-        "--bind-address=0.0.0.0",
+        f"--bind-address={bound}",
         f"--advertise-address={address}",
         f"--tls-cert-file={layout.authority}",
         f"--tls-private-key-file={layout.pki}/apiserver.key",

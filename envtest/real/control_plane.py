@@ -11,9 +11,9 @@ from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused, ClusterError
 from envtest.client.layout import ClusterLayout
 from envtest.client.waiting import wait_until
+from envtest.cluster import Processes
 from envtest.real import commands, render
 from envtest.real.description import Description
-from envtest.real.processes import Processes
 
 _ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -105,7 +105,7 @@ def start_api_server(processes: Processes, description: Description) -> None:
     arguments = commands.kube_apiserver(
         description.layout,
         description.slot,
-        machine_address(),
+        machine_address() if description.node_count else _LOOPBACK,
         description.gates,
         audit=description.audit,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -17,7 +18,13 @@ from pathlib import Path
 from envtest.client.errors import ClusterError
 from envtest.client.layout import MAX_NODES
 
-SLOT_FOLDER = Path("/run/gpu-dra-envtest")
+_IS_ROOT = os.geteuid() == 0
+SLOT_FOLDER = (
+    Path("/run/gpu-dra-envtest")
+    if _IS_ROOT
+    else Path(tempfile.gettempdir(), f"gpu-dra-envtest-{os.geteuid()}")
+)
+"""Each user has one. Whoever is not root starts API servers alone, and finds the ports of others in use."""
 SLOTS = 64
 # Below Linux' range of ephemeral ports (32768 and up): nobody gets the port of a server that is stopped.
 FIRST_PORT = 21000

@@ -13,6 +13,7 @@ from envtest.client.errors import ClusterError, MissingPrerequisite
 from envtest.client.layout import MAX_NODES, ClusterLayout, state_folder
 from envtest.client.waiting import wait_for
 from envtest.real import build, control_plane, description, nodes
+from envtest.real.api_server import FOLDER_PREFIX
 from envtest.real.assets import find_assets
 from envtest.real.cleaning import remove_files
 from envtest.real.cluster import RealCluster
@@ -20,9 +21,6 @@ from envtest.real.description import Description
 from envtest.real.image import busybox_image
 from envtest.real.processes import Processes, launch
 from envtest.real.slots import take_slot
-
-# Short, so that sockets of a driver with a pod's UID in their names fit below it.
-_FOLDER_PREFIX = "k"
 
 # The Debian package of each program.
 PROGRAMS = {
@@ -95,7 +93,7 @@ def make_folder(folder: Path | None) -> ClusterLayout:
         ClusterError: there is something else in it, or its path is too long.
     """
     if folder is None:
-        return state_folder(Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX)))
+        return state_folder(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
     layout = state_folder(folder)
     layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     others = sorted(path.name for path in layout.folder.iterdir() if path != layout.logs)

@@ -88,11 +88,6 @@ def claims(ctx: click.Context, incomplete: str) -> list[str]:
     return _named(ctx, path, incomplete)
 
 
-def pod_groups(ctx: click.Context, incomplete: str) -> list[str]:
-    """The PodGroups of the namespace that the flags name."""
-    return _named(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/{namespace}/podgroups", incomplete)
-
-
 def _named(ctx: click.Context, path: str, incomplete: str) -> list[str]:
     from urllib.parse import quote
 

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -24,8 +24,21 @@ _GAP = "   "
 
 API_VERSION = "gpuctl.nvidia.com/v1"
 
+AMISS_EXIT_CODE = 3
+"""The command did its work, and something is amiss: a pod waits, a GPU is sick, a check failed.
+
+1 means that the command failed, 2 that its command line is wrong, 130 that Ctrl-C ended it.
+"""
+INTERRUPTED_EXIT_CODE = 130
+"""What a shell reports for a command that Ctrl-C ended: 128 and the number of SIGINT."""
+
 _WHITESPACE = "\n\t"
 """Not printable for Python, but harmless on a terminal."""
+
+
+def exit_amiss() -> NoReturn:
+    """End the command that runs: it did its work, and something is amiss."""
+    click.get_current_context().exit(AMISS_EXIT_CODE)
 
 
 def own_version() -> str:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
     from gpuctl.demo.lent_gpus import LentGpus
 
-_STOPPED = 130
-"""The exit code after Ctrl-C."""
-
 
 @click.command(context_settings={"show_default": True})
 @machine_option(default="hgx-h100")
@@ -71,7 +68,7 @@ def demo(
         _play(machine, kind, output, is_real=nvml is not None, keep=keep)
     except KeyboardInterrupt:
         click.echo("stopped, and nothing of it is left", err=True)
-        sys.exit(_STOPPED)
+        raise
 
 
 def has_gpu(dev: Path = Path("/dev"), sysfs: Path = Path("/sys")) -> bool:

@@ -15,7 +15,8 @@ from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
-from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes, start_process
+from envtest.child_processes import start_process
+from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
 from fakegpu.nvml.flag import nvml_from_flag

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from gpuctl.describe.gpu import holders_section, taints_section
 from gpuctl.describe.sections import Section, conditions_section, events_section, fields
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.fleet.devices import driver_version_text
 from gpuctl.fleet.gpus import GpuState, Object
 from gpuctl.fleet.memory import bytes_text, not_held
 from gpuctl.fleet.nodes import NodeView
@@ -30,7 +29,7 @@ def node_sections(
         {
             "GPUs": len(view.gpus),
             "Product": view.state.product,
-            "NVIDIA driver": view.state.driver_version and driver_version_text(view.state.driver_version),
+            "NVIDIA driver": view.state.driver_version,
             "Kubelet": info.get("kubeletVersion"),
             "Kernel": info.get("kernelVersion"),
             "Container runtime": info.get("containerRuntimeVersion"),

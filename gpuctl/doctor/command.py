@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gpuctl.cli.cluster_options import cluster_options, nodes
-from gpuctl.cli.output import document, emit, output_option
+from gpuctl.cli.output import document, emit, exit_amiss, output_option
 from gpuctl.doctor.inside.places import place_options
 
 
@@ -49,8 +49,8 @@ def doctor(
 
     A check that cannot be made is skipped and says why; it is not ok.
 
-    Exit codes: 0 when no check failed, 1 when one did or the cluster cannot be reached, 2 for a wrong command
-    line.
+    Exit codes: 0 when no check failed, 3 when one did, 1 when the cluster cannot be reached, 2 for a wrong
+    command line.
     """
     from gpuctl.doctor.report import (
         DoctorReport,
@@ -77,4 +77,4 @@ def doctor(
     shown = partial(picture, results, wide=True) if output == "wide" else partial(problems, results)
     emit(output, document("DoctorReport", DoctorReport(results)), shown)
     if has_failed(results):
-        click.get_current_context().exit(1)
+        exit_amiss()

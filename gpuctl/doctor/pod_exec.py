@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from driver.errors import ConfigError
+from gpuctl.cli.output import AMISS_EXIT_CODE
 from gpuctl.cli.unread import Listed, Unread
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.seen import name_of, namespace_of
@@ -63,8 +64,8 @@ def run_in_pod(
         code, printed, said = run_bounded(command, TIMEOUT_SECONDS, MOST_BYTES)
     except FileNotFoundError as error:
         raise no_kubectl(words) from error
-    # kubectl hands on the exit code of the program: 1 is that of a doctor with a failed check, an answer too.
-    if code not in (0, 1) or not printed or len(printed) > MOST_BYTES:
+    # kubectl hands on the exit code of the program: a doctor with a failed check gave an answer, too.
+    if code not in (0, AMISS_EXIT_CODE) or not printed or len(printed) > MOST_BYTES:
         raise ConfigError(
             f"kubectl exec in {target} failed (exit code {code}): {said or 'it printed nothing'}",
             "this needs the right to create pods/exec, an image with gpuctl, and an answer "

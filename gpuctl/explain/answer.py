@@ -1,4 +1,4 @@
-"""Explains a pod, a claim or a PodGroup: whether it waits, what is in the way, and what would help."""
+"""Explains a pod or a claim: whether it waits, what is in the way, and what would help."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from functools import partial
 from gpuctl.cli.cluster import Object
 from gpuctl.explain.devices import MISSES
 from gpuctl.explain.findings import COSTLY, Explanation, Finding, explanation
-from gpuctl.explain.gang import explain_gang
 from gpuctl.explain.judge import GIVES_UP, Judged, judge
 from gpuctl.explain.pod.claims import CLAIM_NOT_MADE, claims_of_pod, unused_claims
 from gpuctl.explain.pod.placed import explain_placed, sick_devices
 from gpuctl.explain.requests import owners
-from gpuctl.explain.room import HELD, Policy, find_room
 from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.victims import HELD, Policy, find_victims
 from kubernetes_rules.cel.selector import TooCostly, selectors_within
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.preemption.asked import Asked
-from kubernetes_rules.preemption.units import group_key, least_of
+from kubernetes_rules.preemption.cluster import Asked
+from kubernetes_rules.preemption.units import group_of
 
 SELECTOR_SECONDS = 10.0
 """The processor time that the selectors of one answer may take; anybody who may create claims writes them."""
@@ -55,17 +54,22 @@ def _explain_waiting(pod: Object, snapshot: Snapshot, asked: Asked, wrong: Seque
         message = f"the pod has scheduling gates: {', '.join(gates)}"
         gate = Finding("gate", message, "the controllers that set them have to remove them")
         wrong = (*wrong, gate)
-    unused, exists = unused_claims(pod), bool(pod["metadata"].get("uid"))
+    notes, exists = unused_claims(pod), bool(pod["metadata"].get("uid"))
+    group = group_of(pod)
+    if group is not None:
+        together = "the scheduler may place its pods only together, which is not judged here"
+        notes = (*notes, Finding("group", f"the pod belongs to the PodGroup {group}: {together}"))
     if wrong or judged.findings or not judged.fits:
-        findings = (*wrong, *judged.findings, *unused)
+        findings = (*wrong, *judged.findings, *notes)
         waits = _waiting("it waits" if exists else "it would wait", judged)
         return explanation("Pod", pod, "waits", waits, findings, judged.reports)
     if not asked.claims and not (asked.extended and asked.extended.asks_devices):
-        return explanation("Pod", pod, "fits", "it asks for no devices; something else keeps it waiting")
+        idle = "it asks for no devices; something else keeps it waiting"
+        return explanation("Pod", pod, "fits", idle, notes)
     where = ", ".join(judged.fits[:3]) + (" and others" if len(judged.fits) > 3 else "")
     summary = f"its devices are free on {where}"
     summary += "; if it still waits, it waits for CPU, memory or the scheduler" if exists else ""
-    return explanation("Pod", pod, "fits", summary, unused, judged.reports)
+    return explanation("Pod", pod, "fits", summary, notes, judged.reports)
 
 
 def _with_others(
@@ -76,18 +80,12 @@ def _with_others(
     wrong: Sequence[Finding],
     policies: Sequence[Policy],
 ) -> Explanation:
-    """The explanation with what other pods mean to it: its gang, or those who would have to end."""
-    key = group_key(pod)
-    gang = explain_gang(snapshot, key) if key is not None else None
-    if gang is not None and gang.verdict != "runs":
-        leads = told if told.verdict == "waits" and gang.verdict == "fits" else gang
-        findings = (*gang.findings, *told.findings)
-        return replace(told, verdict=leads.verdict, summary=leads.summary, findings=findings)
+    """The explanation with those who would have to end for it."""
     if not any(one.kind in HELD for one in told.findings):
         return told
     if any(one.kind != CLAIM_NOT_MADE for one in wrong):
         return told
-    first, found = find_room(asked, pod, snapshot, policies)
+    first, found = find_victims(asked, pod, snapshot, policies)
     return replace(told, findings=(*first, *told.findings), policies=found)
 
 
@@ -115,24 +113,6 @@ def _explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     idle = Finding("unused", message, "create such a pod")
     summary = f"it would fit on {', '.join(judged.fits[:3])}"
     return told("fits", summary, (idle,), judged.reports)
-
-
-def explain_group(group: Object, snapshot: Snapshot) -> Explanation:
-    """How far the pods of a PodGroup get together. Raises ApiError."""
-    waits = partial(explanation, "PodGroup", group, "waits")
-    if least_of(group) is None:
-        summary = "its pods are scheduled one by one; explain them one by one, too"
-        return explanation("PodGroup", group, "fits", summary)
-    key = str(group["metadata"]["namespace"]), str(group["metadata"]["name"])
-    try:
-        with selectors_within(SELECTOR_SECONDS):
-            told = explain_gang(snapshot, key)
-        told = told or waits("it cannot be judged without all pods and PodGroups")
-    except RuleError as error:
-        told = waits("it cannot be judged", (Finding("error", error.what, error.way_out),))
-    except TooCostly as error:
-        told = waits(_UNKNOWN, (Finding(COSTLY, str(error), "explain one of its pods"),))
-    return replace(told, unread=tuple(snapshot.unread))
 
 
 def _judged(snapshot: Snapshot, asked: Asked) -> Judged:

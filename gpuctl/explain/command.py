@@ -1,4 +1,4 @@
-"""The command ``gpuctl explain``: why pods, claims or PodGroups wait, on any cluster, with any DRA driver."""
+"""The command ``gpuctl explain``: why pods or claims wait, on any cluster, with any DRA driver."""
 
 from __future__ import annotations
 
@@ -10,34 +10,29 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option, pod_groups, pods
-from gpuctl.cli.output import columns, document, emit, output_option
+from gpuctl.cli.cluster_options import claims, cluster_options, namespace_option, pods
+from gpuctl.cli.output import columns, document, emit, exit_amiss, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from gpuctl.cli.cluster import ClusterView, Object
+    from gpuctl.cli.cluster import ClusterView
     from gpuctl.explain.findings import Explanation, Kind
-    from gpuctl.explain.snapshot import Snapshot
 
 _WORDS: Mapping[str, Kind] = {
     **dict.fromkeys(("pod", "pods", "po"), "Pod"),
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "ResourceClaim"),
     **dict.fromkeys(("resourceclaim.resource.k8s.io", "resourceclaims.resource.k8s.io"), "ResourceClaim"),
-    **dict.fromkeys(("podgroup", "podgroups"), "PodGroup"),
-    **dict.fromkeys(("podgroup.scheduling.k8s.io", "podgroups.scheduling.k8s.io"), "PodGroup"),
 }
-_OFFERED = ("pod", "claim", "podgroup")
+_OFFERED = ("pod", "claim")
 _VALUES: Mapping[Kind, Callable[[click.Context, str], list[str]]] = {
     "Pod": pods,
     "ResourceClaim": claims,
-    "PodGroup": pod_groups,
 }
 
 KUBECTL_NAMES: Mapping[Kind, str] = {
     "Pod": "pod",
     "ResourceClaim": "resourceclaim.resource.k8s.io",
-    "PodGroup": "podgroup.scheduling.k8s.io",
 }
 
 
@@ -72,7 +67,7 @@ def _kind(word: str) -> Kind:
     found = _WORDS.get(word.lower())
     if found is None:
         raise click.UsageError(
-            f"{word!r} is neither a pod nor a claim nor a podgroup: name one as `pod NAME` or `claim NAME`"
+            f"{word!r} is neither a pod nor a claim: name one as `pod NAME` or `claim NAME`"
         )
     return found
 
@@ -110,10 +105,10 @@ def explain(
 ) -> None:
     """Say why pods or claims wait: what rules out each device, and what would let them run.
 
-    KIND NAME is `pod train`, `pod/train`, `claim mine`, or `podgroup gang`; several names can follow. Without
-    a name all pods that ask for devices, or all objects of the kind, are listed in a line each. --for FILE
-    explains the pod that a manifest would make: a Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or
-    CronJob, with the claims and templates of the file.
+    KIND NAME is `pod train`, `pod/train` or `claim mine`; several names can follow. Without a name all
+    pods that ask for devices, or all claims, are listed in a line each. --for FILE explains the pod that a
+    manifest would make: a Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, with the
+    claims and templates of the file.
 
     For a pod that waits it names the smallest sets of pods whose end would make room, for each of three
     policies: only pods of lower priority may go; only pods with the annotation gpu.nvidia.com/movable:
@@ -153,15 +148,15 @@ def explain(
         lambda: (f"{KUBECTL_NAMES[one.object.kind]}/{one.object.name}" for one in found),
     )
     if any(one.is_bad for one in found):
-        click.get_current_context().exit(3)
+        exit_amiss()
 
 
 def _of_file(view: ClusterView, file: Path, namespace: str) -> Iterator[Explanation]:
     """The explanation of the pod that a manifest would make."""
     from gpuctl.explain.answer import explain_pod
     from gpuctl.explain.pod.manifest import pod_of_file
-    from gpuctl.explain.room import Policy
     from gpuctl.explain.snapshot import take_snapshot
+    from gpuctl.explain.victims import Policy
 
     pod, snapshot = pod_of_file(file, namespace, take_snapshot(view))
     yield explain_pod(pod, snapshot, tuple(Policy))
@@ -170,42 +165,36 @@ def _of_file(view: ClusterView, file: Path, namespace: str) -> Iterator[Explanat
 def _each(view: ClusterView, targets: Sequence[Target], namespace: str) -> Iterator[Explanation]:
     """The explanation of each object; raises ConfigError if one does not exist."""
     from driver.errors import ConfigError
-    from gpuctl.explain.answer import explain_claim, explain_group, explain_pod
-    from gpuctl.explain.room import Policy
+    from gpuctl.explain.answer import explain_claim, explain_pod
     from gpuctl.explain.snapshot import object_path, take_snapshot
+    from gpuctl.explain.victims import Policy
 
     items = []
     for target in targets:
         item = view.found(object_path(target.kind, namespace, str(target.name)))
         if item is None:
-            kind = {"Pod": "pod", "ResourceClaim": "claim", "PodGroup": "podgroup"}[target.kind]
+            kind = {"Pod": "pod", "ResourceClaim": "claim"}[target.kind]
             what = f"there is no {kind} {namespace}/{target.name}"
             raise ConfigError(what, "name its namespace with -n")
         items.append((target.kind, item))
     snapshot = take_snapshot(view)
     for kind, item in items:
-        if kind == "Pod":
-            yield explain_pod(item, snapshot, tuple(Policy))
-        else:
-            yield explain_claim(item, snapshot) if kind == "ResourceClaim" else explain_group(item, snapshot)
+        pod = kind == "Pod"
+        yield explain_pod(item, snapshot, tuple(Policy)) if pod else explain_claim(item, snapshot)
 
 
 def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Explanation]:
     """The explanations of all objects of a kind, pods only if they ask for devices, by namespace and name."""
-    from gpuctl.explain.answer import explain_claim, explain_group, explain_pod
-    from gpuctl.explain.snapshot import list_of, take_snapshot
+    from gpuctl.explain.answer import explain_claim, explain_pod
+    from gpuctl.explain.snapshot import collection_path, take_snapshot
     from gpuctl.fleet.pods import asks_devices
 
-    explained: Mapping[Kind, Callable[[Object, Snapshot], Explanation]] = {
-        "Pod": explain_pod,
-        "ResourceClaim": explain_claim,
-        "PodGroup": explain_group,
-    }
-    listed = [one for one in list_of(view, kind, namespace) if kind != "Pod" or asks_devices(one)]
+    path = collection_path(kind, namespace)
+    listed = [one for one in view.listed(path) if kind != "Pod" or asks_devices(one)]
     if listed:
         snapshot = take_snapshot(view)
         for one in sorted(listed, key=lambda item: (item["metadata"]["namespace"], item["metadata"]["name"])):
-            yield explained[kind](one, snapshot)
+            yield explain_pod(one, snapshot) if kind == "Pod" else explain_claim(one, snapshot)
 
 
 def _pictures(found: Sequence[Explanation], *, wide: bool) -> RenderableType:

@@ -15,12 +15,10 @@ from driver.devices.names import DRIVER_NAME
 from driver.devices.sharing import split_shared_suffix
 from gpuctl.cli.output import some_of
 from gpuctl.explain.findings import FITS, Outcome
-from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.allocator.allocate import Allocator, Gate, Refusal, refusal
 from kubernetes_rules.allocator.pools import NodeView
 from kubernetes_rules.allocator.published import Device
-from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
-from kubernetes_rules.allocator.requests import Constraint, Request
-from kubernetes_rules.allocator.selector_results import selector_device
+from kubernetes_rules.allocator.requests import Constraint, Request, selector_device
 from kubernetes_rules.errors import AllocationFailed
 
 _ORDER = (*(gate.value for gate in Gate), FITS)

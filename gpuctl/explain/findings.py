@@ -25,7 +25,7 @@ COSTLY = "costly"
 SICK = "sick"
 """The kind of a finding about a device that a claim has and cannot use."""
 
-Kind = Literal["Pod", "ResourceClaim", "PodGroup"]
+Kind = Literal["Pod", "ResourceClaim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRoom:
+class NodeVictims:
     """Pods whose end lets the pod fit on a node."""
 
     node: str
@@ -132,27 +132,27 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRooms:
-    """Whose end would make room if only some pods may go."""
+class PolicyVictims:
+    """Whose end would help if only some pods may go."""
 
     policy: Literal["lower-priority", "movable", "any"]
     """Pods of lower priority, pods with the annotation gpu.nvidia.com/movable: "true", or any pod."""
     why: str
-    """Why there is no room; empty if there is."""
-    rooms: tuple[NodeRoom, ...]
+    """Why there are none; empty if there are."""
+    victims: tuple[NodeVictims, ...]
     """The best set of pods on each node, the best node first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `gpuctl explain` says of one pod, claim or PodGroup."""
+    """What `gpuctl explain` says of one pod or claim."""
 
     object: ExplainedObject
     verdict: Verdict
     summary: str
     findings: tuple[Finding, ...] = ()
     requests: tuple[RequestReport, ...] = ()
-    policies: tuple[PolicyRooms, ...] = ()
+    policies: tuple[PolicyVictims, ...] = ()
     """Whose end would let a waiting pod have its devices."""
     unread: tuple[str, ...] = ()
     """Kinds of objects that this user may not read, so that the answer may lack something."""

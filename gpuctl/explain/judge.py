@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from driver.devices.memory_limits import MEMORY_LIMITS
+from driver.devices.names import DRIVER_NAME
+from driver.devices.taints import TAINT_CHANGING
 from gpuctl.cli.cluster import Object
+from gpuctl.cli.output import some_of
 from gpuctl.explain.devices import Unselected, outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.remedies import Prospects, Trial, TriedNode, findings_of
 from gpuctl.explain.requests import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.snapshot import Snapshot
-from gpuctl.explain.withheld import changing, not_offered, unheld, withheld
+from gpuctl.fleet.devices import address_of, attribute
+from gpuctl.fleet.holders import allocated
+from gpuctl.fleet.seen import said_lines
+from gpuctl.plan.share_words import why_not_limited
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
-from kubernetes_rules.allocator.selector_results import Unanswered
+from kubernetes_rules.allocator.requests import Request, RequestedClaim, Unanswered, read_claim
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.preemption.asked import Asked, is_allocated
-from kubernetes_rules.preemption.pod_fit import closed
+from kubernetes_rules.preemption.cluster import Asked, closed, is_allocated
 
 GIVES_UP = "gives-up"
 """The kind of the finding that the scheduler gives up at a device, although other nodes have room."""
+
+_ASKED_LIMITS = ("memoryIsolation", MEMORY_LIMITS)
+_MOST_NODES = 3
+"""How many nodes with the same reason are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +72,11 @@ def judge(snapshot: Snapshot, asked: Asked, allocator: Allocator | None = None) 
         return judged
     claims = [claim for group in groups for claim in group.claims]
     slices, kinds = snapshot.slices, {finding.kind for finding in judged.findings}
-    more = [*dict.fromkeys(looking_on(claims, judged.findings)), *unheld(slices, claims)]
+    more = [*dict.fromkeys(looking_on(claims, judged.findings)), *_without_memory_limits(slices, claims)]
     if "no-match" in kinds:
-        more += (*changing(slices, snapshot.claims), *withheld(slices))
+        more += (*_changing(slices, snapshot.claims), *_withheld(slices))
     if kinds & {"no-match", "never"}:
-        more += not_offered(slices, snapshot.said)
+        more += _not_offered(slices, snapshot.said)
     return replace(judged, findings=(*judged.findings, *more))
 
 
@@ -162,3 +171,93 @@ class _Trials:
             return NodeReport(tried.name, found, pools, tried.closed, never)
         except RuleError as error:
             return NodeReport(tried.name, (), (), error.what)
+
+
+def _withheld(slices: Iterable[Object]) -> tuple[Finding, ...]:
+    """The GPUs that say why they are not offered in partitions, by node and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for spec, device in _own_devices(slices):
+        if reason := attribute(device, "migWithheld"):
+            found.setdefault((str(spec.get("nodeName")), str(reason)), []).append(str(device["name"]))
+    return tuple(
+        Finding(
+            "withheld",
+            f"{node}: partitions of {', '.join(dict.fromkeys(names))} are withheld: {reason}",
+            "end what uses the GPU, or change the node configuration",
+        )
+        for (node, reason), names in sorted(found.items())
+    )
+
+
+def _not_offered(slices: Iterable[Object], said: Iterable[Object]) -> tuple[Finding, ...]:
+    """What controllers have said about GPUs that their nodes do not publish."""
+    published: dict[str, set[str]] = {}
+    for spec, device in _own_devices(slices):
+        published.setdefault(str(spec.get("nodeName")), set()).add(address_of(device))
+    return tuple(
+        Finding("said", line, "do what the driver says there") for line in said_lines(said, published)
+    )
+
+
+def _changing(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[Finding, ...]:
+    """The devices that disappear when their claims end: their GPUs get another form then."""
+    holders: dict[tuple[str, str], list[str]] = {}
+    for one in (one for claim in claims for one in allocated(claim)):
+        holders.setdefault((one.pool, one.device), []).append(one.claim)
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for spec, device in _own_devices(slices):
+        held_by = tuple(dict.fromkeys(holders.get((str(spec["pool"]["name"]), str(device["name"])), ())))
+        if held_by and any(taint["key"] == TAINT_CHANGING for taint in device.get("taints") or ()):
+            found.setdefault((str(spec.get("nodeName")), held_by), []).append(str(device["name"]))
+    return tuple(
+        Finding(
+            "changing",
+            f"{node} is about to offer other devices: {', '.join(names)} "
+            f"{'disappear' if len(names) > 1 else 'disappears'} when {_ended(held_by)}",
+            "try again then: the devices of the node configuration are published within seconds",
+        )
+        for (node, held_by), names in sorted(found.items())
+    )
+
+
+def _ended(claims: Sequence[str]) -> str:
+    return f"claim {claims[0]} ends" if len(claims) == 1 else f"claims {', '.join(claims)} end"
+
+
+def _without_memory_limits(slices: Iterable[Object], claims: Iterable[RequestedClaim]) -> tuple[Finding, ...]:
+    """The shared devices without memory limits, by the reason; only if a request asks for such limits."""
+    expressions = (
+        expression
+        for claim in claims
+        for alternatives in claim.requests
+        for request in alternatives
+        for expression in request.selectors
+    )
+    if not any(word in expression for expression in expressions for word in _ASKED_LIMITS):
+        return ()
+    found: dict[str, dict[str, None]] = {}
+    for spec, device in _own_devices(slices):
+        reason = why_not_limited(device) if _lacks_memory_limits(device) else None
+        if reason is not None:
+            found.setdefault(reason, {})[str(spec.get("nodeName"))] = None
+    return tuple(
+        Finding(
+            "withheld",
+            f"{some_of(sorted(nodes), _MOST_NODES)}: memory limits of shares are not enforced "
+            f"there: {reason}",
+            "use a node that enforces them, a share by MPS, or a class that does not require them",
+        )
+        for reason, nodes in sorted(found.items())
+    )
+
+
+def _lacks_memory_limits(device: Object) -> bool:
+    isolation = attribute(device, "memoryIsolation")
+    return bool(device.get("allowMultipleAllocations")) and isolation in (None, "none")
+
+
+def _own_devices(slices: Iterable[Object]) -> Iterator[tuple[Object, Object]]:
+    """The devices of this driver, each with the spec of its slice."""
+    for spec in (one["spec"] for one in slices):
+        if spec["driver"] == DRIVER_NAME:
+            yield from ((spec, device) for device in spec.get("devices") or ())

@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuctl.cli.output import some_of
-from gpuctl.explain.findings import FITS, Explanation, Leaving, NodeReport, PolicyRooms, RequestReport
+from gpuctl.explain.findings import FITS, Explanation, Leaving, NodeReport, PolicyVictims, RequestReport
 
 _MAX_NODES = 12
 _MAX_FINDINGS = 24
-_MAX_ROOMS = 1
+_MAX_SETS = 1
 _NAMES = 4
 _WORDS = {"lower-priority": "lower priority", "movable": "movable", "any": "any"}
-_KINDS = {"Pod": "pod", "ResourceClaim": "claim", "PodGroup": "podgroup"}
+_KINDS = {"Pod": "pod", "ResourceClaim": "claim"}
 
 
 def picture(told: Explanation, *, wide: bool = False) -> RenderableType:
@@ -35,11 +35,13 @@ def picture(told: Explanation, *, wide: bool = False) -> RenderableType:
     if told.unread:
         parts.append(Text(f"not checked, because this user may not read them: {', '.join(told.unread)}"))
     if told.policies:
-        parts += _rooms(told.policies, told.unread, wide=wide)
+        parts += _victims(told.policies, told.unread, wide=wide)
     return Group(*parts, *(_request(report, wide=wide) for report in told.requests))
 
 
-def _rooms(policies: Sequence[PolicyRooms], unread: Sequence[str], *, wide: bool) -> Iterator[RenderableType]:
+def _victims(
+    policies: Sequence[PolicyVictims], unread: Sequence[str], *, wide: bool
+) -> Iterator[RenderableType]:
     """Whose end would make room: the best node under each policy; all nodes, and more words, if ``wide``."""
     heads = (
         "who may go",
@@ -54,14 +56,14 @@ def _rooms(policies: Sequence[PolicyRooms], unread: Sequence[str], *, wide: bool
     notes = []
     for policy in policies:
         word = _WORDS[policy.policy]
-        shown = policy.rooms if wide else policy.rooms[:_MAX_ROOMS]
-        for number, room in enumerate(shown):
-            gains = some_of([one.rpartition("/")[2] for one in room.gains], None if wide else _NAMES)
-            gains += f"; a budget forbids {room.refused} now" if room.refused else ""
-            for index, pod in enumerate(room.pods):
+        shown = policy.victims if wide else policy.victims[:_MAX_SETS]
+        for number, one in enumerate(shown):
+            gains = some_of([gain.rpartition("/")[2] for gain in one.gains], None if wide else _NAMES)
+            gains += f"; a budget forbids {one.refused} now" if one.refused else ""
+            for index, pod in enumerate(one.pods):
                 table.add_row(
                     "" if number or index else word,
-                    "" if index else room.node,
+                    "" if index else one.node,
                     f"{pod.namespace}/{pod.name}",
                     str(pod.priority),
                     *((pod.since or "-", pod.owner or "-") if wide else ()),
@@ -70,9 +72,9 @@ def _rooms(policies: Sequence[PolicyRooms], unread: Sequence[str], *, wide: bool
                 )
         if policy.why:
             notes.append(f"{word}: {policy.why}")
-        if left := len(policy.rooms) - len(shown):
+        if left := len(policy.victims) - len(shown):
             notes.append(f"{word}: and {left} more node{'s' * (left > 1)}; -o wide shows all")
-        if any(not room.exact for room in policy.rooms):
+        if any(not one.exact for one in policy.victims):
             notes.append(f"{word}: none can be left out, but a smaller set may exist")
     if table.row_count:
         yield table

@@ -12,8 +12,7 @@ from gpuctl.cli.cluster import Object
 from gpuctl.explain.devices import fitting
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
 from gpuctl.explain.requests import needed, wants
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from kubernetes_rules.allocator.refusals import Gate, refusal
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, Gate, refusal
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.quantity import Quantity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from urllib.parse import quote
@@ -12,19 +11,15 @@ from driver.kube.paths import events_path
 from gpuctl.cli.cluster import DRA, ClusterView, Object, event_time
 from gpuctl.fleet.seen import SELECTIONS
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.preemption.asked import is_allocated
-from kubernetes_rules.preemption.cluster import Cluster
+from kubernetes_rules.preemption.cluster import Cluster, is_allocated
 from kubernetes_rules.preemption.units import is_there
 from kubernetes_rules.taints import tainted_slices
-
-SCHEDULING = "/apis/scheduling.k8s.io/v1beta1"
 
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 _COLLECTIONS = {
     "Pod": ("/api/v1", "pods"),
     "ResourceClaim": (DRA, "resourceclaims"),
-    "PodGroup": (SCHEDULING, "podgroups"),
     "ResourceClaimTemplate": (DRA, "resourceclaimtemplates"),
     "ResourceQuota": ("/api/v1", "resourcequotas"),
 }
@@ -126,15 +121,6 @@ class Snapshot:
         """The PodDisruptionBudgets; none if they may not be read."""
         return self.listed("/apis/policy/v1/poddisruptionbudgets") or ()
 
-    @cached_property
-    def groups(self) -> tuple[Object, ...] | None:
-        """The PodGroups; None if the cluster has none, or they may not be read."""
-        # Where groups are not served, a user without rights to them would be refused all the same.
-        served = (self.view.found(SCHEDULING) if self.view else None) or {}
-        if not any(one["name"] == "podgroups" for one in served.get("resources") or ()):
-            return None
-        return self.listed(f"{SCHEDULING}/podgroups")
-
     @property
     def taint_rules(self) -> tuple[Object, ...]:
         """The DeviceTaintRules; none if they may not be read."""
@@ -148,7 +134,7 @@ class Snapshot:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The cluster in which room is looked for. Raises AllocationFailed for a malformed object."""
+        """The cluster in which victims are looked for. Raises AllocationFailed for a malformed object."""
         return Cluster(
             nodes=self.known_nodes(),
             slices=self.slices,
@@ -157,7 +143,6 @@ class Snapshot:
             pods=self.pods,
             budgets=self.budgets,
             taint_rules=self.taint_rules,
-            groups=self.groups or (),
         )
 
 
@@ -177,13 +162,3 @@ def collection_path(kind: str, namespace: str | None) -> str:
 def object_path(kind: str, namespace: str, name: str) -> str:
     """The path of an object."""
     return f"{collection_path(kind, namespace)}/{quote(name, safe='')}"
-
-
-def list_of(view: ClusterView, kind: str, namespace: str | None) -> Sequence[Object]:
-    """All objects of a kind in a namespace, or in all with None; a server may have no PodGroups."""
-    try:
-        return view.listed(collection_path(kind, namespace))
-    except NotFound:
-        if kind != "PodGroup":
-            raise
-        return ()

@@ -16,6 +16,7 @@ from gpuctl.fleet.devices import (
     Taint,
     address_of,
     attribute,
+    driver_version_text,
     gpus_of,
     kind_of,
     memory_per_gpu,
@@ -25,10 +26,15 @@ from gpuctl.fleet.devices import (
 )
 from gpuctl.fleet.gpus import Form, GpuState, GpuTaint
 from kubernetes_rules import selectors
-from kubernetes_rules.allocator.capacity import consumption
-from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
-from kubernetes_rules.allocator.held import Held, bare_name
-from kubernetes_rules.allocator.pools import Pool, gather_pools
+from kubernetes_rules.allocator.held import Held, bare_name, consumption
+from kubernetes_rules.allocator.pools import (
+    Available,
+    Pool,
+    available_counters,
+    exhausted,
+    gather_pools,
+    take,
+)
 from kubernetes_rules.allocator.published import Device, read_slices
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import untolerated_taint
@@ -183,11 +189,12 @@ def read_node(name: str, slices: Iterable[Object]) -> PublishedNode:
             by_gpu.setdefault(gpu, []).append(device)
     measures = {gpu: _measure(sets, gpu, devices) for gpu, devices in by_gpu.items()}
     # A device over several GPUs is listed with each of them.
+    version = _first(specs, "driverVersion")
     ordered = sorted(by_gpu, key=lambda gpu: (not isinstance(gpu, PciAddress), str(gpu)))
     return PublishedNode(
         name,
         _first(specs, "productName"),
-        _first(specs, "driverVersion"),
+        version and driver_version_text(version),
         tuple(
             sorted(
                 (_device(pool, device, measures) for pool, device in specs),

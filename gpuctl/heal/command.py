@@ -57,10 +57,9 @@ def heal(
     The plugin is asked in its pod, by kubectl exec. With --here it is asked at its socket: in its pod, or on
     the node as root.
 
-    Exit codes: 0 when the GPU is healthy, or with --yes when it was healed; 3 when a reset would help; 4 when
-    it would not, a restart of the machine perhaps; 5 with --yes when the GPU is not healthy afterwards; 1 for
-    a node or GPU that does not exist, or a cluster or plugin that cannot be asked; 2 for a wrong command
-    line.
+    Exit codes: 0 when the GPU is healthy, or with --yes when it was healed; 3 when it is sick; 1 for a node
+    or GPU that does not exist, or a cluster or plugin that cannot be asked; 2 for a wrong command line; 130
+    when Ctrl-C ended it.
     """
     if len(names) != (1 if here else 2):
         raise click.UsageError("name the GPU alone with --here" if here else "name a node and a GPU of it")

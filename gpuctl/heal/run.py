@@ -13,15 +13,11 @@ import click
 
 from driver.errors import ApiError, ConfigError
 from driver.kube.client import KubeClient
-from gpuctl.cli.output import document, emit, say
+from gpuctl.cli.output import document, emit, exit_amiss, say
 from gpuctl.heal.in_the_way import evict
 from gpuctl.heal.node_reader import NodeReader
 from gpuctl.heal.plan import Heal, is_kept_free, sick_gpu
 from gpuctl.heal.steps import HealStep
-
-SICK_EXIT_CODE = 3
-NO_RESET_EXIT_CODE = 4
-NOT_HEALED_EXIT_CODE = 5
 
 LOOK_SECONDS = 2.0
 """How often the cluster is read while waiting."""
@@ -43,19 +39,20 @@ class _SayOnce:
 
 
 def show(plan: Heal, output: str) -> None:
-    """Print the plan without doing anything, and end with its exit code."""
+    """Print the plan without doing anything; ends the command if the GPU is sick."""
     emit(output, document("Heal", plan), lambda: "\n".join(plan.lines()))
-    code = {"none": 0, "reset": SICK_EXIT_CODE}.get(plan.remedy, NO_RESET_EXIT_CODE)
-    click.get_current_context().exit(code)
+    if plan.remedy != "none":
+        exit_amiss()
 
 
 def heal(client: KubeClient, reader: NodeReader, plan: Heal, timeout_seconds: float, output: str) -> None:
-    """Do what the plan says; ends with exit code 5 if the GPU is not well then.
+    """Do what the plan says; ends with exit code 3 if the GPU is not well then.
 
     Raises ConfigError if the plugin cannot be asked, and ApiError for a failure that does not pass.
     """
     if plan.remedy != "reset":
         show(plan, output)
+        return
     if plan.unknown:
         raise ConfigError(f"the plugin of {plan.node} cannot be asked: {plan.unknown}", "nothing was done")
     # Ctrl-C closes the steps, and with them calls the reset off while the plugin still waits.
@@ -67,11 +64,11 @@ def heal(client: KubeClient, reader: NodeReader, plan: Heal, timeout_seconds: fl
         say("not healed:", err=True)
         for one in left:
             say(f"  {one}", err=True)
-        click.get_current_context().exit(NOT_HEALED_EXIT_CODE)
+        exit_amiss()
 
 
 def heal_here(steps: Iterator[HealStep], output: str) -> None:
-    """Print the steps of the plugin of this node as they come; exit code 5 if the last one is a failure.
+    """Print the steps of the plugin of this node as they come; exit code 3 if the last one is a failure.
 
     As JSON each step is a line of its own, which ``NodeReader`` reads outside of the pod.
     """
@@ -85,7 +82,7 @@ def heal_here(steps: Iterator[HealStep], output: str) -> None:
         else:
             click.echo(json.dumps(document("HealStep", step)))
     if last == "failed":
-        click.get_current_context().exit(NOT_HEALED_EXIT_CODE)
+        exit_amiss()
 
 
 def _step_lines(step: HealStep) -> Iterator[str]:

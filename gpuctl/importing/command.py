@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from driver.errors import ConfigError
-from gpuctl.cli.output import say
+from gpuctl.cli.output import exit_amiss, say
 
 
 @click.group(name="import")
@@ -87,7 +87,7 @@ def _tell(lost: list[str]) -> None:
     for one in lost:
         say(one, err=True)
     if lost:
-        click.get_current_context().exit(3)
+        exit_amiss()
 
 
 def _write(files: dict[Path, str]) -> None:

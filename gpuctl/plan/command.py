@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_options import cluster_options, nodes
-from gpuctl.cli.output import document, emit, output_option
+from gpuctl.cli.output import document, emit, exit_amiss, output_option
 from gpuctl.plan.machine_options import check_exists, complete_machines, config_options, machine_option
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _partitions(
     )
     emit(output, document("MigPlan", found), lambda: partitions_text(found, layout))
     if any(kind.layout is not None and not kind.layout.fits for kind in found.gpu_kinds):
-        click.get_current_context().exit(3)
+        exit_amiss()
 
 
 def _slices(machine: str, config: Path | None, labels: dict[str, str] | None, node: str, output: str) -> None:

@@ -29,9 +29,9 @@ def probe(metadata: tuple[Path, ...], cuda: str) -> None:
     gives: the devices and no others, a kernel on each, memory up to its limit and not beyond. It takes all
     memory of whole GPUs, partitions and shares with a limit, and 64 MiB of others, and frees it.
 
-    Exit codes: 0 if the promise is kept, 1 if not, 2 for a wrong command line.
+    Exit codes: 0 if the promise is kept, 3 if not, 2 for a wrong command line.
     """
-    from gpuctl.cli.output import say
+    from gpuctl.cli.output import exit_amiss, say
     from gpuctl.probe.__main__ import cuda_from_flag
     from gpuctl.probe.run import Probe
 
@@ -42,4 +42,4 @@ def probe(metadata: tuple[Path, ...], cuda: str) -> None:
     verdict = judged(promises, used.devices, used.error)
     say(verdict.line)
     if not verdict.kept:
-        click.get_current_context().exit(1)
+        exit_amiss()

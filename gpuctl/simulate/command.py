@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuctl.cli.cluster_options import cluster_options
-from gpuctl.cli.output import document, emit, output_option
-from gpuctl.plan.machine_options import config_options, read_labels
+from gpuctl.cli.output import document, emit, exit_amiss, output_option
+from gpuctl.plan.machine_options import check_exists, config_options, read_labels
 
 if TYPE_CHECKING:
     from gpuctl.simulate.cluster import SimulatedCluster
@@ -95,7 +95,7 @@ def simulate(
     result = placing.simulate(cluster, groups, seed)
     emit(output, document("Simulation", result), lambda: picture(result))
     if any(group.waiting for group in result.groups):
-        click.get_current_context().exit(3)
+        exit_amiss()
 
 
 def _planned(
@@ -117,6 +117,7 @@ def _planned(
         labels = {}
     published = []
     for count, one in zip(counts, found, strict=True):
+        check_exists(one["machine"])
         its_labels = labels if one["labels"] is None else {**(labels or {}), **read_labels(one["labels"])}
         published.append((count, plan_node(one["machine"], "node", config, its_labels).slices))
     return planned_cluster(published, load_classes(classes))

@@ -15,7 +15,7 @@ from gpuctl.simulate.results import Why
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.published import DeviceId, PoolId
-from kubernetes_rules.preemption.asked import Asked
+from kubernetes_rules.preemption.cluster import Asked
 
 SIMULATION = "simulation"
 """The namespace of the claims of simulated pods."""

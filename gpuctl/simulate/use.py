@@ -11,8 +11,8 @@ from gpuctl.fleet.devices import attribute, tier_of
 from gpuctl.simulate.cluster import Object, SimulatedCluster
 from gpuctl.simulate.results import Fragments, GpuResult, TierResult
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.allocator.counters import suffices
 from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.allocator.pools import suffices
 from kubernetes_rules.allocator.published import DeviceId
 from kubernetes_rules.taints import untolerated_taint
 

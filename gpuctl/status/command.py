@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuctl.cli.cluster_options import cluster_options, nodes
-from gpuctl.cli.output import document, emit, output_option, terminal
+from gpuctl.cli.output import INTERRUPTED_EXIT_CODE, document, emit, exit_amiss, output_option, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from gpuctl.cli.cluster import ClusterView
     from gpuctl.fleet.nodes import NodeState, NodeView
     from gpuctl.fleet.seen import Object, Seen
-
-AMISS_EXIT_CODE = 3
-INTERRUPTED_EXIT_CODE = 130
-"""What a shell reports for a command that Ctrl-C ended: 128 and the number of SIGINT."""
 
 
 @click.command()
@@ -90,12 +86,9 @@ def status(
 
         news = News(states, problems, form)
         tell = show if output in ("json", "yaml", "name") else news.tell
-        try:
-            follow(client, states, problems, tell)
-        except KeyboardInterrupt:
-            click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
+        follow(client, states, problems, tell)
     if problems or any(node.is_amiss for node in states):
-        click.get_current_context().exit(AMISS_EXIT_CODE)
+        exit_amiss()
 
 
 def _only(names: Collection[str], views: Sequence[NodeView], seen: Seen) -> tuple[tuple[NodeView, ...], Seen]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuctl.cli.output import document, emit, output_option, say
+from gpuctl.cli.output import document, emit, exit_amiss, output_option, say
 from gpuctl.doctor.inside.places import place_options
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpuctl.doctor.inside.places import Places
     from gpuctl.verify.report import VerifyReport
     from gpuctl.verify.subject import Subject
-
-NOTHING_TO_VERIFY = 3
 
 
 @click.command()
@@ -44,11 +42,10 @@ def verify(output: str, to: Path | None, *, may_change: bool, restore: bool, **p
     prepares a claim of each kind: whole, MIG, time-slicing, MPS, memory limits, passthrough. It needs root,
     and refuses while anything else uses or manages the GPUs.
 
-    Exit codes: 0 when everything holds, 1 when something does not, 2 for a wrong command line, 3 without an
-    NVIDIA GPU or driver.
+    Exit codes: 0 when everything holds, 3 when something does not, 1 without an NVIDIA GPU or driver, 2 for a
+    wrong command line, 130 when Ctrl-C ended it.
     """
     from driver.process.log import configure
-    from gpuctl.cli.failures import error_text
     from gpuctl.doctor.inside.places import read_places
     from gpuctl.verify.reading import missing, node_of, read_subject
     from gpuctl.verify.report import make_report
@@ -65,13 +62,12 @@ def verify(output: str, to: Path | None, *, may_change: bool, restore: bool, **p
     with node_of(given) as node:
         subject = read_subject(node)
         if (error := missing(subject.seen)) is not None:
-            say(f"gpuctl: {error_text(error)}", err=True)
-            click.get_current_context().exit(NOTHING_TO_VERIFY)
+            raise error
         results = _verified(subject, may_change=may_change)
     report = make_report(subject, results, may_change=may_change, seconds=time.monotonic() - began)
     _print(report, output, to)
     if not report.holds:
-        click.get_current_context().exit(1)
+        exit_amiss()
 
 
 def _check_new(path: Path | None) -> None:
@@ -109,7 +105,7 @@ def _restore(places: Places, output: str) -> None:
     results = restore(places, _progress)
     say(_lines(results, output))
     if has_failed(results):
-        click.get_current_context().exit(1)
+        exit_amiss()
 
 
 def _print(report: VerifyReport, output: str, to: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from gpuctl.fleet.nodes import NodeView
 from gpuctl.fleet.pods import WaitingPod, queues
 from gpuctl.fleet.published import PublishedNode, read_node
-from kubernetes_rules.allocator.selector_results import SelectorResults
+from kubernetes_rules.allocator.requests import SelectorResults
 from kubernetes_rules.errors import AllocationFailed, RuleError
 
 Object = Mapping[str, Any]

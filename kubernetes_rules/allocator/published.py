@@ -1,13 +1,68 @@
-"""Reads ResourceSlices (resource.k8s.io/v1) into slices and devices as allocation needs them."""
+"""Reads ResourceSlices (resource.k8s.io/v1) into slices and devices as allocation needs them.
+
+Quantities are integers of billionths, which are quick to add and compare.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from kubernetes_rules.allocator.amounts import Amount, read_amount
 from kubernetes_rules.errors import AllocationFailed
+from kubernetes_rules.quantity import Quantity
+
+_MOST_DIGITS = 30_000
+_NANO_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity, and the same number in billionths, the finest that a quantity can have."""
+
+    quantity: Quantity
+    nanos: int
+
+
+def amount_of(quantity: Quantity) -> Amount:
+    """The amount of a quantity. Raises AllocationFailed for a number of more than 30,000 digits."""
+    negative, digits, exponent = quantity.value.as_tuple()
+    if not isinstance(exponent, int) or exponent > _MOST_DIGITS:
+        raise AllocationFailed(f"a quantity has more than {_MOST_DIGITS} digits", "correct the object")
+    unscaled = int("".join(map(str, digits)))
+    shift = exponent + _NANO_DIGITS
+    nanos = unscaled * 10**shift if shift >= 0 else unscaled // 10**-shift
+    return Amount(quantity, -nanos if negative else nanos)
+
+
+def read_amount(value: Any) -> Amount:
+    """The amount of a JSON value: ``"80Gi"``, or a number; None is zero.
+
+    Raises AllocationFailed if it is not a quantity.
+    """
+    if value is None:
+        return _parse("0")
+    # In JSON a quantity may also be a number. A bool is not one, although Python's is an int.
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise AllocationFailed(f"{value!r} is not a quantity", "write one such as 80Gi")
+    return _parse(str(value).strip())
+
+
+def left_text(whole: Amount, used: int) -> str:
+    """What is left of an amount, in its format; 0 if more is used than it has. ``used`` is in billionths."""
+    left = max(0, whole.nanos - used)
+    return str(Quantity(Decimal(left).scaleb(-_NANO_DIGITS), whole.quantity.format))
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Amount:
+    try:
+        return amount_of(Quantity.parse(text))
+    except ValueError as error:
+        raise AllocationFailed(str(error), "correct the object") from error
+
 
 Json = Mapping[str, Any]
 Counters = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
@@ -115,7 +170,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """A ResourceSlice. ``shared`` are its counter sets; ``hidden``: it uses a feature whose gate is off."""
+    """A ResourceSlice.
+
+    ``shared`` are its counter sets. ``hidden``: it uses a feature whose gate is off. ``invalid`` says what
+    makes its pool invalid, such as an amount that would fill memory; then it has no devices.
+    """
 
     name: str
     pool_id: PoolId
@@ -125,7 +184,8 @@ class Slice:
     per_device: bool
     devices: tuple[Device, ...]
     shared: Counters
-    hidden: bool = field(default=False)
+    hidden: bool = False
+    invalid: str | None = None
 
 
 def read_slices(stored: Iterable[Json]) -> list[Slice]:
@@ -163,6 +223,15 @@ class _Reader:
         selection = _selection(spec)
         per_device = spec.get("perDeviceNodeSelection") is True
         listed = spec.get("devices") or ()
+        devices: tuple[Device, ...] = ()
+        shared: Counters = ()
+        invalid = None
+        try:
+            devices = tuple(self._device(pool_id, device, selection, per_device) for device in listed)
+            shared = _counters(spec.get("sharedCounters"), "name")
+        # Kubernetes computes with amounts of any length.
+        except AllocationFailed as error:
+            devices, invalid = (), error.what
         return Slice(
             name=(stored.get("metadata") or {}).get("name") or "",
             pool_id=pool_id,
@@ -170,9 +239,10 @@ class _Reader:
             slice_count=pool.get("resourceSliceCount") or 0,
             selection=selection,
             per_device=per_device,
-            devices=tuple(self._device(pool_id, device, selection, per_device) for device in listed),
-            shared=_counters(spec.get("sharedCounters"), "name"),
+            devices=devices,
+            shared=shared,
             hidden=any(_has_groups(device) for device in listed),
+            invalid=invalid,
         )
 
     def _device(self, pool_id: PoolId, spec: Json, selection: Selection, per_device: bool) -> Device:

@@ -12,12 +12,10 @@ from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from kubernetes_rules.allocator.attempt import Attempt
-from kubernetes_rules.allocator.outlook import Need, may_suffice
+from kubernetes_rules.allocator.attempt import Attempt, Need, may_suffice
 from kubernetes_rules.allocator.pools import Matching, NodeView
 from kubernetes_rules.allocator.published import Device
-from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
-from kubernetes_rules.allocator.selector_results import SelectorResults
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim, SelectorResults
 from kubernetes_rules.errors import AllocationFailed
 
 _MOST_TRIES = 2_000

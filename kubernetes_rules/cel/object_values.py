@@ -6,12 +6,19 @@ are just unequal to it. Lists with ``x-kubernetes-list-type`` are added and comp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from kubernetes_rules.cel.estimation.declared import escaped, unescaped
+from kubernetes_rules.cel.checker import RESERVED_WORDS
 from kubernetes_rules.cel.types import CelError, Type
 from kubernetes_rules.cel.values import OpaqueValue, equal, traversal_units
+
+_ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_UNESCAPES = {escape: text for text, escape in _ESCAPES.items()}
+_ESCAPED_PART = re.compile(r"__|[-./]")
+_UNESCAPED_PART = re.compile(r"__[^_]+__")
+_NAME = re.compile(r"[A-Za-z_./\-][A-Za-z0-9_./\-]*", re.ASCII)
 
 
 class ObjectList(tuple[Any, ...]):
@@ -179,3 +186,24 @@ def value_of(raw: Any) -> Any:
     if isinstance(raw, dict):
         return ObjectMap({key: value_of(value) for key, value in raw.items()}, raw)
     return ObjectList(map(value_of, raw)) if isinstance(raw, list) else raw
+
+
+def escaped(name: str) -> str | None:
+    """The name of a property in expressions, None if it cannot be written there (escaping.go, Escape)."""
+    if name in RESERVED_WORDS:
+        return f"__{name}__"
+    if not _NAME.fullmatch(name):
+        return None
+    return _ESCAPED_PART.sub(lambda found: _ESCAPES[found[0]], name)
+
+
+def unescaped(name: str) -> str | None:
+    """The property that a name in an expression stands for, None for a wrong escape."""
+    if "__" not in name:
+        return name
+    if name[2:-2] in RESERVED_WORDS and name == f"__{name[2:-2]}__":
+        return name[2:-2]
+    parts = _UNESCAPED_PART.findall(name)
+    if not all(part in _UNESCAPES for part in parts):
+        return None
+    return _UNESCAPED_PART.sub(lambda found: _UNESCAPES[found[0]], name)

@@ -13,12 +13,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_rules.allocator.capacity import Demand
+from kubernetes_rules.allocator.held import Demand
 from kubernetes_rules.allocator.published import Device, DeviceId, PoolId
-from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
-from kubernetes_rules.allocator.selector_results import SelectorResults
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim, SelectorResults
 from kubernetes_rules.errors import AllocationFailed
-from kubernetes_rules.preemption.ground import NOTHING, Ground, Item, Price, indexes
+from kubernetes_rules.preemption.held_by_units import NOTHING, HeldByUnits, Item, Price, indexes
 from kubernetes_rules.taints import untolerated_taint
 
 Short = dict[Any, int]
@@ -52,13 +51,13 @@ class Search:
 
     def __init__(
         self,
-        ground: Ground,
+        held: HeldByUnits,
         claims: Sequence[RequestedClaim],
         selectors: SelectorResults,
         lacks: Mapping[str, int],
         most_steps: int,
     ) -> None:
-        self._ground = ground
+        self._held = held
         self._claims = claims
         self._selectors = selectors
         self._lacks: Short = dict(lacks)
@@ -83,7 +82,7 @@ class Search:
         for request in self._requests():
             key = _kind(request)
             if key not in self._candidates:
-                devices = request.every if request.takes_all else self._ground.view.devices
+                devices = request.every if request.takes_all else self._held.view.devices
                 reached = [self._reach(request, device) for device in devices]
                 found = [one for one in reached if one is not None]
                 if request.takes_all:
@@ -159,7 +158,7 @@ class Search:
             device = candidate.device
             if candidate.must & self._kept or self._is_taken(claim, request, device):
                 continue
-            if not self._may_be_better(self._ground.price(self._gone | candidate.must)):
+            if not self._may_be_better(self._held.price(self._gone | candidate.must)):
                 continue
             self._step()
             if index == 0 and chosen == 0:
@@ -189,7 +188,7 @@ class Search:
             self._marked.setdefault(device.id, []).append(claim)
         if device.consumes:
             self._charged.setdefault(device.id.pool_id, []).append(device)
-        shares = self._ground.holders(device).shares
+        shares = self._held.holders(device).shares
         for _ in self._covered(lambda: self._short_of_capacity(device, demand), shares):
             yield from self._counters_covered(device.id.pool_id)
         if device.consumes:
@@ -202,8 +201,8 @@ class Search:
 
     def _all_chosen(self) -> None:
         """Every request has its devices: let go whoever else has to, and keep the set if it is the best."""
-        for _ in self._covered(self._short_of_others, self._ground.others):
-            price = self._ground.price(self._gone)
+        for _ in self._covered(self._short_of_others, self._held.others):
+            price = self._held.price(self._gone)
             if self._best_price is None or price < self._best_price:
                 self.best, self._best_price = self._gone, price
 
@@ -217,7 +216,7 @@ class Search:
 
     def _short_of_capacity(self, device: Device, demand: Demand) -> Short:
         demands = self._demands.get(device.id) or (demand,)
-        holders = self._ground.holders(device)
+        holders = self._held.holders(device)
         short: Short = {}
         for name, bare, _, there in demand.amounts:
             used = holders.staying.get(bare, 0) + sum(one.taken[name].nanos for one in demands)
@@ -230,17 +229,17 @@ class Search:
         if not self._charged.get(pool):
             yield
             return
-        yield from self._covered(lambda: self._short_of_counters(pool), self._ground.counters(pool).takers)
+        yield from self._covered(lambda: self._short_of_counters(pool), self._held.counters(pool).takers)
 
     def _short_of_counters(self, pool: PoolId) -> Short:
-        use = self._ground.counters(pool)
+        use = self._held.counters(pool)
         left = dict(use.left)
         charged = 0
         for device in dict.fromkeys(self._charged[pool]):
             times = self._charged[pool].count(device)
             if device.allow_multiple:
                 # The first share takes the counters of the device, the others come with it.
-                holders = self._ground.holders(device)
+                holders = self._held.holders(device)
                 times = not (holders.stays or any(not one.units & self._gone for one in holders.shares))
             charged += times
             for counter, nanos in device.takes.items():
@@ -255,7 +254,7 @@ class Search:
         return {counter: -nanos for counter, nanos in left.items() if nanos < 0}
 
     def _short_of_others(self) -> Short:
-        going = [one for one in self._ground.others if one.units & self._gone]
+        going = [one for one in self._held.others if one.units & self._gone]
         short = {
             name: amount - sum(one.frees.get(name, 0) for one in going)
             for name, amount in self._lacks.items()
@@ -282,7 +281,7 @@ class Search:
                     break
                 self._step(len(usable))
                 self._gone = gone | item.units
-                if self._may_be_better(self._ground.price(self._gone)):
+                if self._may_be_better(self._held.price(self._gone)):
                     yield from self._covered(missing, items)
                 self._gone = gone
             if item.units.bit_count() == 1:
@@ -296,8 +295,8 @@ class Search:
                 return False
         if self._best_price is None or any(one.units.bit_count() > 1 for one in usable):
             return True
-        now = self._ground.price(self._gone)
-        weight, key = self._least(short, usable, self._ground.weights)
+        now = self._held.price(self._gone)
+        weight, key = self._least(short, usable, self._held.weights)
         highest, since = max((now.highest, now.since), key)
         return self._may_be_better(Price(now.violations, highest, now.weight + weight, since))
 
@@ -308,7 +307,7 @@ class Search:
         least, key = 0, _NO_KEY
         for name, amount in short.items():
             giving = [
-                (weights[n], self._ground.keys[n], frees)
+                (weights[n], self._held.keys[n], frees)
                 for one in items
                 if (frees := one.frees.get(name, 0)) > 0
                 for n in [one.units.bit_length() - 1]
@@ -337,7 +336,7 @@ class Search:
         self, claim: int, index: int, request: Request, candidates: Sequence[Candidate], start: int, rest: int
     ) -> Price:
         """A lower bound of the price of all sets that can still be found from here."""
-        now = self._ground.price(self._gone)
+        now = self._held.price(self._gone)
         if self._best_price is None or request.takes_all:
             return now
         found = [now, self._with_cheapest(now, candidates[start:], rest)]
@@ -378,10 +377,10 @@ class Search:
 
     def _reach(self, request: Request, device: Device) -> Candidate | None:
         """The device as a candidate, still without its price; None if it cannot be had whoever goes."""
-        ground, demand = self._ground, self._demand(request, device)
+        held, demand = self._held, self._demand(request, device)
         if demand is None:
             return None
-        holders = ground.holders(device)
+        holders = held.holders(device)
         must: int | None = 0 if request.admin_access else holders.whole
         if must is None:
             return None
@@ -396,7 +395,7 @@ class Search:
             and device.consumes
             and not (device.allow_multiple and (holders.stays or holders.shares))
         ):
-            use = ground.counters(device.id.pool_id)
+            use = held.counters(device.id.pool_id)
             missing: Short = {}
             for counter, nanos in use.left.items():
                 over = device.takes.get(counter, 0) - nanos
@@ -416,24 +415,24 @@ class Search:
             if self._selectors.first_false(device, request.selectors) is not None:
                 return None
             demand = request.demand_on(device)
-            return demand if demand.possible and self._ground.view.selects(device) else None
+            return demand if demand.possible and self._held.view.selects(device) else None
         except AllocationFailed:
             return None  # the scheduler fails the pod if it comes to this device
 
     def _priced(self, request: Request, reached: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their prices, the cheapest first."""
-        ground = self._ground
+        held = self._held
         times: dict[int, int] = {}
         for one in reached:
             for n in indexes(one.touched):
                 times[n] = times.get(n, 0) + 1
-        parts = {n: ground.weights[n] // number for n, number in times.items()}
+        parts = {n: held.weights[n] // number for n, number in times.items()}
         found = []
         for one in reached:
             going = indexes(one.must)
             weight = sum(parts[n] for n in going)
-            key = max((ground.keys[n] for n in going), default=_NO_KEY)
-            shares = ground.holders(one.device).shares
+            key = max((held.keys[n] for n in going), default=_NO_KEY)
+            shares = held.holders(one.device).shares
             if shares:
                 short = self._short_of_capacity(one.device, request.demand_on(one.device))
                 for share in shares:
@@ -449,7 +448,7 @@ class Search:
                 weight, key = weight + more, max(key, other)
             found.append(Candidate(one.device, one.must, one.touched, weight, key))
         return sorted(
-            found, key=lambda one: (ground.price(one.must).violations, one.key[0], one.weight, one.key[1])
+            found, key=lambda one: (held.price(one.must).violations, one.key[0], one.weight, one.key[1])
         )
 
 

@@ -1,35 +1,50 @@
-"""Divides running pods into units that have to go together, and finds the claims that become free then."""
+"""Divides running pods into units that have to go together, and compares sets of them as kube-scheduler does.
+
+A unit frees claims once it has gone. What it costs is compared as in pickOneNodeForPreemption and
+MoreImportantVictim (Go: scheduler/framework/preemption), with what disruption budgets protect.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kubernetes_rules.disruption_budgets import (
+    budget_selects,
+    is_processed,
+    may_evict_unready,
+    may_ignore_budgets,
+)
 
 Json = Mapping[str, Any]
 
 _MIRROR = "kubernetes.io/config.mirror"
 """The annotation of pods that a kubelet runs from a file; the API server refuses to evict them."""
 
-GroupKey = tuple[str, str]
-"""Namespace and name of a PodGroup."""
-
 _ENDED = ("Succeeded", "Failed")
+_OFFSET = 2**31
+"""Added to each priority, so that fewer pods of a negative priority count less than more of them."""
+
+NOT_STARTED = float("-inf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """Pods that have to go together, and the allocated claims that are free once they have gone.
 
-    Pods that share a claim are one unit, since only its last user frees it. So are the pods of a PodGroup
-    with the disruption mode All, on whatever nodes. ``priorities`` are those of the pods, in their order; a
-    pod of a PodGroup has the group's.
+    Pods that share a claim are one unit, since only its last user frees it, on whatever nodes.
     """
 
     pods: tuple[Json, ...]
     claims: tuple[Json, ...]
-    priorities: tuple[int, ...]
-    is_group: bool = False
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        """The priorities of the pods, in their order."""
+        return tuple(int(pod["spec"].get("priority") or 0) for pod in self.pods)
 
     @property
     def priority(self) -> int:
@@ -63,8 +78,8 @@ class Units:
     there: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
 
 
-def units_of(pods: Sequence[Json], claims: Iterable[Json], groups: Iterable[Json] = ()) -> Units:
-    """The units of all pods; ``groups`` are PodGroups of scheduling.k8s.io/v1beta1.
+def units_of(pods: Sequence[Json], claims: Iterable[Json]) -> Units:
+    """The units of all pods.
 
     A claim cannot be freed, and so is in no unit, if nothing reserves it, or if something reserves it that is
     no pod, a pod that is not known, or a pod without a node.
@@ -73,7 +88,6 @@ def units_of(pods: Sequence[Json], claims: Iterable[Json], groups: Iterable[Json
     there = [pod for pod in pods if is_there(pod)]
     known = {_uid(pod): pod for pod in pods}
     living = {_uid(pod): pod for pod in there if not is_ending(pod)}
-    all_groups = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in groups}
     parts = _Parts(living)
     freed: dict[str, list[Json]] = {}
     ending = []
@@ -84,23 +98,10 @@ def units_of(pods: Sequence[Json], claims: Iterable[Json], groups: Iterable[Json
             freed.setdefault(users[0], []).append(claim)
         elif users is not None:
             ending.append(claim)
-    whole: dict[GroupKey, list[str]] = {}
-    for uid, pod in living.items():
-        key = group_key(pod)
-        if key is not None and key in all_groups and goes_as_one(all_groups[key]):
-            whole.setdefault(key, []).append(uid)
-    for members in whole.values():
-        parts.join(members)
-    bound = {uid for members in whole.values() for uid in members}
     found: dict[str, list[Unit]] = {}
     for members in parts.all():
         own = tuple(living[uid] for uid in members)
-        unit = Unit(
-            own,
-            tuple(claim for uid in members for claim in freed.get(uid, ())),
-            tuple(effective_priority(pod, all_groups) for pod in own),
-            is_group=not bound.isdisjoint(members),
-        )
+        unit = Unit(own, tuple(claim for uid in members for claim in freed.get(uid, ())))
         for node in dict.fromkeys(node_of(pod) for pod in own):
             found.setdefault(node, []).append(unit)
     by_node: dict[str, list[Json]] = {}
@@ -164,8 +165,14 @@ def node_of(pod: Json) -> str:
 
 
 def can_be_evicted(unit: Unit) -> bool:
-    """Whether the Eviction API can end the unit's pods, as far as budgets allow it."""
-    return not any(_MIRROR in (pod["metadata"].get("annotations") or {}) for pod in unit.pods)
+    """Whether the Eviction API can end the unit's pods, as far as budgets allow it.
+
+    Pods of a PodGroup are left alone: others of their group may have to go with them.
+    """
+    return not any(
+        _MIRROR in (pod["metadata"].get("annotations") or {}) or group_of(pod) is not None
+        for pod in unit.pods
+    )
 
 
 def pod_name(pod: Json) -> str:
@@ -173,31 +180,10 @@ def pod_name(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def group_key(pod: Json) -> GroupKey | None:
-    """The PodGroup that a pod names, None if it names none."""
+def group_of(pod: Json) -> str | None:
+    """The name of the PodGroup that a pod belongs to (KEP-4671), None if it belongs to none."""
     name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
-    return (str(pod["metadata"]["namespace"]), str(name)) if name else None
-
-
-def goes_as_one(group: Json) -> bool:
-    """Whether the pods of a PodGroup can only be disrupted together."""
-    return (group["spec"].get("disruptionMode") or {}).get("all") is not None
-
-
-def least_of(group: Json) -> int | None:
-    """How many pods of a PodGroup have to be scheduled together; None if they are scheduled one by one."""
-    gang = (group["spec"].get("schedulingPolicy") or {}).get("gang")
-    return None if gang is None else int(gang["minCount"])
-
-
-def effective_priority(pod: Json, groups: Mapping[GroupKey, Json]) -> int:
-    """The priority of a pod's group, else its own; 0 without one.
-
-    Go: GetPodPriority in scheduler/framework/preemption/util.go.
-    """
-    key = group_key(pod)
-    group = groups.get(key) if key is not None else None
-    return int((pod if group is None else group)["spec"].get("priority") or 0)
+    return str(name) if name else None
 
 
 def _has_ended(pod: Json) -> bool:
@@ -210,3 +196,127 @@ def _uid(pod: Json) -> str:
 
 def _tuples(found: Mapping[str, list[Any]]) -> dict[str, tuple[Any, ...]]:
     return {node: tuple(some) for node, some in found.items()}
+
+
+class Cost(NamedTuple):
+    """What a set of victims costs; of two sets the smaller cost is preferred.
+
+    ``violations`` is how many pods the Eviction API would refuse because of a budget, ``highest`` the highest
+    priority, ``total`` the sum of the priorities, each with 2**31 added, and ``pods`` their number.
+    ``since`` is the earliest start of the pods with the highest priority, as negative seconds since 1970: the
+    latest start is preferred.
+    """
+
+    violations: int
+    highest: int
+    total: int
+    pods: int
+    since: float
+
+
+NOBODY = Cost(0, -_OFFSET, 0, 0, NOT_STARTED)
+"""The cost if nobody has to go."""
+
+
+class Charge(NamedTuple):
+    """What the end of a unit takes of budgets: how many pods of each, by the budget's index.
+
+    ``refused`` are the pods that may not be evicted at all: the Eviction API refuses a pod with two budgets.
+    """
+
+    refused: int
+    pods: tuple[tuple[int, int], ...]
+
+
+class Budgets:
+    """The PodDisruptionBudgets of a cluster, and how many evictions they allow now."""
+
+    def __init__(self, budgets: Iterable[Json] = ()) -> None:
+        self._in: dict[str, list[tuple[int, Json]]] = {}
+        self._allowed: list[int] = []
+        self._charges: dict[Unit, Charge] = {}
+        for index, budget in enumerate(budgets):
+            self._in.setdefault(str(budget["metadata"]["namespace"]), []).append((index, budget))
+            # The API server refuses evictions until the controller has seen the newest budget.
+            allowed = (budget.get("status") or {}).get("disruptionsAllowed", 0) if is_processed(budget) else 0
+            self._allowed.append(max(0, allowed))
+
+    def charge(self, unit: Unit) -> Charge:
+        """What the end of a unit takes of the budgets."""
+        known = self._charges.get(unit)
+        if known is None:
+            counted: Counter[int] = Counter()
+            refused = 0
+            for pod in unit.pods:
+                charged = self._of(pod)
+                refused += len(charged) > 1
+                if len(charged) == 1:
+                    counted[charged[0]] += 1
+            known = self._charges[unit] = Charge(refused, tuple(sorted(counted.items())))
+        return known
+
+    def violations(self, charges: Iterable[Charge]) -> int:
+        """How many pods of a set of units the Eviction API would refuse."""
+        refused, counted = 0, Counter[int]()
+        for charge in charges:
+            refused += charge.refused
+            for index, pods in charge.pods:
+                counted[index] += pods
+        return refused + sum(max(0, pods - self._allowed[index]) for index, pods in counted.items())
+
+    def _of(self, pod: Json) -> list[int]:
+        if may_ignore_budgets(pod):
+            return []
+        selecting = [
+            (index, budget)
+            for index, budget in self._in.get(str(pod["metadata"]["namespace"]), ())
+            if budget_selects(budget, pod)
+        ]
+        if len(selecting) > 1:
+            return [index for index, _ in selecting]
+        name = pod["metadata"]["name"]
+        return [
+            index
+            for index, budget in selecting
+            # An eviction that was allowed before is counted already.
+            if name not in ((budget.get("status") or {}).get("disruptedPods") or {})
+            and not may_evict_unready(budget, pod)
+        ]
+
+
+def cost_of(units: Iterable[Unit], budgets: Budgets) -> Cost:
+    """What it costs if these units go."""
+    going = list(units)
+    if not going:
+        return NOBODY
+    highest, since = max(map(key_of, going))
+    return Cost(
+        budgets.violations(map(budgets.charge, going)),
+        highest,
+        sum(map(weight_of, going)),
+        sum(len(unit.pods) for unit in going),
+        since,
+    )
+
+
+def key_of(unit: Unit) -> tuple[int, float]:
+    """``highest`` and ``since`` of the unit; those of a set are the largest of its units'."""
+    return unit.priority, NOT_STARTED if unit.started is None else -_seconds(unit.started)
+
+
+def weight_of(unit: Unit) -> int:
+    """``total`` of the unit; that of a set is their sum."""
+    return sum(priority + _OFFSET for priority in unit.priorities)
+
+
+def importance(unit: Unit) -> tuple[int, int, float]:
+    """Larger for units that are more important: they are the last to go.
+
+    Priority counts first, then more pods, then the earlier start.
+    """
+    priority, since = key_of(unit)
+    return priority, len(unit.pods), since
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

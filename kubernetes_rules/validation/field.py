@@ -10,7 +10,6 @@ from kubernetes_rules.printed import quoted, shown
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"
-TYPE_INVALID = "FieldValueTypeInvalid"
 NOT_SUPPORTED = "FieldValueNotSupported"
 DUPLICATE = "FieldValueDuplicate"
 FORBIDDEN = "FieldValueForbidden"
@@ -21,7 +20,6 @@ INTERNAL = "InternalError"
 
 TITLES = {
     REQUIRED: "Required value",
-    TYPE_INVALID: "Invalid value",
     INVALID: "Invalid value",
     NOT_SUPPORTED: "Unsupported value",
     DUPLICATE: "Duplicate value",
@@ -64,16 +62,6 @@ def forbidden(path: str, detail: str) -> FieldError:
 def invalid(path: str, value: Any, detail: str) -> FieldError:
     """A value breaks a rule; None is printed as JSON's null."""
     return _error(path, INVALID, [value], detail)
-
-
-def without_value(path: str, detail: str) -> FieldError:
-    """A value breaks a rule, and is too long to be shown."""
-    return _error(path, INVALID, None, detail)
-
-
-def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    """A value has another type than its schema."""
-    return _error(path, TYPE_INVALID, [value], detail)
 
 
 def not_found(path: str, value: Any, detail: str = "") -> FieldError:

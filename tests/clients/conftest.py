@@ -1,4 +1,4 @@
-"""A cluster for the clients of others, and the definition of a kind of their own."""
+"""A cluster for the clients of others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,37 +32,3 @@ def cluster() -> Iterator[EmbeddedCluster]:
 def kubeconfig(cluster: EmbeddedCluster) -> Path:
     """The kubeconfig of its administrator."""
     return cluster.admin
-
-
-@pytest.fixture
-def toys(cluster: EmbeddedCluster) -> dict[str, Any]:
-    """The definition of the kind Toy, which is served."""
-    spec = {
-        "type": "object",
-        "required": ["color"],
-        "properties": {
-            "color": {"type": "string", "enum": ["red", "blue"]},
-            "count": {"type": "integer", "default": 1, "maximum": 9},
-        },
-    }
-    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": spec, "status": status}}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "toys.clients.example.com"},
-        "spec": {
-            "group": "clients.example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "toys", "singular": "toy", "kind": "Toy", "listKind": "ToyList"},
-            "versions": [version],
-        },
-    }
-    return cluster.api_server.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)

@@ -73,30 +73,5 @@ def test_an_object_is_created_changed_watched_and_deleted(api: Any) -> None:
     assert seen[-1] == ("DELETED", ["a", "b", "c"])
 
 
-def test_the_dynamic_client_knows_a_kind_of_a_definition(api: Any, toys: dict[str, Any]) -> None:
-    found = dynamic.DynamicClient(api).resources.get(api_version="clients.example.com/v1", kind="Toy")
-    body = {"apiVersion": "clients.example.com/v1", "kind": "Toy", "metadata": {"name": "robot"}}
-    with pytest.raises(dynamic.exceptions.UnprocessibleEntityError):
-        found.create(body=body | {"spec": {"color": "green"}}, namespace="default")
-    created = found.create(body=body | {"spec": {"color": "red"}}, namespace="default")
-    assert created.spec.count == 1
-    applied = found.server_side_apply(
-        body=body | {"spec": {"color": "blue"}}, namespace="default", field_manager="a", force_conflicts=True
-    )
-    assert (applied.spec.color, applied.spec.count) == ("blue", 1)
-    found.status.patch(
-        body={"status": {"made": 1}},
-        name="robot",
-        namespace="default",
-        content_type="application/merge-patch+json",
-    )
-    custom = client.CustomObjectsApi(api)
-    one: Any = custom.get_namespaced_custom_object("clients.example.com", "v1", "default", "toys", "robot")
-    assert one["status"] == {"made": 1}
-    custom.delete_namespaced_custom_object("clients.example.com", "v1", "default", "toys", "robot")
-    assert found.get(namespace="default").items == []
-    assert client.ApiextensionsV1Api(api).read_custom_resource_definition(toys["metadata"]["name"]).spec.group
-
-
 def test_the_version_is_told(api: Any) -> None:
     assert client.VersionApi(api).get_code().git_version.startswith("v1.37")

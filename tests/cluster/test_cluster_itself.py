@@ -14,13 +14,11 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envtest.client import paths
-from envtest.client.api import ApiClient
-from envtest.client.errors import ApiRefused, ApiUnreachable, ClusterError, CommandFailed, NotReady
+from envtest.client.errors import ApiUnreachable, ClusterError, CommandFailed, NotReady
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_gone
 from envtest.real import cgroups, description
@@ -29,11 +27,10 @@ from envtest.real.cluster import RealCluster
 from envtest.real.nodes import is_ready
 from envtest.real.slots import PORT_NAMES
 from envtest.real.startup import start_cluster as start_cluster_in
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
-from tests.cluster.objects import run_pod, sleeper, slice_of
+from tests.api.written import slice_of
+from tests.cluster.objects import run_pod, sleeper
 from tests.eventually import eventually
 
-SLICES = paths.resource_slice()
 CLEANING_SECONDS = 30.0
 # Starts a cluster with a running pod, says where, and waits to be killed.
 HOLDER = """
@@ -151,81 +148,6 @@ def test_two_clusters_at_once_do_not_meet(
     other.close()
     assert not other.folder.exists()
     assert real_cluster.exec("sleeper", ["echo", "alive"], namespace) == "alive\n"
-
-
-def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealCluster) -> None:
-    """A minted token creates, changes and deletes the node's slices, and no others."""
-    cluster = installed_cluster
-    # On a node where a controller runs, it would delete the slice, which it does not know.
-    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "unattended"}})
-    controller = cluster.api_as(cluster.mint_token(DRIVER_NAMESPACE, "gpu-dra-controller", "unattended"))
-    own = controller.create(slice_of("unattended"))
-    foreign = cluster.api.create(slice_of("elsewhere"))
-    own_path, foreign_path = (paths.resource_slice(o["metadata"]["name"]) for o in (own, foreign))
-
-    own["spec"]["pool"]["generation"] = 2
-    assert controller.replace(own_path, own)["spec"]["pool"]["generation"] == 2
-    refuse(controller, "POST", SLICES, slice_of("another"))
-    refuse(controller, "POST", SLICES, slice_of(None))
-    foreign["spec"]["pool"]["generation"] = 2
-    refuse(controller, "PUT", foreign_path, foreign)
-    refuse(controller, "DELETE", foreign_path, {})
-    other = slice_of("unattended")
-    other["spec"]["driver"] = "gpu.example.com"
-    with pytest.raises(ApiRefused, match=r'only slices with spec\.driver "gpu\.nvidia\.com"'):
-        controller.create(other)
-    controller.delete(own_path)
-
-    assert cluster.api.find(own_path) is None
-    cluster.api.delete(foreign_path)
-    cluster.api.delete(paths.node("unattended"))
-
-
-def refuse(api: ApiClient, method: str, path: str, body: dict[str, Any]) -> None:
-    """Assert that the policy refuses a request, and says why."""
-    with pytest.raises(ApiRefused, match="the driver on node unattended may") as caught:
-        api.request(method, path, body)
-    assert caught.value.status == 403
-
-
-def test_token_without_a_node_may_not_write_slices(installed_cluster: RealCluster) -> None:
-    """A service account's token that is bound to no pod names no node, and is refused."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    account = paths.service_account("gpu-dra-controller", "gpu-dra")
-    token = installed_cluster.api.request("POST", f"{account}/token", request)["status"]["token"]
-
-    with pytest.raises(ApiRefused, match="names no node"):
-        installed_cluster.api_as(token).create(slice_of("node-0"))
-
-
-def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCluster) -> None:
-    """The plugin reads slices and claims, and tells in their status what it made; it writes no slices."""
-    path = installed_cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-kubeletplugin", "node-0")
-    token = json.loads(path.read_text())["users"][0]["user"]["token"]
-    plugin = installed_cluster.api_as(token)
-    nonesuch = paths.resource_claim("nonesuch")
-
-    assert plugin.list_objects(SLICES) == installed_cluster.api.list_objects(SLICES)
-    assert plugin.find(nonesuch) is None
-    for method, forbidden, body in (
-        ("POST", SLICES, slice_of("node-0")),
-        ("GET", paths.pod(), None),
-        ("GET", paths.resource_claim(), None),
-        ("DELETE", nonesuch, None),
-        ("PUT", nonesuch, {}),
-    ):
-        with pytest.raises(ApiRefused) as caught:
-            plugin.request(method, forbidden, body)
-        assert caught.value.status == 403
-    with pytest.raises(ApiRefused) as caught:
-        plugin.patch(nonesuch, {})
-    assert caught.value.status == 403
-    with pytest.raises(ApiRefused) as caught:
-        plugin.patch(f"{nonesuch}/status", {})
-    assert caught.value.status == 404, "it may, if there were such a claim"
-    with pytest.raises(ApiRefused) as caught:
-        plugin.request("PUT", f"{nonesuch}/status", {})
-    assert caught.value.status == 400, "it may, and this is no claim"
 
 
 def test_nobody_on_this_machine_is_answered_without_a_token(real_cluster: RealCluster) -> None:

@@ -1,4 +1,4 @@
-"""Clients in Go: client-go's informers, an operator of controller-runtime, the controller of slices."""
+"""Clients in Go: client-go's informers, and the controller of slices."""
 
 from __future__ import annotations
 
@@ -48,12 +48,6 @@ def test_informers_of_all_kinds_get_whole_objects_and_metadata(cluster: Embedded
         stored = len(cluster.api_server.objects(plural, group))
         assert found == {"typed": stored, "metadata": stored}, name
     assert counts["resource.k8s.io/v1/resourceslices"]["typed"] == 1
-
-
-def test_an_operator_of_controller_runtime_with_webhooks_walks_through_all_its_steps(
-    cluster: EmbeddedCluster,
-) -> None:
-    assert run("operator", cluster.admin) == "all steps were as expected\n"
 
 
 def test_the_controller_of_kubernetes_publishes_slices_and_puts_deleted_ones_back(

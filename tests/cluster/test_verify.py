@@ -201,7 +201,7 @@ def test_a_program_that_gets_more_memory_than_its_share_is_named(machine: Machin
     failed = [one for one in read_document(output, "VerifyReport")["results"] if one["status"] == "fail"]
     assert [one["check"] for one in failed] == ["memory-limits"]
     assert "more than its 11516 MiB" in failed[0]["message"]
-    assert code == 1
+    assert code == 3
     machine.wait_until_only(before)
 
 

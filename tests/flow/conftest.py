@@ -37,7 +37,7 @@ def installed_driver(request: pytest.FixtureRequest) -> Iterator[DriverNode]:
         driver: DriverNode = request.getfixturevalue("real_driver")
         yield driver
         return
-    with EmbeddedCluster(times=TIMES, start=fork_server.start, rbac=True) as cluster:
+    with EmbeddedCluster(times=TIMES, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, launcher=BRISK)
         driver.start_plugin()
         driver.start_controller()

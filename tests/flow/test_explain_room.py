@@ -13,7 +13,7 @@ from envtest.client import paths
 from envtest.client.waiting import wait_for, wait_gone
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
-from gpuctl.explain.room import MOVABLE
+from gpuctl.explain.victims import MOVABLE
 from tests.flow.claims import allocated, gpu_pod, make_template, request, start, wait_running
 
 Object = dict[str, Any]

@@ -34,35 +34,3 @@ def test_an_account_lists_what_its_role_names(
             with pytest.raises(ApiError) as caught:
                 client.get(place)
             assert f'User "system:serviceaccount:gpu-dra:{account}" cannot list resource' in str(caught.value)
-
-
-def test_a_nodes_driver_writes_slices_of_its_node_only(cluster: Cluster) -> None:
-    node = cluster.nodes[0].name
-    path = cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-controller", node)
-
-    def made(of_node: str) -> str:
-        """The answer to a slice of this node, which is not kept."""
-        spec = {
-            "driver": "gpu.nvidia.com",
-            "nodeName": of_node,
-            "pool": {"name": f"{of_node}/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1},
-            "devices": [],
-        }
-        body = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": {"name": "rights"},
-            "spec": spec,
-        }
-        try:
-            with closing(KubeClient.connect(path)) as client:
-                client.create(SLICES, body, {"dryRun": "All"})
-        except ApiError as refused:
-            return str(refused)
-        return "made"
-
-    assert made(node) == "made"
-    assert (
-        "ValidatingAdmissionPolicy 'gpu-dra-own-slices' with binding 'gpu-dra-own-slices' denied request: "
-        f'the driver on node {node} may write only slices with this spec.nodeName, not with "elsewhere"'
-    ) in made("elsewhere")

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from driver.errors import DriverError
 from gpuctl.__main__ import COMMANDS, commands
+from gpuctl.cli.output import INTERRUPTED_EXIT_CODE
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 
 CALLED_AS = "import sys; sys.argv[0] = {name!r}; from gpuctl.__main__ import main; main()"
@@ -109,6 +110,15 @@ def test_a_cluster_that_does_not_answer_is_one_line_for_people(arguments: list[s
         "gpuctl: the API server cannot be reached: Connection refused;"
         " check the server of the kubeconfig, or --context\n"
     )
+
+
+def test_ctrl_c_is_told_from_a_failure_by_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuctl.plan.command.emit", pressed)
+
+    assert CliRunner().invoke(commands, ["plan", "--machine", "t4"]).exit_code == INTERRUPTED_EXIT_CODE
 
 
 def test_a_copy_without_its_metadata_does_not_know_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,9 @@ from tools.conformance.area import Area, Case
 from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from tools.conformance.oracle import Oracle, read_vectors, write_vectors
-from tools.conformance.room import area as room_area
-from tools.conformance.rules import area as rules_area
 from tools.conformance.rules import policies_area
-from tools.conformance.schemas import definitions_area, objects_area
 from tools.conformance.validation import area as validation_area
+from tools.conformance.victims import area as victims_area
 
 _SHOWN = 5
 # Cases sent to the oracle at a time.
@@ -43,14 +41,11 @@ AREAS: tuple[Area, ...] = (
     cel_area.AREA,
     validation_area.AREA,
     pods.AREA,
-    objects_area.AREA,
-    definitions_area.AREA,
     mig_area.AREA,
     shares_area.AREA,
     passthrough_area.AREA,
     vgpu_area.AREA,
-    room_area.AREA,
-    rules_area.AREA,
+    victims_area.AREA,
     policies_area.AREA,
     api_area.AREA,
 )

@@ -18,8 +18,8 @@ import yaml
 
 from envtest.client.errors import ClusterError
 from envtest.client.shipped import PACKAGE_ROOT
+from envtest.real.api_server import RealApiServer
 from envtest.real.build import go_programs
-from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 
 Object = dict[str, Any]
@@ -143,14 +143,14 @@ def rendered_text(
 
 
 def helm_in(
-    cluster: RealCluster, *arguments: str, program: str = "helm3", values: Values | None = None
+    cluster: RealApiServer, *arguments: str, program: str = "helm3", values: Values | None = None
 ) -> str:
     """Run helm as the cluster's administrator, in the driver's namespace."""
     about = ("--kubeconfig", str(cluster.admin), "--namespace", DRIVER_NAMESPACE)
     return helm(*arguments, *about, program=program, values=values)
 
 
-def install_chart(cluster: RealCluster, values: Values | None = None, *, program: str = "helm3") -> str:
+def install_chart(cluster: RealApiServer, values: Values | None = None, *, program: str = "helm3") -> str:
     """Install or upgrade the release with helm; returns what it prints. Does not wait for the pods."""
     cluster.api.apply(NAMESPACE)
     return helm_in(cluster, "upgrade", "--install", RELEASE, str(CHART), program=program, values=values or {})

@@ -1,4 +1,4 @@
-"""Pytest fixtures for real clusters: one for the whole run, others for single tests, and namespaces."""
+"""Pytest fixtures: clusters and API servers for the whole run or for single tests, and namespaces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from envtest.client.waiting import fresh_namespace
+from envtest.real.api_server import RealApiServer, api_server_alone
+from envtest.real.assets import find_assets
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster as start
@@ -44,6 +46,13 @@ def real_cluster(kubernetes: str, request: pytest.FixtureRequest) -> Generator[R
         request.config.stash.setdefault(STARTED_CLUSTERS, []).append(cluster)
         yield cluster
         request.config.stash[STARTED_CLUSTERS].remove(cluster)
+
+
+@pytest.fixture(scope="session")
+def real_api_server(kubernetes: str) -> Generator[RealApiServer, None, None]:
+    """etcd and kube-apiserver for the whole run, without anything else of Kubernetes; needs no root."""
+    with api_server_alone(find_assets(kubernetes)) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

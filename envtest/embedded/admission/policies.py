@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from envtest.embedded.access.gate import Gate
 from envtest.embedded.admission.writes import may, write_of
 from envtest.embedded.api.admission import NAMESPACES, Attributes
-from envtest.embedded.api.custom_objects import in_version
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Store
@@ -98,7 +97,7 @@ class Policies:
         if resource is None:
             return None
         items = self._store.items(resource.collection)
-        return resource.namespaced, [in_version(resource, item) for _, item in items]
+        return resource.namespaced, [item for _, item in items]
 
 
 def _compiled(policy: Object, before: tuple[Object, CompiledPolicy] | None) -> CompiledPolicy:

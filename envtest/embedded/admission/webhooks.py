@@ -256,7 +256,7 @@ class _Mutation:
         return changed
 
     def _defaulted(self, item: Object) -> Object:
-        plural, old = self._attributes.resource.built_in, self._attributes.old
+        plural, old = self._attributes.resource.plural, self._attributes.old
         return defaulted(item, plural, _ALL_GATES, old)
 
     def _patch(self, hook: Hook, called: Resource, operations: Sequence[Any]) -> bool:
@@ -275,7 +275,7 @@ class _Mutation:
         if after == before:
             return False
         if subresource == subresources.SCALE:
-            self._item = subresources.scaled(called, self._item, after)
+            self._item = subresources.scaled(self._item, after)
         else:
             self._item = events.to_core(after) if called.group == events.GROUP else after
         if not subresource:

@@ -45,7 +45,7 @@ def write_of(attributes: Attributes, catalogue: Catalogue, called: Resource | No
         user=_user_info(request.user),
         options=_options_of(attributes),
         is_dry=attributes.is_dry,
-        is_custom=resource.custom is not None,
+        is_custom=False,
         others=_others(resource, catalogue),
     )
 
@@ -87,14 +87,14 @@ def _namespace_of(attributes: Attributes) -> str:
 
 def _user_info(user: User) -> Object:
     """The UserInfo of authentication.k8s.io."""
-    fields = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
-    extra = {key: list(values) for key, values in user.extra}
+    fields = {"username": user.name, "groups": list(user.groups)}
+    extra = {"authentication.kubernetes.io/node-name": [user.node]} if user.node else {}
     return {key: value for key, value in (*fields.items(), ("extra", extra)) if value}
 
 
 def _others(resource: Resource, catalogue: Catalogue) -> tuple[tuple[str, str], ...]:
     """The other groups and versions under which the same objects are served."""
-    if resource.custom is None and resource.plural != "events":
+    if resource.plural != "events":
         return ()
     equals = (one for one in catalogue.resources if one.collection == resource.collection)
     return tuple((one.group, one.version) for one in equals if one != resource)

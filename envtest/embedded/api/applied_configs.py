@@ -64,7 +64,7 @@ def check_place(request: Request, resource: Resource, config: Object, *, is_new:
 
 def _type_errors(value: Any, kind: FieldType, path: str) -> Iterator[str]:
     """What is wrong with the types of a value, each with its path."""
-    if value is None or kind.shape in ("any", "deduced"):
+    if value is None or kind.shape == "any":
         return
     if kind.shape in ("struct", "map"):
         yield from _map_errors(value, kind, path)
@@ -92,7 +92,7 @@ def _map_errors(value: Any, kind: FieldType, path: str) -> Iterator[str]:
         yield _at(path, f"expected map, got {_go_value(value)}")
         return
     for name, item in value.items():
-        if kind.shape == "struct" and kind.of is None and kind.fields and name not in kind.fields:
+        if kind.shape == "struct" and name not in kind.fields:
             yield _at(f"{path}.{name}", "field not declared in schema")
         else:
             yield from _type_errors(item, kind.field_type(name), f"{path}.{name}")

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from typing import Any
 
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.resources import VERSION, Catalogue, Resource
 
 Object = dict[str, Any]
 
@@ -22,7 +22,7 @@ _BUILD: Object = {
     "platform": "linux/amd64",
 }
 
-_STORED_AS = {"customresourcedefinitions": "v1beta1", "devicetaintrules": "v1beta2"}
+_STORED_AS = {"devicetaintrules": "v1beta2"}
 """The versions in which kube-apiserver 1.37 stores kinds, where they are not v1."""
 
 
@@ -56,31 +56,31 @@ def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, add
         case ["apis"] if aggregated:
             return _aggregated(catalogue, catalogue.groups())
         case ["apis"]:
-            groups = [_group(catalogue, name) for name in catalogue.groups()]
+            groups = [_group(name) for name in catalogue.groups()]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["api", "v1"]:
-            return _resource_list(catalogue, "", "v1")
+            return _resource_list(catalogue, "")
         case ["apis", name] if name in catalogue.groups():
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(catalogue, name)}
-        case ["apis", name, version] if name and version in catalogue.versions(name):
-            return _resource_list(catalogue, name, version)
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
+        case ["apis", name, "v1"] if name in catalogue.groups():
+            return _resource_list(catalogue, name)
     return None
 
 
-def _group(catalogue: Catalogue, name: str) -> Object:
-    versions = [{"groupVersion": f"{name}/{one}", "version": one} for one in catalogue.versions(name)]
-    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+def _group(name: str) -> Object:
+    version = {"groupVersion": f"{name}/{VERSION}", "version": VERSION}
+    return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def _resource_list(catalogue: Catalogue, group: str, version: str) -> Object:
+def _resource_list(catalogue: Catalogue, group: str) -> Object:
     entries: list[Object] = []
-    for resource in catalogue.of_version(group, version):
+    for resource in catalogue.of_group(group):
         entry: Object = {
             "name": resource.plural,
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": _verbs(resource),
+            "verbs": list(resource.verbs),
         }
         # Reviews are stored nowhere.
         if resource.verbs != ("create",):
@@ -101,22 +101,14 @@ def _resource_list(catalogue: Catalogue, group: str, version: str) -> Object:
         "kind": "APIResourceList",
         # The list of the core group has none.
         **({"apiVersion": "v1"} if group else {}),
-        "groupVersion": f"{group}/{version}" if group else version,
+        "groupVersion": f"{group}/{VERSION}" if group else VERSION,
         "resources": entries,
     }
 
 
-def _verbs(resource: Resource) -> list[str]:
-    """The verbs of a resource; fewer while the definition of a custom one is being deleted."""
-    is_ending = resource.custom is not None and resource.custom.is_ending
-    return [verb for verb in resource.verbs if not is_ending or verb not in ("create", "update", "patch")]
-
-
 def _storage_hash(resource: Resource) -> str:
     """Tells clients when the storage version changes (StorageVersionHash in apiserver/pkg/endpoints)."""
-    version = _STORED_AS.get(resource.built_in, resource.version)
-    if resource.custom is not None:
-        version = resource.custom.stored_as.rpartition("/")[2]
+    version = _STORED_AS.get(resource.plural, resource.version)
     text = f"{resource.collection[0]}/{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
@@ -127,11 +119,10 @@ def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
             "metadata": {"name": name} if name else {},
             "versions": [
                 {
-                    "version": version,
-                    "resources": [_entry(one) for one in catalogue.of_version(name, version)],
+                    "version": VERSION,
+                    "resources": [_entry(one) for one in catalogue.of_group(name)],
                     "freshness": "Current",
                 }
-                for version in catalogue.versions(name)
             ],
         }
         for name in names
@@ -150,7 +141,7 @@ def _entry(resource: Resource) -> Object:
         "responseKind": _kind(resource, resource.kind),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": _verbs(resource),
+        "verbs": list(resource.verbs),
     }
     entry |= _other_names(resource)
     if resource.subresources:
@@ -175,7 +166,7 @@ def _other_group(resource: Resource, kind: str) -> Object:
 
 def _kind(resource: Resource, kind: str) -> Object:
     group, version = resource.group_version_of(kind)
-    if resource.custom is None and (group, version) == (resource.group, resource.version):
+    if (group, version) == (resource.group, resource.version):
         # Of its own kinds kube-apiserver leaves out what the place in the document says.
         group = version = ""
     return {"group": group, "version": version, "kind": kind}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
 import time
 from dataclasses import replace
 from email.utils import formatdate
@@ -13,7 +12,7 @@ from typing import Any
 from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY, check_patch_type
-from envtest.embedded.api.plain_paths import JSON, is_unknown, plain_answer, unknown_path
+from envtest.embedded.api.plain_paths import JSON, plain_answer, unknown_path
 from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.reading import table_of_resource
@@ -27,7 +26,6 @@ from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.shown.forms import (
-    UNSTRUCTURED,
     YAML,
     Form,
     NotAcceptable,
@@ -64,11 +62,6 @@ class Handler(StreamRequestHandler):
         api: ServedApi = self.server.api
         return api
 
-    @property
-    def _certificate(self) -> dict[str, Any] | None:
-        """The client's certificate, as Python's ssl shows it; None where it has shown none."""
-        return self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
-
     def handle(self) -> None:
         """Answer requests until the client or an error ends the connection."""
         try:
@@ -103,14 +96,14 @@ class Handler(StreamRequestHandler):
         request = parse_request(head.method, head.target, client)
         try:
             known = request if request is not None and request.verb else None
-            user = self._api.admit_client(head, known, self._certificate)
+            user = self._api.admit_client(head, known)
         except Refused as refused:
             self._send_json(refused.code, refused.body)
             return True
         if (plain := plain_answer(self._api, head)) is not None:
             self._send(plain.code, plain.data, plain.media_type)
             return True
-        if request is None or is_unknown(self._api, request):
+        if request is None or (request.group and request.group not in self._api.catalogue.groups()):
             plain = unknown_path(self._api, head.target)
             self._send(plain.code, plain.data, plain.media_type)
             return True
@@ -128,9 +121,7 @@ class Handler(StreamRequestHandler):
         form = Form()
         try:
             resource = self._api.verbs.resource_of(request)
-            if resource.custom is not None and resource.custom.deprecation:
-                warnings.append(resource.custom.deprecation)
-            elif resource.collection == ("", "endpoints"):
+            if resource.collection == ("", "endpoints"):
                 warnings.append(_ENDPOINTS)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
@@ -138,7 +129,7 @@ class Handler(StreamRequestHandler):
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
             # kubectl get asks for a Table: the server chooses the columns.
-            form, include = _asked_form(request, resource, head), request.query.get("includeObject", "")
+            form, include = _asked_form(request, head), request.query.get("includeObject", "")
             form.check_include(include)
             if request.verb == "watch":
                 check_stream(form)
@@ -180,7 +171,7 @@ class Handler(StreamRequestHandler):
                 return _CREATED if created else 200, item
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
-                check_patch_type(kind, is_custom=resource.custom is not None)
+                check_patch_type(kind)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
                 created, item = verbs.patch(request, patch, kind, warnings)
@@ -215,17 +206,14 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
-def _asked_form(request: Request, resource: Resource, head: wire.HttpRequest) -> Form:
+def _asked_form(request: Request, head: wire.HttpRequest) -> Form:
     """The form in which the client wants the answer; raises NotAcceptable."""
     is_collection = request.verb == "watch" or request.verb in _LISTS
-    is_built_in = resource.custom is None
-    return asked_form(head.header("accept"), is_built_in=is_built_in, is_collection=is_collection)
+    return asked_form(head.header("accept"), is_built_in=True, is_collection=is_collection)
 
 
 def _go_type(resource: Resource) -> str:
     """What the code of Kubernetes calls the type of an object: its package and kind."""
-    if resource.custom is not None:
-        return UNSTRUCTURED
     package = resource.collection[0].partition(".")[0] or "core"
     return f"{package}.{resource.kind}"
 

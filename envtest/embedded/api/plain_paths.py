@@ -7,10 +7,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from envtest.embedded.api import discovery, openapi
-from envtest.embedded.api.requests import Request
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
-from envtest.embedded.api.verbs import is_place
 from envtest.embedded.api.wire import HttpRequest, json_bytes, yaml_bytes
 from envtest.embedded.shown.forms import YAML, NotAcceptable, asked_form
 
@@ -42,9 +40,8 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
         case ["version"] | ["version", ""]:
             document: Any = discovery.version(api.minor)
         case ["openapi", "v2"]:
-            if "protobuf" in head.header("accept"):
-                return PlainAnswer(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
-            document = openapi.document_v2(api.catalogue)
+            # kubectl reads it where v3 lacks a kind: there is nothing more in it.
+            return PlainAnswer(200, b"", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
         case ["openapi", "v3"]:
             document = openapi.index_v3(api.catalogue)
         case ["openapi", "v3", *_]:
@@ -81,20 +78,12 @@ def _document(head: HttpRequest, document: Any, *, is_yaml: bool = False) -> Pla
     return PlainAnswer(200, json_bytes(document))
 
 
-def is_unknown(api: ServedApi, request: Request) -> bool:
-    """Whether the path is none of any resource; of built-in groups the verbs find that out."""
-    if not request.group or not api.catalogue.is_custom(request.group):
-        return False
-    resource = api.catalogue.find(request.group, request.version, request.resource)
-    return resource is None or not is_place(request, resource)
-
-
 def unknown_path(api: ServedApi, target: str) -> PlainAnswer:
     """The 404 of a path that is none of any resource: a Status below a served group, else a text."""
     match target.partition("?")[0].split("/"):
         case ["", "api", *_]:
             return _status(404, _NOT_HERE)
-        case ["", "apis", group, *_] if not api.catalogue.is_custom(group):
+        case ["", "apis", group, *_] if group in api.catalogue.groups():
             return _status(404, _NOT_HERE)
     return PlainAnswer(404, b"404 page not found\n", _TEXT)
 

@@ -51,9 +51,9 @@ class Quotas:
             return
         wanted = self._usage(resource, item)
         for quota in quotas:
-            if not quota_counts(quota, resource.built_in, item):
+            if not quota_counts(quota, resource.plural, item):
                 continue
-            missing = missing_amounts(item, quota) if resource.built_in == "pods" else ""
+            missing = missing_amounts(item, quota) if resource.plural == "pods" else ""
             if missing:
                 text = f"failed quota: {quota['metadata']['name']}: {missing}"
                 raise _forbidden(resource, item, text)
@@ -93,7 +93,7 @@ class Quotas:
         for resource in counted.values():
             if resource.stored_group is None:
                 for item in self._store.in_namespace(resource.collection, namespace):
-                    if not quota_counts(quota, resource.built_in, item):
+                    if not quota_counts(quota, resource.plural, item):
                         continue
                     for name, amount in self._usage(resource, item).items():
                         total[name] = total[name].plus(amount)
@@ -101,9 +101,9 @@ class Quotas:
 
     def _usage(self, resource: Resource, item: Object) -> Usage:
         usage: Usage = {f"count/{resource.qualified_name}": _ONE}
-        if resource.built_in in _PLAIN_COUNTS:
+        if resource.plural in _PLAIN_COUNTS:
             usage[resource.plural] = _ONE
-        match resource.built_in:
+        match resource.plural:
             case "resourceclaims":
                 usage |= _quantities(self._claim_usage(item))
             case "services":

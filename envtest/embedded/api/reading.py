@@ -9,14 +9,13 @@ import re
 from functools import partial
 from typing import Any
 
-from envtest.embedded.api import custom_objects, subresources
+from envtest.embedded.api import subresources
 from envtest.embedded.api.requests import MOST_DIGITS, Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.api.store import Key, Store
 from envtest.embedded.shown import events
-from envtest.embedded.shown.custom_columns import custom_table
 from envtest.embedded.shown.tables import MakeTable, table_of
 from kubernetes_rules.validation.field import forbidden, not_supported
 
@@ -36,9 +35,8 @@ def not_found(resource: Resource, name: str) -> Refused:
 
 def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
     """A stored object in the form of the requested version, or of a subresource."""
-    item = custom_objects.in_version(resource, item)
     if subresource == subresources.SCALE:
-        return subresources.scale_of(resource, item)
+        return subresources.scale_of(item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     return item
@@ -46,8 +44,6 @@ def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
 
 def table_of_resource(resource: Resource) -> MakeTable:
     """Makes tables of the resource's objects."""
-    if resource.custom is not None:
-        return partial(custom_table, resource.custom.columns)
     return partial(table_of, resource.plural)
 
 
@@ -87,9 +83,6 @@ def list_page(
         limit = len(rest)
     page = rest[:limit]
     metadata: Object = {"resourceVersion": str(version)}
-    if resource.custom is not None:
-        # Go leaves an empty text out, but writes what it keeps as a map.
-        metadata["continue"] = ""
     if len(rest) > limit:
         # Clients send it back as it is. As with etcd it holds the version of the list and the last key.
         token = json.dumps({"rv": version, "after": page[-1][0]})

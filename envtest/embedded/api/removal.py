@@ -12,7 +12,6 @@ from typing import Any
 
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.definition_status import DEFINITIONS, marked_for_deletion
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
@@ -66,11 +65,6 @@ class Removal:
         assert stored is not None
         if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
             return self._end_namespace(key, stored, dry=dry)
-        if collection == DEFINITIONS and "deletionTimestamp" not in stored["metadata"]:
-            # Its controller deletes the instances, and removes the finalizer then.
-            marked = marked_for_deletion(stored)
-            item = marked if dry else self._store.put(collection, key, marked)
-            return Deletion(item, is_changed=True, is_over=False)
         found = deletion(
             stored,
             options,

@@ -36,12 +36,11 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user as authentication finds them: name, UID, groups, and further values by key."""
+    """A user: name, groups, and the node that a pod with their token runs on."""
 
     name: str
     groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    node: str = ""
 
 
 ADMIN = User("system:admin", ("system:masters", "system:authenticated"))

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from envtest.embedded.schema.custom_kinds import CustomKind
-
 VERSION = "v1"
-"""The version that all built-in resources are served in."""
+"""The version that all resources are served in."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
 _KINDS_OF_OTHERS = {
     "Eviction": ("policy", "v1"),
     "Scale": ("autoscaling", "v1"),
-    "TokenRequest": ("authentication.k8s.io", "v1"),
 }
 """The kinds of subresources that are of another group than their resource."""
-
-_KUBERNETES_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +21,7 @@ class Resource:
     """One served resource. ``subresources`` maps the name of each to the kind that it takes and its verbs.
 
     ``without_effect`` says why objects of the resource, though stored, have no effect in this cluster; it is
-    empty where they have. ``custom`` is what a CustomResourceDefinition says of it, None for a built-in one.
+    empty where they have.
     """
 
     group: str
@@ -43,24 +35,16 @@ class Resource:
     stored_group: str | None = None
     without_effect: str = ""
     version: str = VERSION
-    singular_name: str = ""
-    list_kind_name: str = ""
-    custom: CustomKind | None = None
 
     @property
     def singular(self) -> str:
         """The name that kubectl takes for one object: ``pod``."""
-        return self.singular_name or self.kind.lower()
+        return self.kind.lower()
 
     @property
     def list_kind(self) -> str:
         """The kind of a list of objects."""
-        return self.list_kind_name or f"{self.kind}List"
-
-    @property
-    def built_in(self) -> str:
-        """The plural of a built-in resource; empty for a custom one, whose plural may be the same."""
-        return "" if self.custom is not None else self.plural
+        return f"{self.kind}List"
 
     @property
     def api_version(self) -> str:
@@ -100,26 +84,15 @@ def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
     return ("status", kind, _STATUS_VERBS)
 
 
-def _answered_only(group: str, *kinds: str, namespaced: bool = False) -> list[Resource]:
+def _answered_only(group: str, *kinds: str) -> list[Resource]:
     """Resources of one group that are only created, and stored nowhere: the answer is what was asked."""
-    return [
-        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, verbs=("create",)) for kind in kinds
-    ]
-
-
-def _stored_only(group: str, *kinds: tuple[str, str], namespaced: bool = False) -> list[Resource]:
-    """Resources of one group that are stored and nothing else: kind, and why it has no effect."""
-    return [
-        Resource(group, f"{kind.lower()}s", kind, namespaced=namespaced, without_effect=why)
-        for kind, why in kinds
-    ]
+    return [Resource(group, f"{kind.lower()}s", kind, namespaced=False, verbs=("create",)) for kind in kinds]
 
 
 _NO_CONTROLLER = "no pods are made of it"
 _NO_NETWORK = "nothing is routed to pods"
 _DRA = "resource.k8s.io"
 _SCALE = ("scale", "Scale", _STATUS_VERBS)
-WITHOUT_RIGHTS = "everybody may do everything unless it is started with RBAC"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "ConfigMap", short_names=("cm",)),
@@ -187,7 +160,6 @@ RESOURCES: tuple[Resource, ...] = (
         "serviceaccounts",
         "ServiceAccount",
         short_names=("sa",),
-        subresources=(("token", "TokenRequest", ("create",)),),
     ),
     *(
         Resource(
@@ -210,15 +182,6 @@ RESOURCES: tuple[Resource, ...] = (
         namespaced=False,
         categories=("api-extensions",),
         subresources=(_status("ValidatingAdmissionPolicy"),),
-    ),
-    Resource(
-        "apiextensions.k8s.io",
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-        namespaced=False,
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        subresources=(_status("CustomResourceDefinition"),),
     ),
     Resource(
         "apps",
@@ -254,8 +217,6 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_SCALE, _status("StatefulSet")),
         without_effect=_NO_CONTROLLER,
     ),
-    *_answered_only("authentication.k8s.io", "SelfSubjectReview", "TokenReview"),
-    *_answered_only("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
     *_answered_only(
         "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
     ),
@@ -285,14 +246,9 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("pdb",),
         subresources=(_status("PodDisruptionBudget"),),
     ),
-    *_stored_only(
-        "rbac.authorization.k8s.io", ("ClusterRole", WITHOUT_RIGHTS), ("ClusterRoleBinding", WITHOUT_RIGHTS)
-    ),
-    *_stored_only(
-        "rbac.authorization.k8s.io",
-        ("Role", WITHOUT_RIGHTS),
-        ("RoleBinding", WITHOUT_RIGHTS),
-        namespaced=True,
+    *(
+        Resource("rbac.authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=kind.startswith("Role"))
+        for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     ),
     Resource("scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False, short_names=("pc",)),
     Resource(_DRA, "deviceclasses", "DeviceClass", namespaced=False),
@@ -310,28 +266,12 @@ RESOURCES: tuple[Resource, ...] = (
 
 
 class Catalogue:
-    """The resources that an API server serves: those built in, and those added at run time. Thread-safe.
-
-    ``generation`` rises with each change, so that documents about the resources can be kept until then.
-    """
+    """The resources that an API server serves."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.generation = 0
-        self._set(RESOURCES)
-
-    def _set(self, resources: tuple[Resource, ...]) -> None:
-        # Readers take no lock: each reads one of these, which are replaced and never changed.
-        self.resources = resources
-        self._by_name = {(one.group, one.version, one.plural): one for one in resources}
-        self._by_kind = {(one.api_version, one.kind): one for one in resources}
-        self.generation += 1
-
-    def replace(self, old: Iterable[Resource], new: Iterable[Resource]) -> None:
-        """Serve ``new`` instead of ``old``, some of which may not be served any more."""
-        with self._lock:
-            gone = set(old)
-            self._set((*(one for one in self.resources if one not in gone), *new))
+        self.resources = RESOURCES
+        self._by_name = {(one.group, one.version, one.plural): one for one in RESOURCES}
+        self._by_kind = {(one.api_version, one.kind): one for one in RESOURCES}
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """The served resource of that name, None for an unknown one."""
@@ -341,44 +281,11 @@ class Catalogue:
         """The served resource of that kind, None for an unknown one."""
         return self._by_kind.get((api_version, kind))
 
-    def still_serves(self, resource: Resource) -> bool:
-        """Whether the resource is served as it was, so that watches of it go on."""
-        found = self.find(resource.group, resource.version, resource.plural)
-        if found is None or found.custom is None or resource.custom is None:
-            return found is resource
-        # The schemas are read again after each change of the definition.
-        return found.custom.schemas is resource.custom.schemas
-
     def groups(self) -> list[str]:
-        """The named API groups in the order that discovery has them: built-in ones first."""
-        built_in = {resource.group for resource in self.resources if resource.custom is None}
-        return sorted(
-            {resource.group for resource in self.resources if resource.group},
-            key=lambda group: (group not in built_in, group),
-        )
+        """The named API groups."""
+        return sorted({resource.group for resource in self.resources if resource.group})
 
-    def is_custom(self, group: str) -> bool:
-        """Whether only definitions serve anything of the group, or nothing does."""
-        return all(one.custom is not None for one in self.resources if one.group == group)
-
-    def versions(self, group: str) -> list[str]:
-        """The served versions of a group, the preferred one first."""
-        found = {resource.version for resource in self.resources if resource.group == group}
-        return sorted(found, key=version_order)
-
-    def of_version(self, group: str, version: str) -> tuple[Resource, ...]:
-        """The resources of one version of a group, in the order that discovery has them."""
-        found = (one for one in self.resources if (one.group, one.version) == (group, version))
+    def of_group(self, group: str) -> tuple[Resource, ...]:
+        """The resources of a group, in the order that discovery has them."""
+        found = (one for one in self.resources if one.group == group)
         return tuple(sorted(found, key=lambda one: one.plural))
-
-
-def version_order(version: str) -> tuple[int, int, int, int, str]:
-    """Sorts versions of an API: ``v2``, ``v1``, ``v1beta2``, ``v1alpha1``, then other names by alphabet.
-
-    Go: CompareKubeAwareVersionStrings in apimachinery/pkg/version.
-    """
-    match = _KUBERNETES_VERSION.fullmatch(version)
-    if match is None:
-        return 1, 0, 0, 0, version
-    stage = ("alpha", "beta", None).index(match[2])
-    return 0, -stage, -int(match[1]), -int(match[3] or 0), ""

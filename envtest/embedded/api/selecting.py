@@ -94,9 +94,7 @@ def _known(term: FieldTerm, resource: Resource, missing: frozenset[str]) -> Fiel
         if name in _NEW_NAMES:
             return FieldTerm(_NEW_NAMES[name], term.value, term.is_equal)
         raise Refused(400, f"field label not supported: {name}")
-    own = _FIELDS_OF.get((resource.group, resource.plural)) if resource.custom is None else None
-    if resource.custom is not None:
-        own = frozenset({*resource.custom.selectable, *((_NAMESPACE,) if resource.namespaced else ())})
+    own = _FIELDS_OF.get((resource.group, resource.plural))
     if own is None:
         if name in (_NAME, _NAMESPACE):
             return term

@@ -23,14 +23,14 @@ from envtest.embedded.api.verbs import Verbs
 from envtest.embedded.api.wire import EncodedObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from io import BufferedIOBase
 
     from envtest.embedded.api.container_log import ContainerLog
     from envtest.embedded.api.wire import HttpRequest
 
     FindLog = Callable[[str, str], ContainerLog | None]
-    AdmitClient = Callable[[HttpRequest, Request | None, Mapping[str, Any] | None], User]
+    AdmitClient = Callable[[HttpRequest, Request | None], User]
 
 
 _KEPT_REQUESTS = 10_000
@@ -46,21 +46,16 @@ class ServerTls:
 
     ``authority`` (PEM) is what clients are to trust: its own certificate, or that of its issuer.
     ``certificate_file`` has the server's certificate with its chain, ``key_file`` the key.
-    ``client_authority`` (PEM) issues the certificates of clients, which they may show; empty for none.
     """
 
     authority: str
     certificate_file: Path
     key_file: Path
-    client_authority: str = ""
 
     def context(self) -> ssl.SSLContext:
         """The context for connections; raises OSError and ssl.SSLError for unusable files."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate_file, self.key_file)
-        if self.client_authority:
-            context.verify_mode = ssl.CERT_OPTIONAL
-            context.load_verify_locations(cadata=self.client_authority)
         return context
 
 
@@ -71,7 +66,7 @@ class ServedApi:
     of an older server. Each watch sends a bookmark when ``bookmarks_due`` rises, and ends when
     ``watch_generation`` rises; ``watches`` counts the watches that began. ``find_log`` finds the log of a
     container, by the UID of its pod and its own name. ``admit_client`` finds the user of a request, from its
-    head, what it is about and the client's certificate, and raises Refused where they may not. ``minor`` is
+    head and what it is about, and raises Refused where they may not. ``minor`` is
     the minor version of Kubernetes that ``/version`` answers, ``host`` the address to listen at, and
     ``ahead_seconds`` is added to this machine's time in the Date of answers.
     """

@@ -32,7 +32,7 @@ _KEY_DEFAULTS = {"protocol": "TCP"}
 """The defaults of keys that an entry of a list may lack: of built-in kinds the protocol of ports has one."""
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_WITH_FIELDS = ("struct", "map", "deduced")
+_WITH_FIELDS = ("struct", "map")
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,14 +354,9 @@ def entry_step(item: Any, kind: FieldType) -> str:
     """The step to an entry of a list, which its keys identify or, without any, its value."""
     if not kind.keys:
         return "v:" + json.dumps(item, separators=(",", ":"))
-    found = {key: _key_default(kind.item, key) for key in kind.keys}
-    with_defaults = {**{key: default for key, default in found.items() if default is not None}, **item}
+    with_defaults = {**{key: _KEY_DEFAULTS[key] for key in kind.keys if key in _KEY_DEFAULTS}, **item}
     keys = {key: with_defaults[key] for key in sorted(kind.keys) if key in with_defaults}
     return "k:" + json.dumps(keys, separators=(",", ":"))
-
-
-def _key_default(entry: FieldType, key: str) -> Any:
-    return _KEY_DEFAULTS.get(key) if entry.ref else entry.field_type(key).default
 
 
 def _value_at(value: Any, kind: FieldType, path: Path) -> Any:

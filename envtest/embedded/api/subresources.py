@@ -5,14 +5,13 @@ Go for the scale: ScaleREST in pkg/registry/apps/deployment/storage and pkg/regi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
-from envtest.embedded.schema.custom_kinds import CustomKind, value_at
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
 from envtest.embedded.shown import events
@@ -25,20 +24,14 @@ SCALE = "scale"
 SCALE_KIND = Resource("autoscaling", "scales", "Scale")
 """The kind of that subresource; it has no collection."""
 
-KINDS = {SCALE: SCALE_KIND, "token": Resource("authentication.k8s.io", "tokenrequests", "TokenRequest")}
+KINDS = {SCALE: SCALE_KIND}
 """The kinds of subresources that are of another group than their resource."""
 
 _SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def scale_of(resource: Resource, item: Mapping[str, Any]) -> Object:
-    """The Scale of an object; raises Refused (500) where a custom one has no number of replicas."""
-    if resource.custom is not None:
-        path = (resource.custom.scale or {})["specReplicasPath"]
-        if value_at(item, path) is None:
-            text = f'the spec replicas field "{path}" does not exist'
-            raise Refused(500, f"Internal error occurred: {text}", details={"causes": [{"message": text}]})
-        return _custom_scale(resource.custom, item)
+def scale_of(item: Mapping[str, Any]) -> Object:
+    """The Scale of an object."""
     spec, status, metadata = item.get("spec") or {}, item.get("status") or {}, item["metadata"]
     replicas = spec.get("replicas", 1)
     return {
@@ -60,52 +53,19 @@ def form_to_patch(resource: Resource, item: Object, subresource: str) -> Object:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     if subresource != SCALE:
         return item
-    return scale_of(resource, item) if resource.custom is None else _custom_scale(resource.custom, item)
+    return scale_of(item)
 
 
-def _custom_scale(custom: CustomKind, item: Mapping[str, Any]) -> Object:
-    """The Scale of a custom object, by the paths of its definition."""
-    paths = custom.scale
-    assert paths is not None
-    replicas = value_at(item, paths["specReplicasPath"])
-    selector = value_at(item, paths.get("labelSelectorPath") or "")
-    return {
-        "kind": SCALE_KIND.kind,
-        "apiVersion": SCALE_KIND.api_version,
-        "metadata": {key: item["metadata"][key] for key in _SHOWN_METADATA if key in item["metadata"]},
-        "spec": {"replicas": replicas} if replicas else {},
-        "status": {
-            "replicas": value_at(item, paths["statusReplicasPath"]) or 0,
-            **({"selector": selector} if selector else {}),
-        },
-    }
-
-
-def _with_value(item: Any, steps: Sequence[str], value: Any) -> Object:
-    """A copy of a map with another value at a path."""
-    found = dict(item) if isinstance(item, dict) else {}
-    found[steps[0]] = value if len(steps) == 1 else _with_value(found.get(steps[0]), steps[1:], value)
-    return found
-
-
-def scaled(resource: Resource, item: Mapping[str, Any], scale: Mapping[str, Any]) -> Object:
+def scaled(item: Mapping[str, Any], scale: Mapping[str, Any]) -> Object:
     """The object with as many replicas as a Scale says; raises Refused (422) for a negative number."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if replicas < 0 and resource.custom is None:
+    if replicas < 0:
         errors = [field_errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
         raise invalid(SCALE_KIND.group, SCALE_KIND.kind, item["metadata"]["name"], errors)
     # The preconditions of the Scale hold for the workload.
     asked = {key: scale["metadata"][key] for key in ("uid", "resourceVersion") if scale["metadata"].get(key)}
-    version = item["metadata"]["resourceVersion"]
     metadata = {key: value for key, value in item["metadata"].items() if key != "resourceVersion"}
     item = {**item, "metadata": {**metadata, **asked}}
-    if resource.custom is not None and resource.custom.scale is not None:
-        path = resource.custom.scale["specReplicasPath"]
-        if value_at(item, path) is None and "replicas" not in (scale.get("spec") or {}):
-            raise Refused(400, f'the spec replicas field "{path}" cannot be empty')
-        # Without a version of its own a Scale is for the object as it is.
-        item["metadata"].setdefault("resourceVersion", version)
-        return _with_value(item, path.strip(".").split("."), replicas)
     return {**item, "spec": {**item["spec"], "replicas": replicas}}
 
 

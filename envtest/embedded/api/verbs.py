@@ -7,11 +7,11 @@ is validated in full. A status is decoded by its type, and not validated beyond 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from envtest.embedded.api import admission, custom_objects, subresources, writing
+from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
@@ -27,7 +27,7 @@ from envtest.embedded.api.requests import (
     is_dry,
     query_flag,
 )
-from envtest.embedded.api.resources import WITHOUT_RIGHTS, Catalogue, Resource
+from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
@@ -53,21 +53,26 @@ _INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
 """The subresources of pods by which kubectl enters a container."""
 
 
+def _no_check(_request: Request, _item: Object, _old: Object) -> None:
+    """Everybody may write everything."""
+
+
 class Verbs:
     """The verbs of the API over one store. Thread-safe; every verb raises Refused.
 
     ``missing_selectors`` are field selectors that are refused (400), as an older server does. The fields of
     feature gates in ``disabled_gates`` are dropped on write. Writing verbs add to ``warnings`` the texts of
-    Warning headers. ``answers`` are the answers to creations that store nothing, such as reviews, by group,
-    resource and subresource. ``has_rights`` is whether roles have an effect.
+    Warning headers. ``answers`` are the answers to reviews, whose creation stores nothing, by resource.
+    ``check_claim_rights`` raises Refused where a user may not write a claim's status so: the request, the
+    claim as it is to be, and as it is.
     """
 
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
         self.admission = Admission()
-        self.has_rights = False
-        self.answers: dict[tuple[str, str, str], Callable[[Request, Object], Object]] = {}
+        self.answers: Mapping[str, Callable[[Request, Object], Object]] = {}
+        self.check_claim_rights: Callable[[Request, Object, Object], None] = _no_check
         self._quotas = Quotas(store, catalogue)
         self._removal = Removal(store, catalogue, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
@@ -81,8 +86,6 @@ class Verbs:
     def resource_of(self, request: Request) -> Resource:
         """The resource that the request is for; raises Refused (404, 405)."""
         resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is not None and resource.custom is not None and not resource.has(request.subresource):
-            raise not_found(resource, request.name)
         if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
             raise Refused(404, _why_not_found(resource, request.subresource), details={})
         # Across namespaces there is only list and watch.
@@ -120,7 +123,7 @@ class Verbs:
             return self._create_subresource(request, resource, body, found)
         item = writing.read_body(request, resource, body, found)
         self._warn_without_effect(resource, found)
-        answer = self.answers.get((resource.group, resource.plural, ""))
+        answer = self.answers.get(resource.plural)
         return self._add(request, resource, item, found) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
@@ -140,9 +143,7 @@ class Verbs:
             # Preparing changes what was read, so a further attempt reads the body again.
             wanted = read.pop() if read else writing.read_body(request, taken, body, [])
             return (
-                subresources.scaled(resource, stored, wanted)
-                if request.subresource == subresources.SCALE
-                else wanted
+                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
         absent = self._store.get(resource.collection, key_of(request)) is None
@@ -179,9 +180,7 @@ class Verbs:
             wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
             writing.check_applied_identity(resource, stored, wanted)
             return (
-                subresources.scaled(resource, stored, wanted)
-                if request.subresource == subresources.SCALE
-                else wanted
+                subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
         return False, self._changed(request, resource, change, found)
@@ -233,9 +232,8 @@ class Verbs:
     ) -> Deletion | None:
         """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        before = custom_objects.in_version(resource, stored)
         writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
-        attributes = Attributes("DELETE", request, resource, None, before, options, warnings, dry)
+        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
         self.admission.mutated(attributes)
         self.admission.validate(attributes)
         with self._store.changed:
@@ -251,11 +249,6 @@ class Verbs:
     def _create_subresource(
         self, request: Request, resource: Resource, body: Object, warnings: Warnings
     ) -> Object:
-        answer = self.answers.get((resource.group, resource.plural, request.subresource))
-        if answer is not None:
-            return answer(
-                request, writing.read_body(request, body_resource(request, resource), body, warnings)
-            )
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -281,7 +274,6 @@ class Verbs:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
         version = item["metadata"].get("resourceVersion")
-        custom_objects.check_may_create(resource, item)
         if resource.namespaced:
             # Admission that changes the object comes before validation, quota behind it, as in
             # kube-apiserver.
@@ -295,7 +287,7 @@ class Verbs:
         if resource.collection == _PODS:
             # Once more, for what a webhook has changed.
             admission.complete_pod(self._store, item, request.namespace)
-        writing.check_create(resource, item, warnings)
+        writing.check_create(resource, item)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         if not dry and request.verb == "create" and str(version or "").lstrip("0").isdecimal():
             raise plain_go_error("resourceVersion should not be set on objects to be created")
@@ -316,7 +308,7 @@ class Verbs:
             self._quotas.admit(resource, item)
             if dry:
                 return shown(resource, item)
-            stored = self._store.put(resource.collection, key, custom_objects.as_stored(resource, item))
+            stored = self._store.put(resource.collection, key, item)
             self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
@@ -376,18 +368,16 @@ class Verbs:
         As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
         """
         while True:
-            found = self._existing(request, resource)
-            stored = custom_objects.in_version(resource, found)
+            stored = self._existing(request, resource)
             wanted = change(stored)
             writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
             item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
-            kept = found if item is found else custom_objects.as_stored(resource, item)
-            if kept == found or is_dry(request, {}):
+            if item == stored or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
             with self._store.changed:
-                if self._store.get(resource.collection, key_of(request)) is found:
-                    return self._put(request, resource, kept)
+                if self._store.get(resource.collection, key_of(request)) is stored:
+                    return self._put(request, resource, item)
 
     def _prepared(
         self,
@@ -403,6 +393,8 @@ class Verbs:
         attributes = Attributes(
             "UPDATE", request, resource, wanted, stored, warnings=warnings, is_dry=is_dry(request, {})
         )
+        if (resource.plural, request.subresource) == ("resourceclaims", "status"):
+            self.check_claim_rights(request, wanted, stored)
         wanted = self._mutated(attributes)
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if is_apply and not wanted["metadata"].get("managedFields"):
@@ -413,7 +405,7 @@ class Verbs:
             admission.admit_tolerations(item)
         changes = item != stored and not (is_apply and without_times(item) == without_times(stored))
         if changes:
-            writing.check_update(request, resource, item, stored, warnings)
+            writing.check_update(request, resource, item, stored)
             admission.admit_admin_access(self._store, item, stored)
         self.admission.validate(replace(attributes, item=item))
         if not changes:
@@ -443,9 +435,10 @@ class Verbs:
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
-    def _warn_without_effect(self, resource: Resource, warnings: Warnings) -> None:
+    @staticmethod
+    def _warn_without_effect(resource: Resource, warnings: Warnings) -> None:
         """Warn the client that the object which it writes has no effect in this cluster."""
-        if resource.without_effect and not (self.has_rights and resource.without_effect == WITHOUT_RIGHTS):
+        if resource.without_effect:
             warnings.append(
                 f"a {resource.kind} has no effect in the embedded cluster: {resource.without_effect}"
             )
@@ -464,8 +457,6 @@ def is_place(request: Request, resource: Resource) -> bool:
         return False
     if not resource.namespaced:
         return not request.namespace
-    if resource.custom is not None:
-        return bool(request.namespace) or request.verb in _EVERYWHERE
     return bool(request.namespace or not request.name)
 
 

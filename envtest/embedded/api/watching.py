@@ -186,8 +186,7 @@ def _follow(api: ServedApi, stream: Stream, watch: Watch, events: _Events, optio
     next_bookmark = _next_bookmark(end)
 
     def ended() -> bool:
-        is_served = api.catalogue.still_serves(events.resource)
-        return api.watch_generation != generation or stream.ended or not is_served
+        return api.watch_generation != generation or stream.ended
 
     def bookmark_asked() -> bool:
         return api.bookmarks_due != sent_bookmarks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Any
@@ -33,26 +33,16 @@ class BodyTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request: ``headers`` by their names in lower case, ``target`` the path with its query.
-
-    ``repeated`` has all values of the headers that came more than once; ``headers`` has the first one.
-    """
+    """One request: ``headers`` by their names in lower case, ``target`` the path with its query."""
 
     method: str
     target: str
     headers: dict[str, str]
     closes: bool
-    repeated: dict[str, list[str]] = field(default_factory=dict)
 
     def header(self, name: str) -> str:
         """A header's value, empty where it is absent."""
         return self.headers.get(name, "")
-
-    def values(self, name: str) -> list[str]:
-        """All values of a header, none where it is absent."""
-        if name in self.repeated:
-            return self.repeated[name]
-        return [self.headers[name]] if name in self.headers else []
 
 
 def read_head(source: BufferedIOBase) -> HttpRequest | None:
@@ -70,7 +60,6 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
     if _BROKEN_ESCAPE.search(parts[1].partition("?")[0]):
         raise BadRequestLine
     headers: dict[str, str] = {}
-    repeated: dict[str, list[str]] = {}
     while True:
         line = source.readline(_MOST_LINE_BYTES)
         if line in (b"\r\n", b"\n"):
@@ -78,15 +67,11 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
         name, colon, value = line.decode("latin-1").partition(":")
         if not colon or len(headers) >= _MOST_HEADERS:
             raise BadRequestLine
-        name, value = name.lower(), value.strip()
-        if name in headers:
-            repeated.setdefault(name, [headers[name]]).append(value)
-        else:
-            headers[name] = value
+        headers.setdefault(name.lower(), value.strip())
     connection = headers.get("connection", "").lower()
     # HTTP/1.1 keeps a connection unless it is told otherwise, HTTP/1.0 closes it.
     closes = connection == "close" or (parts[2] == "HTTP/1.0" and connection != "keep-alive")
-    return HttpRequest(parts[0], parts[1], headers, closes, repeated)
+    return HttpRequest(parts[0], parts[1], headers, closes)
 
 
 def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase) -> bytes:

@@ -6,9 +6,8 @@ import secrets
 import uuid
 from typing import Any
 
-from envtest.embedded.api import custom_objects, subresources
+from envtest.embedded.api import subresources
 from envtest.embedded.api.defaults import default_status, defaulted, first_status, now
-from envtest.embedded.api.definition_status import DEFINITIONS, definition_faults
 from envtest.embedded.api.requests import MOST_DIGITS, Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, not_registered, plain_go_error
@@ -16,11 +15,6 @@ from envtest.embedded.schema.bodies import warned
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
-from kubernetes_rules.custom_resources.definitions import (
-    defaulted_definition,
-    definition_warnings,
-    prepared_definition,
-)
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
@@ -36,7 +30,6 @@ _KEPT_BY_STATUS = {
     "deployments": ("labels",),
     "pods": ("ownerReferences",),
     **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
-    "customresourcedefinitions": _FREE_METADATA,
 }
 """The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
 
@@ -52,7 +45,7 @@ _KEPT_AT_DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
-        *("pods", "resourceslices", "deviceclasses", "devicetaintrules", "customresourcedefinitions"),
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
         *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
@@ -61,7 +54,7 @@ _GENERATION = frozenset(
 )
 _CONDITIONAL_UPDATE = frozenset(
     {
-        *("leases", "poddisruptionbudgets", "devicetaintrules", "customresourcedefinitions"),
+        *("leases", "poddisruptionbudgets", "devicetaintrules"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
@@ -89,8 +82,6 @@ _OF_CONTENT = ("", subresources.SCALE)
 
 def kind_of(resource: Resource) -> FieldType:
     """The type of a resource's objects."""
-    if resource.custom is not None:
-        return resource.custom.type
     found = type_of(resource.api_version, resource.kind)
     assert found is not None, resource
     return found
@@ -106,12 +97,7 @@ def read_body(
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    if resource.custom is not None and not completes:
-        item, problems = custom_objects.read_applied(body)
-    elif resource.custom is not None:
-        item, problems = custom_objects.read(resource, body)
-    else:
-        item, problems = _decoded(resource, body, completes=completes)
+    item, problems = _decoded(resource, body, completes=completes)
     # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
     if problems and mode == "Strict":
@@ -141,7 +127,7 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
-    return _with_defaults(resource, item), decoder.problems
+    return item, decoder.problems
 
 
 def read_patched(
@@ -182,14 +168,12 @@ def check_name(request: Request, metadata: Object) -> None:
 
 def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
     """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
-    if resource.custom is not None:
-        return custom_objects.decoded(resource, item)
     found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
     if found != (resource.api_version, resource.kind):
         raise DecodingError(_other_kind(resource, *found, ""))
     decoder = Decoder()
     item = decoder.decode(item, kind_of(resource)) | {"apiVersion": found[0], "kind": found[1]}
-    return _with_defaults(resource, item), decoder.problems
+    return item, decoder.problems
 
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
@@ -210,15 +194,9 @@ def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> s
 
 
 def completed(resource: Resource, item: Object) -> Object:
-    """A copy of an object that was put together, with its defaults or what Go's json always writes."""
-    if resource.custom is not None:
-        return custom_objects.defaulted(resource, item)
-    return _with_defaults(resource, Decoder().decode(item, kind_of(resource)))
-
-
-def _with_defaults(resource: Resource, item: Object) -> Object:
-    """The object with what is filled in as soon as it is read."""
-    return defaulted_definition(item) if resource.collection == DEFINITIONS else item
+    """A copy of an object that was put together, with what Go's json always writes."""
+    decoded: Object = Decoder().decode(item, kind_of(resource))
+    return decoded
 
 
 def prepare_create(
@@ -241,33 +219,20 @@ def prepare_create(
     # Whatever the client said of these fields does not count.
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
-    if resource.custom is not None:
-        metadata["generation"] = 1
-        if resource.custom.has_status:
-            item.pop("status", None)
-        return item
-    if resource.built_in in _GENERATION:
+    if resource.plural in _GENERATION:
         metadata["generation"] = 1
     # A kubelet registers its Node together with a status; of other kinds a new object has none of its own.
-    if resource.built_in != "nodes":
+    if resource.plural != "nodes":
         item.pop("status", None)
-    item = defaulted(item, resource.built_in, disabled_gates, None)
+    item = defaulted(item, resource.plural, disabled_gates, None)
     kind = kind_of(resource).fields.get("status")
     if kind is not None and kind.unset and "status" not in item:
-        item["status"] = {**zero_of(kind), **first_status(resource.built_in, item)}
-    return prepared_definition(item) if resource.collection == DEFINITIONS else item
+        item["status"] = {**zero_of(kind), **first_status(resource.plural, item)}
+    return item
 
 
-def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
-    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
-    if resource.custom is not None:
-        _refuse(resource, item, custom_objects.create_errors(resource, item))
-        custom_objects.warn_of_finalizers(item, None, warnings)
-        return
-    if resource.collection == DEFINITIONS:
-        _refuse(resource, item, definition_faults(item, None))
-        warnings += definition_warnings(item)
-        return
+def check_create(resource: Resource, item: Object) -> None:
+    """Raises Refused (422) when the new object is against the rules."""
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
 
 
@@ -286,7 +251,7 @@ def prepare_update(
             del item["spec"]["finalizers"]
         item["metadata"] = dict(stored["metadata"])
     else:
-        item = _with_content(resource, stored, wanted)
+        item = _with_content(stored, wanted)
     metadata = item["metadata"]
     # Owners that a client leaves out stay as they are.
     if not metadata.get("managedFields"):
@@ -296,7 +261,7 @@ def prepare_update(
     # Put in here, so that an update that changes nothing is equal to what is stored.
     metadata["resourceVersion"] = old["resourceVersion"]
     if request.subresource in _OF_CONTENT:
-        item = defaulted(item, resource.built_in, disabled_gates, stored)
+        item = defaulted(item, resource.plural, disabled_gates, stored)
         if "generation" in old and _is_other(resource, item, stored):
             item["metadata"]["generation"] = old["generation"] + 1
     return item
@@ -304,19 +269,15 @@ def prepare_update(
 
 def _needs_version(request: Request, resource: Resource) -> bool:
     """Whether the object cannot be updated without saying its version."""
-    is_conditional = resource.custom is not None or resource.built_in in _CONDITIONAL_UPDATE
-    return is_conditional and request.subresource != subresources.SCALE
+    return resource.plural in _CONDITIONAL_UPDATE and request.subresource != subresources.SCALE
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
     """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
-    if resource.custom is not None:
-        # All but the metadata counts.
-        return {**item, "metadata": None} != {**stored, "metadata": None}
     if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
-    return resource.built_in == "deployments" and annotations[0] != annotations[1]
+    return resource.plural == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
@@ -325,26 +286,24 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
     item = {**stored, "status": wanted.get("status"), "metadata": _with_identity(wanted["metadata"], old)}
     if item["status"] is None:
         del item["status"]
-    for name in _FREE_METADATA if resource.custom else _KEPT_BY_STATUS.get(resource.plural, ()):
+    for name in _KEPT_BY_STATUS.get(resource.plural, ()):
         item["metadata"].pop(name, None)
         if name in old:
             item["metadata"][name] = old[name]
-    if resource.built_in == "resourceclaims":
+    if resource.plural == "resourceclaims":
         _drop_deallocated(item, stored)
-    elif resource.built_in in ("pods", "nodes", "namespaces"):
+    elif resource.plural in ("pods", "nodes", "namespaces"):
         default_status(item, stored)
     return item
 
 
-def _with_content(resource: Resource, stored: Object, wanted: Object) -> Object:
+def _with_content(stored: Object, wanted: Object) -> Object:
     """The wanted object with the identity of the stored one, and with its status if that is written apart."""
-    item = dict(wanted)
-    if resource.custom is None or resource.custom.has_status:
-        item = {key: value for key, value in wanted.items() if key != "status"}
-        if "status" in stored:
-            item["status"] = stored["status"]
+    item = {key: value for key, value in wanted.items() if key != "status"}
+    if "status" in stored:
+        item["status"] = stored["status"]
     item["metadata"] = _with_identity(wanted["metadata"], stored["metadata"])
-    return prepared_definition(item, stored) if resource.collection == DEFINITIONS else item
+    return item
 
 
 def _with_identity(metadata: Object, old: Object) -> Object:
@@ -353,21 +312,14 @@ def _with_identity(metadata: Object, old: Object) -> Object:
     return found | {key: old[key] for key in (*_KEPT_METADATA, *_KEPT_AT_DELETION) if key in old}
 
 
-def check_update(
-    request: Request, resource: Resource, item: Object, stored: Object, warnings: list[str]
-) -> None:
-    """Check an update; raises Refused (422), and adds to ``warnings`` what is unwise."""
+def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
+    """Check an update; raises Refused (422)."""
     errors: list[FieldError] = []
-    if resource.custom is not None:
-        errors = custom_objects.update_errors(resource, request.subresource, item, stored, warnings)
-    elif resource.collection == DEFINITIONS and not request.subresource:
-        errors = definition_faults(item, stored)
-        warnings += definition_warnings(item, stored)
-    elif request.subresource in _OF_CONTENT:
+    if request.subresource in _OF_CONTENT:
         errors = updated_errors(resource.group, item, stored, namespaced=resource.namespaced)
     elif request.subresource == "status" and resource.group == "resource.k8s.io":
         errors = status_update_errors_of(item, stored)
-    elif (request.subresource, resource.built_in) == ("status", "pods"):
+    elif (request.subresource, resource.plural) == ("status", "pods"):
         errors = unique(pod_status_errors(item, stored))
     _refuse(resource, item, errors)
 

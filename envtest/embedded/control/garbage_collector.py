@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from envtest.embedded.api.custom_objects import in_version
 from envtest.embedded.api.removal import Place
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
@@ -27,7 +26,7 @@ _POLICIES = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}
 
 
 class EmbeddedGarbageCollector(Controller):
-    """Collects garbage of all kinds, custom ones too."""
+    """Collects garbage of all kinds."""
 
     def __init__(self, server: EmbeddedApiServer) -> None:
         super().__init__(NAME, server, ())
@@ -161,7 +160,6 @@ class EmbeddedGarbageCollector(Controller):
         return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
 
     def _write(self, place: Place, item: Object) -> Object:
-        item = in_version(self._resource(place[0]), item)
         return self._server.verbs.update(self._request("update", place), item)[1]
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:

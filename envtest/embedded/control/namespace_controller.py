@@ -34,7 +34,6 @@ class EmbeddedNamespaceController(Controller):
 
     def __init__(self, server: EmbeddedApiServer) -> None:
         super().__init__(NAME, server, (kinds.NAMESPACES, *_CONTENTS))
-        self._catalogue = server.catalogue
         self._back_off = ObjectBackOff(NAME)
 
     def sync(self) -> float | None:
@@ -50,24 +49,13 @@ class EmbeddedNamespaceController(Controller):
         left = len(self._delete_all(kinds.PODS, name))
         if not left:
             # Nothing else before the pods are gone: they may still use it while they end.
-            contents = (*_CONTENTS, *self._custom_contents())
-            left = sum(len(self._delete_all(one, name)) for one in contents if one != kinds.PODS)
+            left = sum(len(self._delete_all(one, name)) for one in _CONTENTS if one != kinds.PODS)
         if not left:
             # With the last one the API server removes the namespace itself.
             finalizers = [one for one in namespace["spec"]["finalizers"] if one != _FINALIZER]
             spec = {**namespace["spec"], "finalizers": finalizers}
             self._objects.replace(kinds.NAMESPACES, {**namespace, "spec": spec}, "finalize")
-        # Changes of custom objects do not call for another pass.
         return AGAIN_SECONDS if left else None
-
-    def _custom_contents(self) -> list[kinds.Kind]:
-        """The custom kinds of objects in a namespace, each in one of its versions."""
-        found = {
-            one.collection: kinds.Kind(one.group, one.plural, one.version)
-            for one in self._catalogue.resources
-            if one.custom is not None and one.namespaced
-        }
-        return list(found.values())
 
     def _delete_all(self, resource: kinds.Kind, namespace: str) -> Sequence[Object]:
         """Delete all objects of a kind in the namespace; returns those that are still there."""

@@ -305,17 +305,6 @@ def warned(problems: list[str]) -> list[str]:
     return [line.removeprefix("  ") for text in heads for line in text.split("\n")]
 
 
-def without_repeated(item: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A copy of an object in which the last of equal keys counts, and a text for each that is repeated.
-
-    Numbers are as Go has them: 1.0 is written as 1 again, and what is no int64 is a float64. Raises
-    NumberTooLarge for one that is too large even for that.
-    """
-    found: list[str] = []
-    result: dict[str, Any] = _plain(item, "", found)
-    return result, found
-
-
 def repeated_fields(value: Any) -> list[str]:
     """A text for each key of the value that comes twice in its map."""
     found: list[str] = []

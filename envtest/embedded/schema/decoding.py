@@ -51,7 +51,7 @@ class Decoder:
         """The value without unknown fields and nulls; raises DecodingError. ``place`` is where it is."""
         shape = kind.shape
         if shape == "struct":
-            return _of_union(value, kind, place) if kind.union else self._struct(value, kind, place)
+            return self._struct(value, kind, place)
         if shape == "list":
             return self._list(value, kind, place)
         if shape == "map":
@@ -132,16 +132,6 @@ class Decoder:
             both = isinstance(earlier, dict) and isinstance(item, dict)
             seen[name] = {**(earlier or {}), **item} if both else item
             yield name, seen[name]
-
-
-def _of_union(value: Any, kind: FieldType, place: Place | None) -> Any:
-    """A schema, or what stands in its place; Go reads these without noticing unknown fields."""
-    if kind.union == "boolean" and isinstance(value, bool):
-        return value
-    taken = replace(kind, union="")
-    if isinstance(value, list) and kind.union != "boolean":
-        taken = FieldType("list", of=taken if kind.union == "list" else FieldType("string"))
-    return Decoder().decode(value, taken, place)
 
 
 def _complete(result: Object, struct: Struct) -> None:

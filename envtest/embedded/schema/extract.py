@@ -1,6 +1,6 @@
 """Writes types.json from Kubernetes' sources: its OpenAPI documents, and k8s.io/api and k8s.io/apimachinery.
 
-python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY APIEXTENSIONS
+python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ _DOCUMENTS = {
                 *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"),
             ),
         ),
-    ),
-    "apis__apiextensions.k8s.io__v1_openapi.json": (
-        ("apiextensions.k8s.io/v1", ("CustomResourceDefinition",)),
     ),
     "apis__apps__v1_openapi.json": (
         ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
@@ -70,14 +67,6 @@ _SPECIAL = {
     "RawExtension": "any",
     "JSON": "any",
 }
-_UNIONS = {
-    "JSONSchemaPropsOrBool": "boolean",
-    "JSONSchemaPropsOrArray": "list",
-    "JSONSchemaPropsOrStringArray": "strings",
-}
-"""A schema of a CustomResourceDefinition, or something else that the name says."""
-
-
 _SCALARS = {
     ("integer", "int32"): "int32",
     ("integer", None): "int64",
@@ -95,7 +84,7 @@ _MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^  (?:optional |repeated )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+);$", re.MULTILINE)
 
 
-def main(folder: Path, api: Path, apimachinery: Path, apiextensions: Path) -> None:
+def main(folder: Path, api: Path, apimachinery: Path) -> None:
     """Write the types that the served kinds are made of, one a line."""
     kinds: dict[str, dict[str, str]] = {}
     types: dict[str, Any] = {}
@@ -109,7 +98,7 @@ def main(folder: Path, api: Path, apimachinery: Path, apiextensions: Path) -> No
                 _collect(schemas, root, types)
     tags: dict[str, Any] = {}
     for name in sorted(types):
-        folders = (api, apimachinery, apiextensions)
+        folders = (api, apimachinery)
         _collect_tags(folders, name, types[name], tags)
         sources = _folder(folders, name).glob("types*.go")
         text = "\n".join(path.read_text() for path in sorted(sources))
@@ -126,18 +115,16 @@ def _lines(entries: dict[str, Any]) -> str:
 
 
 def _collect_tags(
-    folders: tuple[Path, Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
+    folders: tuple[Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
 ) -> None:
     """The protobuf tags of a type's ``fields``; a part that JSON has inline names its own type."""
     package, _, message = name.rpartition(".")
     text = (_folder(folders, name) / "generated.proto").read_text()
     found = tags[name] = {}
     for kind, name_in_protobuf, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
-        # JSON has x-kubernetes-list-type for xKubernetesListType, $ref for ref, and webhooks for Webhooks.
-        words = re.sub(r"[A-Z]", lambda match: f"-{match[0].lower()}", name_in_protobuf)
+        # JSON has webhooks for Webhooks.
         small = name_in_protobuf[0].lower() + name_in_protobuf[1:]
-        candidates = (words, f"${name_in_protobuf}", name_in_protobuf, small)
-        field = next((one for one in candidates if one in fields), name_in_protobuf)
+        field = name_in_protobuf if name_in_protobuf in fields else small
         if field in fields:
             found[number] = [field, *(["bytes"] if "bytes" in kind else [])]
         # A struct that Go embeds: JSON shows its fields here, protobuf sends it as a message.
@@ -146,11 +133,11 @@ def _collect_tags(
             _collect_tags(folders, f"{package}.{kind}", fields, tags)
 
 
-def _folder(folders: tuple[Path, Path, Path], name: str) -> Path:
+def _folder(folders: tuple[Path, Path], name: str) -> Path:
     """Where the Go package of a type is."""
     package = name.rpartition(".")[0]
-    parts = {"meta": folders[1] / "pkg/apis", "apiextensions": folders[2] / "pkg/apis"}
-    return parts.get(package.partition(".")[0], folders[0]) / package.replace(".", "/")
+    is_meta = package.partition(".")[0] == "meta"
+    return (folders[1] / "pkg/apis" if is_meta else folders[0]) / package.replace(".", "/")
 
 
 def _mark_written(structs: dict[str, str], struct: str, fields: dict[str, Any]) -> None:
@@ -186,7 +173,7 @@ def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
 
 def _short(name: str) -> str:
     """``core.v1.Pod`` for ``io.k8s.api.core.v1.Pod``: unique, and no longer than it has to be."""
-    prefixes = ("io.k8s.api.", "io.k8s.apimachinery.pkg.apis.", "io.k8s.apiextensions-apiserver.pkg.apis.")
+    prefixes = ("io.k8s.api.", "io.k8s.apimachinery.pkg.apis.")
     return next((name.removeprefix(one) for one in prefixes if name.startswith(one)), name)
 
 
@@ -209,10 +196,6 @@ def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
         last = name.rpartition(".")[2]
         if last in _SPECIAL:
             return _SPECIAL[last]
-        if last in _UNIONS:
-            schema = name.removesuffix(last) + "JSONSchemaProps"
-            _collect(schemas, schema, types)
-            return {"ref": _short(schema), "or": _UNIONS[last]}
         _collect(schemas, name, types)
         target = schemas[name]
         atomic = "atomic" in (value.get("x-kubernetes-map-type"), target.get("x-kubernetes-map-type"))

@@ -122,8 +122,6 @@ def _value(value: int | bytes, kind: FieldType, *, is_bytes: bool, depth: int) -
 
 def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any:
     match kind.shape:
-        case "struct" if kind.union:
-            return _union(data, kind, depth)
         case "number":
             number = float(struct.unpack("<d", data)[0])
             # Go writes a whole number without a fraction.
@@ -143,14 +141,6 @@ def _message(data: bytes, kind: FieldType, *, is_bytes: bool, depth: int) -> Any
             # RawExtension and FieldsV1 hold JSON.
             return _json(_as_bytes(dict(_fields(data)).get(1, b"null")))
     return base64.b64encode(data).decode() if is_bytes else _text(data)
-
-
-def _union(data: bytes, kind: FieldType, depth: int) -> Any:
-    """A schema, or true or false. JSONSchemaPropsOrBool: 1 is that, 2 a schema; of others 1 is a schema."""
-    parts = dict(_fields(data))
-    if kind.union == "boolean" and 2 not in parts:
-        return bool(parts.get(1))
-    return _struct(_as_bytes(parts.get(2 if kind.union == "boolean" else 1, b"")), kind, depth)
 
 
 def _time(data: bytes, *, is_micro: bool) -> str:

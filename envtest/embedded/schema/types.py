@@ -25,7 +25,6 @@ Shape = Literal[
     "struct",
     "list",
     "map",
-    "deduced",
 ]
 _FILE = Path(__file__).with_name("types.json")
 
@@ -40,10 +39,7 @@ class FieldType:
     strategic merge patch. ``atomic`` says that a struct or a map has one owner as a whole. ``unset`` is how
     Go's json writes a field that is unset: as the zero of its type (!), as null (?), or not at all (-), even
     if a client has set it to this zero. Where ``unset`` is empty, the field is a pointer in Go, which tells
-    the two apart. ``members`` are the fields of a struct without a name, as custom kinds have them, and
-    ``of`` is the type of further ones. ``default`` is that of a scalar in a custom kind. ``union`` is what a
-    struct may be instead. The shape ``deduced`` means that each value tells its type itself: a map has
-    fields, and a list is replaced as a whole.
+    the two apart.
     """
 
     shape: Shape
@@ -54,14 +50,11 @@ class FieldType:
     strategies: tuple[str, ...] = ()
     atomic: bool = False
     unset: Literal["", "!", "?", "-"] = ""
-    union: Literal["", "boolean", "list", "strings"] = ""
-    members: Mapping[str, FieldType] = field(default_factory=dict, hash=False)
-    default: Any = None
 
     @property
     def fields(self) -> Mapping[str, FieldType]:
         """The fields of a struct; none for everything else."""
-        return fields_of(self.ref) if self.ref else self.members
+        return fields_of(self.ref) if self.ref else {}
 
     @property
     def item(self) -> FieldType:
@@ -70,13 +63,10 @@ class FieldType:
 
     def field_type(self, name: str) -> FieldType:
         """The type of a field of a struct, or of a value of a map; ``ANY`` for an unknown field."""
-        if self.shape == "deduced":
-            return self
         return self.item if self.shape == "map" else self.fields.get(name, self.item)
 
 
 ANY = FieldType("any")
-DEDUCED = FieldType("deduced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +152,6 @@ def _read(spec: Any) -> FieldType:
             strategies=strategies,
             atomic=spec.get("atomic", False),
             unset=unset,
-            union=spec.get("or", ""),
         )
     if "map" in spec:
         return FieldType("map", of=_read(spec["map"]), atomic=spec.get("atomic", False), unset=unset)

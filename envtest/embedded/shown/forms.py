@@ -11,9 +11,6 @@ Object = dict[str, Any]
 
 TABLE, METADATA, METADATA_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
 
-UNSTRUCTURED = "unstructured.Unstructured"
-"""The type that custom objects have in Kubernetes."""
-
 _GROUP = "meta.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -85,9 +82,7 @@ class Form:
             items = [self.metadata_of(item) for item in answer["items"]]
             about = {"kind": METADATA_LIST, "apiVersion": self.api_version}
             return {**about, "metadata": metadata, "items": items}
-        # Custom objects keep their kind in lists, too.
-        items = answer["items"] if go_type == UNSTRUCTURED else [_listed(item) for item in answer["items"]]
-        return {**answer, "items": items}
+        return {**answer, "items": [_listed(item) for item in answer["items"]]}
 
     def table_of(self, items: list[Object], make_table: MakeTable, metadata: Object, include: str) -> Object:
         """The table with a row for each object."""

@@ -37,7 +37,6 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
         Right("list", DRA, "devicetaintrules"),
         Right("list", "", "resourcequotas"),
         Right("list", "policy", "poddisruptionbudgets"),
-        Right("list", "scheduling.k8s.io", "podgroups"),
     ),
 }
 """The rights that ``deploy/rbac.yaml`` and the chart's page grant, by the process that needs them."""

@@ -25,7 +25,6 @@ _STORED: dict[Kind, tuple[str, str]] = {
     "classes": ("deviceclasses", "resource.k8s.io"),
     "budgets": ("poddisruptionbudgets", "policy"),
     "taint_rules": ("devicetaintrules", "resource.k8s.io"),
-    "groups": ("podgroups", "scheduling.k8s.io"),
 }
 
 
@@ -71,8 +70,6 @@ class Played:
             self.clock,
             self.cpu,
         )
-        self.groups: list[dict[str, Any]] = []
-        """The PodGroups, which the embedded API server does not have."""
         self._version = 0
 
     def round(self, *, changed: bool = True) -> float:
@@ -84,7 +81,7 @@ class Played:
     def stored(self) -> Stored:
         """What is stored now."""
         objects = {kind: self.scene.server.objects(*names) for kind, names in _STORED.items()}
-        return Stored({**objects, "groups": list(self.groups)}, self._version, self._version)
+        return Stored(objects, self._version, self._version)
 
     def told(self, reason: EventReason) -> set[str]:
         """The pods with an event of this reason."""

@@ -21,7 +21,7 @@ def full(scene: Scene) -> Scene:
 def carry_out(scene: Scene, *, may_act: bool = True) -> Carried:
     evictor = Evictor(scene.client, lambda: may_act, Allowance(30))
     pod, claim = scene.pod("urgent"), scene.client.get(f"{CLAIMS}/urgent")
-    return evictor.carry_out([(pod, [claim])], [scene.pod("one"), scene.pod("two")])
+    return evictor.carry_out(pod, [claim], [scene.pod("one"), scene.pod("two")])
 
 
 def test_the_victims_are_evicted_one_after_the_other(full: Scene) -> None:
@@ -59,7 +59,7 @@ def test_nobody_is_evicted_for_a_pod_that_was_placed_meanwhile(full: Scene) -> N
     pod, claim = full.pod("urgent"), full.client.get(f"{CLAIMS}/urgent")
     full.node("node-b")
     full.places("urgent", "node-b", "gpu-0", "gpu-1")
-    done = Evictor(full.client, lambda: True, Allowance(30)).carry_out([(pod, [claim])], [full.pod("one")])
+    done = Evictor(full.client, lambda: True, Allowance(30)).carry_out(pod, [claim], [full.pod("one")])
 
     assert (done.evicted, done.stopped) == ([], "the pod has a node now")
 
@@ -70,7 +70,7 @@ def test_a_pod_of_the_same_name_is_not_the_one_that_was_decided_about(full: Scen
     full.server.delete(f"{CLAIMS}/one")
     full.runs("one", 1, "node-a", "gpu-0")
     evictor = Evictor(full.client, lambda: True, Allowance(30))
-    done = evictor.carry_out([(full.pod("urgent"), [full.client.get(f"{CLAIMS}/urgent")])], [victim])
+    done = evictor.carry_out(full.pod("urgent"), [full.client.get(f"{CLAIMS}/urgent")], [victim])
 
     assert (done.evicted, done.stopped) == ([], "the pod team/one is another one now")
     assert full.client.get(f"{PODS}/one")["metadata"].get("deletionTimestamp") is None

@@ -35,9 +35,9 @@ CLAIM: Object = {"metadata": {"namespace": "team", "name": "urgent", "uid": "cla
 
 def kept(*, dry_run: bool = False) -> Rooms:
     rooms = Rooms(dry_run=dry_run)
-    waiting = Waiting((pod("urgent"),), (CLAIM,), "")
+    waiting = Waiting(pod("urgent"), (CLAIM,), "")
     placed = Placed(pod("urgent"), "node-a", (CLAIM,))
-    rooms.keep(Kept(waiting, (placed,), (pod("victim"),), (FREED,), until=100.0))
+    rooms.keep(Kept(waiting, placed, (pod("victim"),), (FREED,), until=100.0))
     return rooms
 
 

@@ -18,7 +18,7 @@ from controller.preemptor.kept import (
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
-from kubernetes_rules.preemption.choose import best_room
+from kubernetes_rules.preemption.victims import best_victims
 from tests.controller.preemptor.played import Played
 from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
 
@@ -513,9 +513,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(cluster: Any, wanted: Any, may_go: Any) -> Any:
         names.append(wanted.pod["metadata"]["name"])
-        return best_room(cluster, wanted, may_go)
+        return best_victims(cluster, wanted, may_go)
 
-    monkeypatch.setattr(decisions, "best_room", noted)
+    monkeypatch.setattr(decisions, "best_victims", noted)
     return names
 
 

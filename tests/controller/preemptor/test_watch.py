@@ -14,18 +14,16 @@ from driver.process.service import Service
 from tests.controller.preemptor.scene import CLAIMS, DRA, PODS, Scene
 from tests.eventually import eventually
 
-GROUPS = "/apis/scheduling.k8s.io/v1beta1"
-
 
 class Watched:
     """Watches of a scene, and how often they said that something changed."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, client: Any = None) -> None:
         self.scene = scene
         self.service = Service()
         self.changes = 0
         self._lock = threading.Lock()
-        self.watch = Watch(scene.client, self.service.stop_event, self._changed)
+        self.watch = Watch(client or scene.client, self.service.stop_event, self._changed)
         self.watch.start(self.service)
         eventually("all is watched", self.watch.why_not, lambda text: not text)
 
@@ -116,30 +114,27 @@ def test_it_is_not_up_to_date_while_the_api_server_is_away(watched: Watched) -> 
     eventually("it is back", watched.watch.why_not, lambda text: not text)
 
 
-def test_a_kind_that_the_server_does_not_have_is_not_waited_for(watched: Watched) -> None:
-    assert watched.now()["groups"] == []
-    assert watched.scene.server.count("list", "podgroups") == 0
-
-
-def test_a_kind_that_comes_later_is_watched_then(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_comes_later_is_not_waited_for_and_watched_then(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "_SERVED_AGAIN_SECONDS", 0.01)
+    served, get = threading.Event(), scene.client.get
+
+    def get_once_served(path: str, *more: Any, **params: Any) -> Any:
+        found = get(path, *more, **params)
+        if path == DRA and not served.is_set():
+            found["resources"] = [one for one in found["resources"] if one["name"] != "devicetaintrules"]
+        return found
+
+    monkeypatch.setattr(scene.client, "get", get_once_served)
     found = Watched(scene)
     try:
-        names = {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"}
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
-        spec = {"group": "scheduling.k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
-        about = {"name": "podgroups.scheduling.k8s.io"}
-        scene.server.create(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            {
-                "metadata": {**about, "annotations": {"api-approved.kubernetes.io": "unapproved"}},
-                "spec": spec,
-            },
-        )
-        eventually("it is served", lambda: scene.server.count("list", "podgroups"))
-        gang = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang"}}
-        scene.server.create(f"{GROUPS}/namespaces/team/podgroups", {**gang, "spec": {}})
-        eventually("the group is seen", lambda: found.watch.stored()["groups"])
+        assert scene.server.count("list", "devicetaintrules") == 0
+        served.set()
+        eventually("it is served", lambda: scene.server.count("list", "devicetaintrules"))
+        taint = {"key": "sick", "effect": "NoSchedule"}
+        rule = {"metadata": {"name": "rule"}, "spec": {"deviceSelector": {}, "taint": taint}}
+        scene.server.create(f"{DRA}/devicetaintrules", rule)
+        eventually("the rule is seen", lambda: found.watch.stored()["taint_rules"])
     finally:
         found.service.stop()

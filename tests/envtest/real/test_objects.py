@@ -15,8 +15,8 @@ from envtest.client.errors import ClusterError
 from envtest.client.layout import ClusterLayout
 from envtest.real import description
 from envtest.real.__main__ import main
+from envtest.real.api_server import holder_pod
 from envtest.real.assets import Assets
-from envtest.real.cluster import holder_pod
 from envtest.real.containers import container_id
 from envtest.real.control_plane import make_users
 from envtest.real.description import Description

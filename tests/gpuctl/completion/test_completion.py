@@ -88,7 +88,7 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
     ("line", "values"),
     [
         ("gpuctl st", ["status"]),
-        ("gpuctl explain ", ["pod", "claim", "podgroup"]),
+        ("gpuctl explain ", ["pod", "claim"]),
         ("gpuctl explain pod ", ["eval", "train"]),
         ("gpuctl explain po t", ["train"]),
         ("gpuctl explain pod/t", ["pod/train"]),

@@ -77,7 +77,7 @@ def test_what_is_wrong_is_told(cluster: Cluster, tmp_path: Path, words: str) -> 
 
     name = words.rpartition(" ")[2] or "cluster"
     approve(f"doctor/problems-{name}", outcome.output.replace(str(tmp_path), "DIR"))
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 3
 
 
 def test_before_an_installation_that_is_what_is_told(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_node_looks_at_itself_without_a_cluster(cluster: Cluster) -> None:
     outcome = CliRunner().invoke(commands, ["doctor", "--local", "-o", "json"], env=cluster.environment)
 
     assert [one["check"] for one in results(outcome)] == [check.name for check in INSIDE]
-    assert outcome.exit_code == 1
+    assert outcome.exit_code == 3
     assert CliRunner().invoke(commands, ["doctor", "--local", "node-a"]).exit_code == 2
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from driver.kube.errors import Forbidden
 from gpuctl.cli.cluster import ClusterView
 from gpuctl.explain.findings import Explanation
-from gpuctl.explain.snapshot import SCHEDULING, Snapshot
+from gpuctl.explain.snapshot import Snapshot
 from gpuctl.plan.planned import plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
@@ -36,9 +36,6 @@ class StoredLists(ClusterView):
         return [one for one in listed if kind != "events" or one.get("reason", reason) == reason]
 
     def found(self, path: str) -> dict[str, Any] | None:
-        if path == SCHEDULING:
-            served = self._lists.get("podgroups") is not None
-            return {"resources": [{"name": "podgroups"}]} if served else None
         kind, _, name = path.rpartition("/")
         listed = self._lists.get(kind.rpartition("/")[2]) or ()
         return next((one for one in listed if one["metadata"]["name"] == name), None)

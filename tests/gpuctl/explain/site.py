@@ -11,8 +11,8 @@ import yaml
 
 from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.findings import Explanation
-from gpuctl.explain.room import MOVABLE, Policy
 from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.victims import MOVABLE, Policy
 from gpuctl.plan.planned import plan_node
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.gpuctl.explain.objects import StoredLists
@@ -55,7 +55,6 @@ class Site:
         self.pods: list[Object] = []
         self.claims: list[Object] = []
         self.budgets: list[Object] = []
-        self.groups: list[Object] | None = None
 
     def runs(
         self,
@@ -128,7 +127,7 @@ class Site:
 
     def snapshot(self, *refused: str) -> Snapshot:
         """The cluster; lists of these kinds may not be read."""
-        lists = {"pods": self.pods, "poddisruptionbudgets": self.budgets, "podgroups": self.groups}
+        lists = {"pods": self.pods, "poddisruptionbudgets": self.budgets}
         return Snapshot(
             nodes=tuple(self.nodes),
             slices=tuple(self.slices),

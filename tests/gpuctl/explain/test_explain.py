@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuctl.explain.answer import explain_claim, explain_pod
-from kubernetes_rules.preemption.pod_fit import closed
+from kubernetes_rules.preemption.cluster import closed
 from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.explain.objects import NODE, claim, pod, snapshot
 

@@ -15,7 +15,7 @@ from gpuctl.plan.planned import plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.gpu_findings import COUNTERS, LIMITS, first_gpu, published
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot
-from tests.gpuctl.explain.test_gang import GANGS
+from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 Object = dict[str, Any]
 
@@ -243,9 +243,22 @@ def unused(phase: str) -> Explanation:
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
 NAMED: Object = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
 
+TRAIN = {"podGroupName": "train"}
+
+
+def of_a_group() -> Explanation:
+    site = Site("node-a")
+    site.runs("batch", "node-a", claim_spec(WHOLE), priority=5)
+    return site.explained(site.waits("worker", claim_spec(WHOLE), priority=10, schedulingGroup=TRAIN))
+
+
 PODS: Mapping[str, Callable[[], Explanation]] = {
     "no claims": lambda: explain_pod(pod(), snapshot()),
     "scheduling gates": lambda: explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot()),
+    "it belongs to a group": lambda: explain_pod(
+        uses("c", schedulingGroup=TRAIN), snapshot(claims=(claim("c"),))
+    ),
+    "it belongs to a group, and devices are in use": of_a_group,
     "it has some devices already": lambda: explain_pod(
         uses("first", "second"), snapshot(claims=(held("first", *GPUS[:2]), claim("second", count=3)))
     ),
@@ -428,7 +441,6 @@ GROUPS = {
     "claims": CLAIMS,
     "counters": COUNTERS,
     "extended resources": EXTENDED,
-    "gangs": GANGS,
     "memory limits": LIMITS,
     "pods": PODS,
     "pods on nodes": PLACED,

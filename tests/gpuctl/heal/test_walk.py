@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from driver.devices import taints
 from gpuctl.__main__ import commands
-from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
+from gpuctl.cli.output import AMISS_EXIT_CODE
 from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
@@ -159,7 +159,7 @@ def test_who_stays_keeps_the_gpu_and_is_named(scene: HealScene, pods: list[str])
     with scene.served(plugin):
         ran = scene.healed("--yes")
 
-    assert ran.exit_code == NOT_HEALED_EXIT_CODE
+    assert ran.exit_code == AMISS_EXIT_CODE
     assert "claim default/mine stays" in ran.stderr
     assert pods or f"waiting: claim default/mine still has {DEVICE}" in ran.stdout
     assert (plugin.reset, names(scene)) == (False, pods)
@@ -172,7 +172,7 @@ def test_a_gpu_is_called_well_after_its_reset_if_it_is(scene: HealScene, left: t
         ran = scene.healed("--yes", "-o", "json")
 
     told = read_document(ran.stdout, "Heal")
-    assert (ran.exit_code, told["healed"]) == ((NOT_HEALED_EXIT_CODE, False) if left else (0, True))
+    assert (ran.exit_code, told["healed"]) == ((AMISS_EXIT_CODE, False) if left else (0, True))
     why = [f"GPU {GPU} has gpu.nvidia.com/memory:NoSchedule" for _ in left]
     assert [line[: len(why[0])] for line in told.get("left", ())] == why
     assert not left or "the GPU was reset" in ran.stderr
@@ -213,7 +213,7 @@ def test_on_the_node_itself_each_step_is_a_line(scene: HealScene) -> None:
 
 def test_on_the_node_itself_a_failure_has_its_exit_code(scene: HealScene) -> None:
     with scene.served(plays(HealProgress("failed", message="why"))):
-        assert here(scene, "--yes") == (NOT_HEALED_EXIT_CODE, "not reset: why\n")
+        assert here(scene, "--yes") == (AMISS_EXIT_CODE, "not reset: why\n")
     with scene.served(plays(looked())):
         assert here(scene) == (0, f"nothing is in the way of a reset of {GPU}\n")
 

@@ -22,9 +22,9 @@ from envtest.client import paths
 from envtest.client.waiting import wait_gone
 from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from gpuctl.__main__ import commands
+from gpuctl.cli.output import AMISS_EXIT_CODE
 from gpuctl.demo.brisk import BRISK
 from gpuctl.demo.driver_node import DriverNode
-from gpuctl.heal.run import SICK_EXIT_CODE
 from tests import fork_server
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
@@ -107,7 +107,7 @@ def test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next(healing: H
     healing.sick()
     seen = healing.run("-o", "json")
     told = json.loads(seen.stdout)
-    assert seen.exit_code == SICK_EXIT_CODE
+    assert seen.exit_code == AMISS_EXIT_CODE
     assert [pod["name"] for claim in told["claims"] for pod in claim["pods"]] == ["train"]
 
     ran = healing.run("--yes", "--timeout", "90")
@@ -170,7 +170,7 @@ def test_an_error_that_cannot_be_asked_for_goes_with_the_reset(healing: Healing)
     healing.driver.machine.recovery_action(healing.gpu, None)
     healing.driver.machine.xid(healing.gpu, 95)
     healing.wait_for_taint(TAINT_XID)
-    assert healing.run().exit_code == SICK_EXIT_CODE
+    assert healing.run().exit_code == AMISS_EXIT_CODE
 
     assert healing.run("--yes").exit_code == 0
 

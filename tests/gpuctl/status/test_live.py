@@ -41,7 +41,7 @@ def test_each_gpu_has_a_line_with_its_holders_while_all_fit(tmp_path: Path) -> N
     )
 
     assert lines[0] == "1 node, 8 GPUs: 2 held (1 whole, 1 partition), 6 free, 19 % taken, none sick"
-    assert lines[1].startswith("node-a  NVIDIA H100 80GB HBM3, driver 580.95.5")
+    assert lines[1].startswith("node-a  NVIDIA H100 80GB HBM3, driver 580.95.05")
     assert lines[2] == f"    0 {'·' * 12}{'▓' * 12}  50 %  team/tuning (pod tune-0): mig 3g.40gb"
     assert lines[3] == f"    1 {'█' * 24} 100 %  team/train: whole"
     assert lines[4].startswith(f"    2 {'·' * 24}   0 %  1 x shared, mps")

@@ -79,4 +79,4 @@ def test_a_fault_of_a_library_is_named(node: Node, library: str, call: str, word
 
     code, results = node.verify()
 
-    assert (code, results[check]["status"]) == (1, "fail")
+    assert (code, results[check]["status"]) == (3, "fail")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from tests.examples import examples
 from tools.conformance.allocation.objects import (
     claim,
@@ -134,10 +134,25 @@ def test_a_malformed_slice_is_refused(malformed: Json) -> None:
         Allocator([malformed], [], [])
 
 
-def test_an_amount_that_is_no_quantity_is_refused() -> None:
-    listed = [device("a", capacity={"memory": {"value": "much"}})]
-    with pytest.raises(AllocationFailed, match="not a quantity"):
-        Allocator([published(listed)], [], [])
+@pytest.mark.parametrize(
+    ("amount", "reason"), [("much", "not a quantity"), ("1e30001", "a quantity has more than 30000 digits")]
+)
+@pytest.mark.parametrize("where", ["capacity", "consumesCounters", "sharedCounters"])
+def test_an_amount_that_cannot_be_counted_with_makes_only_its_pool_invalid(
+    where: str, amount: str, reason: str
+) -> None:
+    wrong: Json = {
+        "capacity": {"devices": [device("a", capacity={"memory": {"value": amount}})]},
+        "consumesCounters": {"devices": [device("a", consumesCounters=[consumes("set", memory=amount)])]},
+        "sharedCounters": {"sharedCounters": [{"name": "set", "counters": counters(memory=amount)}]},
+    }[where]
+    bad = published(**wrong, name="bad", pool="bad")
+    allocator = Allocator([bad, published(devices(1), pool="good")], [device_class()], [])
+    found = _one(allocator, claim(exactly()))
+    assert found is not None
+    assert _devices_of(found["status"]["allocation"]) == ["gpu-0"]
+    with pytest.raises(PoolInvalid, match=f"pool gpu.example.com/bad is invalid: .*{reason}"):
+        _one(allocator, claim(exactly(count=2)))
 
 
 def test_a_claim_without_a_kind_of_request_is_refused() -> None:

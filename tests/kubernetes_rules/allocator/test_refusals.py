@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
+from kubernetes_rules.allocator.allocate import Allocator, Gate, Refusal, refusal
 from tools.conformance.allocation.objects import (
     NODE,
     attributes,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.allocator.published import Device, read_slices
-from kubernetes_rules.allocator.selector_results import SelectorResults, Unanswered
+from kubernetes_rules.allocator.requests import SelectorResults, Unanswered
 from kubernetes_rules.cel.selector import compile_selector
 from tools.conformance.allocation.objects import attributes, device, published
 

@@ -31,44 +31,11 @@ DEVICE = SelectorDevice(
     {"memory": {"value": "80Gi"}},
     allow_multiple_allocations=True,
 )
+A_LONG_TEXT = "a" * 9000
 
 
 def matches(expression: str, device: SelectorDevice = DEVICE) -> bool:
     return compile_selector(expression).matches(device)
-
-
-@pytest.mark.parametrize(
-    "expression",
-    [
-        'device.attributes["gpu.example.com"].model == "H100"',
-        'device.attributes["other.example.com"].model == "A100"',
-        'device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("550.0.0"))',
-        'device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) > 0',
-        'device.attributes["lists.example.com"].names.exists(name, name == "b")',
-        "device.allowMultipleAllocations",
-    ],
-)
-def test_a_selector_sees_names_without_a_domain_under_the_drivers(expression: str) -> None:
-    assert matches(expression)
-
-
-def test_an_unknown_domain_is_empty_and_an_unknown_name_is_an_error() -> None:
-    assert matches('device.attributes["nobody"] == {} && !has(device.attributes["nobody"].model)')
-    with pytest.raises(SelectorFailed, match="no such key: model"):
-        matches('device.attributes["nobody"].model == "H100"')
-
-
-def test_a_field_of_a_bool_that_a_choice_hides_is_an_error() -> None:
-    chosen = 'device.allowMultipleAllocations ? device.allowMultipleAllocations : device.attributes["a"].b'
-    with pytest.raises(SelectorFailed, match="no such key: flag"):
-        matches(f"({chosen}).flag == 1")
-
-
-def test_and_and_or_absorb_errors_where_the_answer_does_not_depend_on_them() -> None:
-    assert not matches('device.attributes["nobody"].model == "H100" && false')
-    assert matches('device.attributes["nobody"].model == "H100" || true')
-    with pytest.raises(SelectorFailed):
-        matches('device.attributes["nobody"].model == "H100" || false')
 
 
 @pytest.mark.parametrize(
@@ -110,6 +77,32 @@ def test_lists_that_double_with_each_variable_fill_no_memory() -> None:
 
     with pytest.raises(SelectorFailed, match="costs more"):
         matches(f"cel.bind(x0, [1, 1], {doubled}x40.size() > 0{')' * 41}")
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        (f"'{A_LONG_TEXT}'.replace('', '{A_LONG_TEXT}') == ''", "too long"),
+        (f"[{', '.join(['0'] * 9000)}].map(n, '').join('{A_LONG_TEXT}') == ''", "too long"),
+        (f"('{'%.1000000f' * 70}' + '').format([{', '.join(['1.0'] * 70)}]) == ''", "too long"),
+        ("'%.99999999f'.format([dyn(1.0)]) == ''", "too large"),
+        ("lists.range(1000001).size() > 0", "not within 0 and 1000000"),
+        *(
+            (f"cel.bind(n, lists.range(2000), sets.{name}(n, n))", "too many")
+            for name in ("contains", "equivalent", "intersects")
+        ),
+        ("cel.bind(n, lists.range(2000), n.distinct() == n)", "too many"),
+        ("sign(quantity('1e2000000000').add(1)) == 1", "too far apart"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_function_that_would_fill_memory_or_take_long_is_an_error(expression: str, reason: str) -> None:
+    with pytest.raises((SelectorFailed, SelectorInvalid), match=reason):
+        matches(expression)
+
+
+def test_a_nested_repetition_takes_no_exponential_time() -> None:
+    assert matches(f"'{'a' * 5000}b'.find('(a+)+$') == ''")
 
 
 @pytest.mark.usefixtures("no_garbage")
@@ -162,7 +155,7 @@ def test_the_api_alone_imports_nothing_that_compiles() -> None:
     """A plugin on a node without rules must not pay for a compiler."""
     program = (
         "import sys; import kubernetes_rules.cel.selector, driver.policy.predicate;"
-        "print(sorted(set(sys.modules) & {'re2', 'celpy', 'lark', 'kubernetes_rules.cel.checker'}))"
+        "print(sorted(set(sys.modules) & {'re2', 'kubernetes_rules.cel.checker'}))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -175,16 +168,6 @@ def test_any_text_is_a_selector_or_is_refused(text: str) -> None:
         selector.matches(DEVICE)
     except (SelectorInvalid, SelectorFailed):
         return
-
-
-@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_integers_add_within_64_bits_and_fail_beyond(left: int, right: int) -> None:
-    expression = f"({left}) + ({right}) == dyn({max(min(left + right, 2**63 - 1), -(2**63))})"
-    if -(2**63) <= left + right < 2**63:
-        assert matches(expression)
-        return
-    with pytest.raises(SelectorFailed, match="overflow"):
-        matches(expression)
 
 
 @pytest.mark.parametrize(

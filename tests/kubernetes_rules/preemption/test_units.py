@@ -1,12 +1,14 @@
-"""Pods that cannot go one by one are one unit, and a claim is free only once nobody uses it."""
+"""Pods that share a claim are one unit; kube-scheduler prefers one set of units to another."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.preemption.units import Unit, Units, units_of
+import pytest
+
+from kubernetes_rules.preemption.units import Budgets, Unit, Units, cost_of, importance, units_of
 from tools.conformance.allocation.objects import held
-from tools.conformance.room.random_rooms import pod, used_by
+from tools.conformance.victims.random_cases import budget, pod, used_by
 
 Json = dict[str, Any]
 
@@ -17,17 +19,13 @@ def _on(units: Units, node: str = "node-1") -> dict[str, list[str]]:
     }
 
 
+def _all(*pods: Json) -> list[Unit]:
+    return list(units_of(pods, []).on_node["node-1"])
+
+
 def _only(units: Units) -> Unit:
     (unit,) = units.on_node["node-1"]
     return unit
-
-
-def _grouped(one: Json, group: str) -> Json:
-    return {**one, "spec": {**one["spec"], "schedulingGroup": {"podGroupName": group}}}
-
-
-def _group(name: str, mode: str, **spec: Any) -> Json:
-    return {"metadata": {"name": name, "namespace": "ns"}, "spec": {"disruptionMode": {mode: {}}, **spec}}
 
 
 def test_each_pod_is_a_unit_with_its_claims() -> None:
@@ -46,21 +44,6 @@ def test_pods_that_share_a_claim_go_together_on_whatever_nodes() -> None:
     assert _on(units) == {"ns/a, ns/b, ns/c": ["x", "y"]}
     assert units.on_node["node-2"] == units.on_node["node-1"]
     assert (_only(units).priority, _only(units).started) == (7, "2026-01-03T00:00:00Z")
-
-
-def test_a_group_that_is_disrupted_as_a_whole_is_one_unit_with_the_groups_priority() -> None:
-    pods = [_grouped(pod(name, 3), "train") for name in "ab"]
-    units = units_of([*pods, pod("c")], [], [_group("train", "all", priority=9)])
-
-    assert sorted(_on(units)) == ["ns/a, ns/b", "ns/c"]
-    group = next(one for one in units.on_node["node-1"] if one.is_group)
-    assert group.priorities == (9, 9)
-
-
-def test_pods_of_other_groups_go_one_by_one() -> None:
-    pods = [_grouped(pod(name), "serve") for name in "ab"]
-
-    assert sorted(_on(units_of(pods, [], [_group("serve", "single")]))) == ["ns/a", "ns/b"]
 
 
 def test_a_claim_that_something_else_reserves_too_is_never_freed() -> None:
@@ -101,3 +84,59 @@ def test_a_pod_that_has_not_started_counts_as_started_last() -> None:
     del a["status"]["startTime"]
 
     assert _only(units_of([a], [])).started is None
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ([pod("a", 9)], [pod("a", 1, app="kept")]),  # no budget is violated
+        ([pod("a", 1), pod("b", 1)], [pod("a", 2)]),  # a lower highest priority
+        ([pod("a", 5), pod("b", 1)], [pod("a", 5), pod("b", 3)]),  # a lower sum
+        ([pod("a", -5)], [pod("a", -5), pod("b", -5)]),  # fewer pods of a negative priority
+        ([pod("a", 5, start_day=9)], [pod("a", 5, start_day=2)]),  # a later start
+        ([pod("a", 5, 9), pod("b", 1, 1)], [pod("a", 5, 8), pod("b", 1, 3)]),  # of the highest priority
+    ],
+)
+def test_the_better_set_costs_less(better: list[Json], worse: list[Json]) -> None:
+    budgets = Budgets([budget("kept", 0)])
+
+    assert cost_of(_all(*better), budgets) < cost_of(_all(*worse), budgets)
+
+
+def test_only_pods_beyond_what_a_budget_allows_violate_it() -> None:
+    units = _all(*(pod(name, app="kept") for name in "abc"))
+
+    assert [cost_of(units[:n], Budgets([budget("kept", 2)])).violations for n in range(4)] == [0, 0, 0, 1]
+
+
+def test_an_eviction_that_a_budget_has_counted_does_not_count_again() -> None:
+    counted = budget("kept", 0)
+    counted["status"]["disruptedPods"] = {"a": "2026-01-01T00:00:00Z"}
+
+    assert cost_of(_all(pod("a", app="kept")), Budgets([counted])).violations == 0
+
+
+def test_a_pod_with_two_budgets_cannot_be_evicted() -> None:
+    everyone = {**budget("kept", 5), "metadata": {"name": "all", "namespace": "ns"}}
+
+    assert cost_of(_all(pod("a", app="kept")), Budgets([budget("kept", 5), everyone])).violations == 1
+
+
+def test_a_budget_that_its_controller_has_not_seen_allows_nothing() -> None:
+    new = budget("kept", 5)
+    new["metadata"]["generation"] = 2
+
+    assert cost_of(_all(pod("a", app="kept")), Budgets([new])).violations == 1
+
+
+def test_a_budget_of_another_namespace_does_not_count() -> None:
+    other = budget("kept", 0)
+    other["metadata"]["namespace"] = "other"
+
+    assert cost_of(_all(pod("a", app="kept")), Budgets([other])).violations == 0
+
+
+def test_more_important_are_higher_priorities_then_older_pods() -> None:
+    units = _all(pod("new", 1, start_day=9), pod("old", 1, start_day=2), pod("high", 2, start_day=20))
+
+    assert [str(one) for one in sorted(units, key=importance)] == ["ns/new", "ns/old", "ns/high"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BufferedReader
 from typing import Any, Self
 
+from envtest.embedded.api.requests import User
+
 Step = dict[str, Any]
-"""One request: ``method`` and ``target``; ``body`` and ``headers`` where it has them; ``take`` events."""
+"""One request: ``method`` and ``target``; some have ``body``, ``headers``, ``user``, or ``take`` events."""
 
 _PATIENCE_SECONDS = 40.0
 _PATIENCE_FOR_EVENTS_SECONDS = 4.0
@@ -17,12 +20,16 @@ _PATIENCE_FOR_EVENTS_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where a server listens, the administrator's token, and whether it speaks HTTPS."""
+    """Where a server listens, the administrator's token, and whether it speaks HTTPS.
+
+    ``add_user`` makes a token of a user; None where an administrator impersonates users.
+    """
 
     host: str
     port: int
     token: str
     has_tls: bool
+    add_user: Callable[[User], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,12 @@ class Connection:
 
     def _head(self, step: Step, body: bytes) -> bytes:
         headers = {"Host": "api", "User-Agent": "conformance/1", **step.get("headers", {})}
-        headers["Authorization"] = f"Bearer {self._server.token}"
+        token, user = self._server.token, step.get("user")
+        if user and self._server.add_user is not None:
+            token = self._server.add_user(User(user, ("system:authenticated",)))
+        elif user:
+            headers["Impersonate-User"] = user
+        headers["Authorization"] = f"Bearer {token}"
         if body or step["method"] in ("POST", "PUT", "PATCH"):
             headers["Content-Length"] = str(len(body))
         lines = [f"{step['method']} {step['target']} HTTP/1.1"]

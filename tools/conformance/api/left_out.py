@@ -47,6 +47,11 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         ),
     ),
     LeftOut(
+        "the words of messages",
+        "code, reason and fields are the same",
+        fields=("*.message",),
+    ),
+    LeftOut(
         "objects that nobody has applied have no managedFields",
         "nobody reads them before an apply, and they would make each write slower",
         fields=("*.managedFields",),
@@ -81,18 +86,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         fields=("*.managedFields*", "*.metadata.resourceVersion"),
     ),
     LeftOut(
-        "an error about a wrong type says `string`, also where Go has a name for it, such as `v1.PodPhase`",
-        "the names of Go's types say nothing about the API",
-        cases=("status/wrong-type",),
-        fields=("*.message",),
-    ),
-    LeftOut(
-        "the error about a changed spec of a claim shows the spec, where Kubernetes shows null",
-        "the field and the rule are the same",
-        cases=("update/content/claim-spec",),
-        fields=("*.message",),
-    ),
-    LeftOut(
         "the errors of an emptied Deployment come in another order, and its labels have none of their own",
         "the missing selector, which they would have to match, is named",
         cases=("patch/lists/replace-all",),
@@ -115,21 +108,9 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         fields=("*.message", "*.body.details"),
     ),
     LeftOut(
-        "an object of another kind than that of its path is refused without being decoded as what it is",
-        "the answer says in both cases that the kind is wrong",
-        cases=("create/head/*",),
-        fields=("*.message",),
-    ),
-    LeftOut(
         "an object of another kind in the place of a Binding is refused because it has no target",
         "both servers refuse it",
         cases=("binding/other-kind",),
-    ),
-    LeftOut(
-        "errors in the syntax of JSON and YAML have the words of Python's parsers",
-        "the code and the reason are the same",
-        cases=(*_BODIES, *_YAML),
-        fields=("*.message",),
     ),
     LeftOut(
         "a new node has no taint `node.kubernetes.io/not-ready`",
@@ -138,22 +119,10 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         cases=("*/node*",),
     ),
     LeftOut(
-        "the error of a forbidden change of a pod shows a diff of JSON, not of Go's structs",
-        "the fields and their values are the same",
-        cases=("update/*pod*",),
-        fields=("*.message",),
-    ),
-    LeftOut(
         "a ResourceQuota has its status at once, and clients cannot change it",
         "quotas are counted when objects are written",
         cases=("*resourcequotas*",),
         fields=("*.body.status*", "*.metadata.resourceVersion", "*.rows.0.cells.1"),
-    ),
-    LeftOut(
-        "a CEL expression that cannot be parsed is refused in other words",
-        "the parser is another one; the code, the field and the value are the same",
-        cases=("*/class-broken",),
-        fields=("*.message",),
     ),
     LeftOut(
         "a client that asks for protobuf gets JSON",
@@ -174,11 +143,6 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "nobody can enter a container, forward a port, or reach a kubelet through the API server",
         "there are no containers; `kubectl logs` shows what their commands print",
         cases=("path/*/exec", "path/*/portforward", "path/api/v1/nodes/*", "path/*componentstatuses*"),
-    ),
-    LeftOut(
-        "the 404 of a path with an empty group is a Status, not a text",
-        "the code is the same",
-        cases=("path/apis//v1",),
     ),
     LeftOut(
         "a list at an old resourceVersion has the newest objects",

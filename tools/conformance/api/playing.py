@@ -58,6 +58,8 @@ def play(case: Case, connection: Connection) -> Answer:
     for step in case["steps"]:
         headers = {key: _filled(value, name, raw) for key, value in step.get("headers", {}).items()}
         sent = {**step, "target": _filled(step["target"], name, raw), "headers": headers}
+        if "user" in step:
+            sent["user"] = _filled(step["user"], name, raw)
         response, found = _asked(connection, sent, _body_of(step, name, raw))
         raw.append(found)
         answers.append(normal.answer(step, _answer(sent, response, found)))

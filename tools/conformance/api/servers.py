@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import socket
-import subprocess
-import tempfile
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,15 +10,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from driver.errors import ConfigError
-from envtest.client.layout import ClusterLayout
+from envtest.client.errors import ClusterError
 from envtest.embedded.server import EmbeddedApiServer
-from envtest.real.commands import etcd
+from envtest.real.api_server import api_server_alone
+from envtest.real.assets import Assets
+from envtest.real.build import DEFAULT_KUBERNETES
 from tools.conformance.api.connection import Connection, Server
 from tools.conformance.api.playing import play
 from tools.conformance.area import Answer, Case
 
 _THREADS = 8
-_START_SECONDS = 60.0
 
 
 class Players:
@@ -48,93 +44,36 @@ class EmbeddedServer:
     """The embedded API server alone, without controllers; use it as a context manager."""
 
     def __enter__(self) -> Players:
-        self._api = EmbeddedApiServer(rbac=True)
+        self._api = EmbeddedApiServer()
         self._api.start()
         where = urlsplit(self._api.url)
         assert where.hostname is not None
         assert where.port is not None
-        return Players(Server(where.hostname, where.port, self._api.gate.admin_bearer, has_tls=False))
+        gate = self._api.gate
+        return Players(
+            Server(where.hostname, where.port, gate.admin_bearer, has_tls=False, add_user=gate.add_user)
+        )
 
     def __exit__(self, *_: object) -> None:
         self._api.stop()
 
 
 class RealServer:
-    """kube-apiserver and etcd from the folder of the oracle; use it as a context manager.
-
-    Nothing else runs: no controller changes what a case has written.
-    """
+    """kube-apiserver and etcd from the folder of the oracle; use it as a context manager."""
 
     def __init__(self, oracle: Path) -> None:
-        self._folder = oracle.resolve().parent
+        self._assets = Assets(oracle.resolve().parent, DEFAULT_KUBERNETES)
         self._stack = ExitStack()
 
     def __enter__(self) -> Players:
-        with ExitStack() as stack:
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="conformance-api-")))
-            port, token = _free_port(), secrets.token_hex(16)
-            self._start_etcd(stack, work)
-            self._start_api_server(stack, work, port, token)
-            server = Server("127.0.0.1", port, token, has_tls=True)
-            _wait_ready(server, work)
-            self._stack = stack.pop_all()
-            return Players(server)
+        try:
+            real = self._stack.enter_context(api_server_alone(self._assets))
+        except ClusterError as error:
+            raise ConfigError(str(error), "`python -m envtest.real build` makes its programs") from error
+        where = urlsplit(real.server)
+        assert where.hostname is not None
+        assert where.port is not None
+        return Players(Server(where.hostname, where.port, real.admin_token, has_tls=True))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _start_etcd(self, stack: ExitStack, work: Path) -> None:
-        self._start(stack, work, "etcd", *etcd(ClusterLayout(work)))
-
-    def _start_api_server(self, stack: ExitStack, work: Path, port: int, token: str) -> None:
-        key = work / "accounts.key"
-        command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
-        subprocess.run(command, check=True, capture_output=True)
-        (work / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
-        self._start(
-            stack,
-            work,
-            "kube-apiserver",
-            f"--etcd-servers=unix://{ClusterLayout(work).etcd_socket}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
-            f"--cert-dir={work / 'certificates'}",
-            f"--token-auth-file={work / 'tokens.csv'}",
-            "--authorization-mode=RBAC",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-            "--service-cluster-ip-range=10.96.0.0/16",
-        )
-
-    def _start(self, stack: ExitStack, work: Path, program: str, *arguments: str) -> None:
-        log = stack.enter_context((work / f"{program}.log").open("wb"))
-        try:
-            command = [str(self._folder / program), *arguments]
-            process = subprocess.Popen(command, cwd=work, stdout=log, stderr=log)
-        except OSError as error:
-            raise ConfigError(
-                f"{self._folder / program} cannot be started: {error.strerror}",
-                "build it with `python -m envtest.real build`; it lies beside the oracle",
-            ) from error
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def _wait_ready(server: Server, work: Path) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end:
-        try:
-            with Connection(server) as connection:
-                if connection.exchange({"method": "GET", "target": "/readyz"}, b"").code == 200:
-                    return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    log = (work / "kube-apiserver.log").read_text(errors="replace").splitlines()[-3:]
-    raise ConfigError(f"kube-apiserver does not get ready: {' '.join(log)}", "read what it says")

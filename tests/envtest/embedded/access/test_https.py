@@ -1,12 +1,10 @@
-"""The embedded API server speaks HTTPS, and a client certificate says who the client is."""
+"""The embedded API server speaks HTTPS."""
 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import socket
-import ssl
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,8 +18,6 @@ from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.server import EmbeddedApiServer
 from tests.openssl import openssl
 
-WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
@@ -34,8 +30,8 @@ def https_server(authority: trustme.CA, folder: Path) -> EmbeddedApiServer:
         (folder / name).write_bytes(b"".join(blob.bytes() for blob in blobs))
     trusted = authority.cert_pem.bytes().decode()
     (folder / "ca.crt").write_text(trusted)
-    tls = ServerTls(trusted, folder / "server.crt", folder / "server.key", client_authority=trusted)
-    return EmbeddedApiServer(rbac=True, tls=tls)
+    tls = ServerTls(trusted, folder / "server.crt", folder / "server.key")
+    return EmbeddedApiServer(tls=tls)
 
 
 def test_a_kubeconfig_has_what_a_client_has_to_trust(authority: trustme.CA, tmp_path: Path) -> None:
@@ -45,23 +41,6 @@ def test_a_kubeconfig_has_what_a_client_has_to_trust(authority: trustme.CA, tmp_
         api = ApiClient(server.url, tmp_path / "ca.crt", server.gate.add_user(ADMIN))
         assert api.get("/api/v1/namespaces/default")["metadata"]["name"] == "default"
     assert (tmp_path / "admin.kubeconfig").stat().st_mode & 0o077 == 0
-
-
-def test_the_common_name_is_the_user_and_organizations_are_groups(
-    authority: trustme.CA, tmp_path: Path
-) -> None:
-    issued = authority.issue_cert(
-        common_name="anna", organization_name="developers", key_type=trustme.KeyType.ECDSA
-    )
-    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
-    issued.configure_cert(context)
-    with https_server(authority, tmp_path) as server:
-        connection = http.client.HTTPSConnection(server.address, context=context, timeout=10)
-        connection.request("POST", WHOAMI, "{}", {"Content-Type": "application/json"})
-        review = json.load(connection.getresponse())
-        connection.close()
-    assert review["status"]["userInfo"]["username"] == "anna"
-    assert review["status"]["userInfo"]["groups"] == ["developers", "system:authenticated"]
 
 
 def test_a_client_that_speaks_no_tls_does_no_harm(authority: trustme.CA, tmp_path: Path) -> None:
@@ -77,7 +56,7 @@ def test_a_client_that_speaks_no_tls_does_no_harm(authority: trustme.CA, tmp_pat
 
 def test_a_cluster_makes_a_certificate_of_its_own(tmp_path: Path) -> None:
     openssl("version")
-    with EmbeddedCluster(https=True, rbac=True) as cluster:
+    with EmbeddedCluster(https=True) as cluster:
         assert cluster.server.startswith("https://")
         config = json.loads(cluster.admin.read_text())
         trusted = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])

@@ -216,8 +216,6 @@ _PATHS = (
     "/apis/apps/v1/namespaces/{{ns}}/deployments/a/unknown",
     "/apis/apps/v1/configmaps",
     "/apis/apps/deployments",
-    "/apis/resource.k8s.io/v1beta1/deviceclasses",
-    "/apis/resource.k8s.io/v1alpha3",
     "/apis/events.k8s.io/v1beta1",
     "/apis/batch/v1beta1/jobs",
     "/api/v1/watch",
@@ -283,7 +281,7 @@ def _paths() -> Iterator[Case]:
     only = ["kind", "apiVersion", "groupVersion", "name", "message", "reason", "code", "status", "details"]
     for path in _PATHS:
         yield case(f"path{path}", get(path, only=[*only, "major"]))
-    for path in ("/apis/apps", "/apis/batch", "/apis/coordination.k8s.io", "/apis/resource.k8s.io"):
+    for path in ("/apis/apps", "/apis/batch", "/apis/coordination.k8s.io"):
         yield case(f"path{path}/whole", get(path))
     for verbose in ("/readyz?verbose", "/livez?verbose=1", "/healthz?verbose"):
         yield case(f"path{verbose}", get(verbose))

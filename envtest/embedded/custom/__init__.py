@@ -1,1 +1,0 @@
-"""Kinds that CustomResourceDefinitions add to the API server."""

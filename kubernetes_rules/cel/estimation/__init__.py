@@ -1,1 +1,0 @@
-"""What an expression costs at most, estimated from its types and the declared sizes of its variables."""

@@ -1,1 +1,0 @@
-"""Cases of CustomResourceDefinitions and their objects."""
