@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 
 from driver.errors import DriverError
+from tools.conformance import pods
 from tools.conformance.allocation import area as allocation_area
 from tools.conformance.api import area as api_area
 from tools.conformance.area import Area, Case
 from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from tools.conformance.oracle import Oracle, write_vectors
-from tools.conformance.pods import area as pods_area
 from tools.conformance.rules import policies_area
 from tools.conformance.validation import area as validation_area
 from tools.conformance.victims import area as victims_area
@@ -38,7 +38,7 @@ AREAS: tuple[Area, ...] = (
     allocation_area.AREA,
     cel_area.AREA,
     validation_area.AREA,
-    pods_area.AREA,
+    pods.AREA,
     mig_area.AREA,
     shares_area.AREA,
     passthrough_area.AREA,

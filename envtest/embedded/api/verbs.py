@@ -284,7 +284,7 @@ class Verbs:
         if resource.collection == _PODS:
             # Once more, for what a webhook has changed.
             admission.complete_pod(self._store, item, request.namespace)
-        writing.check_create(resource, item, warnings)
+        writing.check_create(resource, item)
         self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         if not dry and request.verb == "create" and str(version or "").lstrip("0").isdecimal():
             raise plain_go_error("resourceVersion should not be set on objects to be created")

@@ -59,7 +59,7 @@ def manifests() -> dict[str, list[Object]]:
 DENIED = "deploy/scenarios/tier-policy/refused/"
 """Objects that the policies of their scenario deny, which an earlier file has."""
 
-IDLE = {"DaemonSet", "LimitRange", "NetworkPolicy", "Secret", "Service"}
+IDLE = {"Service", "Secret", "LimitRange", "NetworkPolicy", "DaemonSet", "StatefulSet"}
 
 
 @pytest.fixture(scope="module")
