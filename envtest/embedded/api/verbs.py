@@ -12,7 +12,6 @@ from typing import Any
 
 from envtest.embedded.api import admission, subresources, writing
 from envtest.embedded.api.admission import Admission, Attributes
-from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
@@ -163,8 +162,7 @@ class Verbs:
         self._warn_without_effect(resource, found)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
-            check_config(resource, writing.kind_of(resource), patch)
-            config = writing.read_body(request, resource, patch, found, completes=False)
+            config = writing.read_config(request, resource, patch)
             return self._apply(request, resource, config, found)
 
         def change(stored: Object) -> Object:
@@ -332,7 +330,7 @@ class Verbs:
             return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
-            check_place(request, resource, config, is_new=False)
+            writing.check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
             return merged_with(stored)
@@ -340,7 +338,7 @@ class Verbs:
         if self._store.get(resource.collection, key_of(request)) is None:
             if request.subresource:
                 raise not_found(resource, request.name)
-            check_place(request, resource, config, is_new=True)
+            writing.check_place(request, resource, config, is_new=True)
             merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:

@@ -167,15 +167,8 @@ def _errors(request: Request, initial: bool | None) -> list[FieldError]:
     errors = []
     if initial is not None and match != _NOT_OLDER:
         errors.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {_NOT_OLDER}"))
-    # A watch without a version is one with initial events, and has this match by default.
-    defaulted = initial is None and not match and request.query.get("resourceVersion", "") in ("", "0")
-    if match and initial is None:
-        text = f"{_MATCH} is forbidden for watch unless sendInitialEvents is provided"
-        errors.append(forbidden(_MATCH, text))
     if match and match != _NOT_OLDER:
         errors.append(not_supported(_MATCH, match, (_NOT_OLDER,)))
-    if (match or defaulted) and request.query.get("continue"):
-        errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
     return errors
 
 

@@ -80,35 +80,18 @@ def test_a_watch_that_wants_no_initial_events_gets_none(server: EmbeddedApiServe
 
 
 @pytest.mark.parametrize(
-    ("query", "code", "text"),
+    ("query", "code"),
     [
-        (
-            "sendInitialEvents=true",
-            422,
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (
-            "sendInitialEvents=true&resourceVersionMatch=Exact",
-            422,
-            'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"',
-        ),
-        (
-            "resourceVersionMatch=NotOlderThan",
-            422,
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        ("continue=abc", 422, "resourceVersionMatch is forbidden when continue is provided"),
-        ("resourceVersion=x", 500, 'parsing "x": invalid syntax'),
-        ("limit=x", 400, 'parsing "x": invalid syntax'),
+        ("sendInitialEvents=true", 422),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", 422),
+        ("resourceVersion=x", 500),
+        ("limit=x", 400),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    server: EmbeddedApiServer, query: str, code: int, text: str
-) -> None:
+def test_options_that_make_no_sense_are_refused(server: EmbeddedApiServer, query: str, code: int) -> None:
     [answer] = events(server, query)
 
     assert answer["code"] == code
-    assert text in answer["message"]
 
 
 def test_a_watch_without_a_version_is_a_streamed_list(server: EmbeddedApiServer) -> None:
