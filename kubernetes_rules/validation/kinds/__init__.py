@@ -69,30 +69,11 @@ _CHECKED_AGAIN = frozenset(
 """The kinds whose metadata is checked at an update as at the creation: generateName can change."""
 
 _ANY_FINALIZERS = frozenset({"Lease", "PodDisruptionBudget"})
-"""The kinds that take finalizers of any name; so do those of admissionregistration.k8s.io."""
+"""The kinds that take finalizers of any name."""
 
 
 def _workload(item: Object, old: Object | None) -> list[FieldError]:
     return workload_errors(item) + controller_errors(item, old)
-
-
-def _policy(item: Object, old: Object | None) -> list[FieldError]:
-    # These import all of CEL: a process that checks no policy must not pay for that.
-    from kubernetes_rules.admission.objects import policy_errors
-
-    return policy_errors(item, old)
-
-
-def _policy_binding(item: Object, _: Object | None) -> list[FieldError]:
-    from kubernetes_rules.admission.objects import binding_errors
-
-    return binding_errors(item)
-
-
-def _webhooks(item: Object, old: Object | None) -> list[FieldError]:
-    from kubernetes_rules.admission.webhook_configurations import webhook_errors
-
-    return webhook_errors(item, old)
 
 
 _CHECKS: dict[str, Check] = {
@@ -115,9 +96,6 @@ _CHECKS: dict[str, Check] = {
     "PodDisruptionBudget": lambda item, _: budget_errors(item),
     **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job"), _workload),
     "ControllerRevision": revision_errors,
-    "ValidatingAdmissionPolicy": _policy,
-    "ValidatingAdmissionPolicyBinding": _policy_binding,
-    **dict.fromkeys(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), _webhooks),
 }
 
 
@@ -135,7 +113,7 @@ def created_errors(group: str, item: Object, *, namespaced: bool) -> list[FieldE
             metadata,
             namespaced=namespaced,
             name_rule=_NAMES.get(kind, name_errors),
-            standard_finalizers=_has_standard_finalizers(group, kind),
+            standard_finalizers=kind not in _ANY_FINALIZERS,
         )
         errors += _own(kind, item, None)
     if kind == "Event" and not errors:
@@ -158,7 +136,7 @@ def updated_errors(group: str, new: Object, old: Object, *, namespaced: bool) ->
         errors += cluster.event_errors(new, old, is_strict=group == _EVENTS)
     else:
         errors += metadata_update_errors(
-            new["metadata"], old["metadata"], standard_finalizers=_has_standard_finalizers(group, kind)
+            new["metadata"], old["metadata"], standard_finalizers=kind not in _ANY_FINALIZERS
         )
         if kind in _CHECKED_AGAIN:
             errors += metadata_errors(
@@ -179,7 +157,3 @@ def name_warnings(kind: str, name: str) -> list[str]:
 def _own(kind: str, item: Object, old: Object | None) -> list[FieldError]:
     check = _CHECKS.get(kind)
     return [] if check is None else check(item, old)
-
-
-def _has_standard_finalizers(group: str, kind: str) -> bool:
-    return group != "admissionregistration.k8s.io" and kind not in _ANY_FINALIZERS

@@ -132,8 +132,6 @@ _UPDATES: dict[str, tuple[str, Object, tuple[Object, ...]]] = {
 _NAMES = {"upper": "{{ns}}-A", "dots": "{{ns}}.b", "slash": "{{ns}}/b", "percent": "{{ns}}%b", "colon": "{{ns}}:b", "long": "{{ns}}" + "a" * 60}
 
 
-_NAMED_ELSEWHERE = frozenset({"jobs", *(plural for plural in SAMPLES if "admission" in plural or "webhook" in plural)})
-"""Kinds whose names are tried beside their rules and the labels of their pods."""
 
 
 def kinds_cases() -> Iterator[Case]:
@@ -152,7 +150,7 @@ def kinds_cases() -> Iterator[Case]:
         yield case(f"kinds/update/{name}", create(plural, item), *patches, *last)
     for plural in SAMPLES:
         for name, text in _NAMES.items():
-            if plural not in _NAMED_ELSEWHERE:
+            if plural != "jobs":
                 yield case(f"kinds/name/{name}/{plural}", create(plural, sample(plural, text), _DRY))
     for name in ("system-foo", "system-node-critical"):
         yield case(f"kinds/system-class/{name}", create("priorityclasses", sample("priorityclasses", name), _DRY))

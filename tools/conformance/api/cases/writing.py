@@ -30,18 +30,6 @@ _TEMPLATE: Object = {"metadata": {"labels": _LABELS}, "spec": _POD_SPEC}
 _WORKLOAD: Object = {"selector": {"matchLabels": _LABELS}, "template": _TEMPLATE}
 _DEVICES: Object = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}
 _RULES: list[Object] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-_WEBHOOK: Object = {
-    "name": "a.example.com",
-    "clientConfig": {"url": "https://127.0.0.1:1/"},
-    "sideEffects": "None",
-    "admissionReviewVersions": ["v1"],
-    # Nothing of any case is sent there.
-    "rules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["none"]}],
-}
-_POLICY: Object = {
-    "matchConstraints": {"resourceRules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["none"]}]},
-    "validations": [{"expression": "true"}],
-}
 
 SAMPLES: dict[str, tuple[str, str, bool, Object]] = {
     "configmaps": ("v1", "ConfigMap", True, {"data": {"color": "red", "size": "10"}}),
@@ -92,15 +80,6 @@ SAMPLES: dict[str, tuple[str, str, bool, Object]] = {
             }
         },
     ),
-    "validatingadmissionpolicies": ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", False, {"spec": _POLICY}),
-    "validatingadmissionpolicybindings": (
-        "admissionregistration.k8s.io/v1",
-        "ValidatingAdmissionPolicyBinding",
-        False,
-        {"spec": {"policyName": "a", "validationActions": ["Deny"]}},
-    ),
-    "validatingwebhookconfigurations": ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", False, {"webhooks": [_WEBHOOK]}),
-    "mutatingwebhookconfigurations": ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", False, {"webhooks": [_WEBHOOK]}),
 }
 """A small valid object of each kind: its apiVersion, its kind, whether it has a namespace, its other fields."""
 
