@@ -25,7 +25,6 @@ from envtest.embedded.control import (
     garbage_collector,
     kinds,
     namespace_controller,
-    node_lifecycle,
     scheduler,
     taint_eviction,
 )
@@ -205,7 +204,6 @@ class EmbeddedCluster:
             namespace_controller.EmbeddedServiceAccountController(self.api_server),
             garbage_collector.EmbeddedGarbageCollector(self.api_server),
             claim_controller.EmbeddedClaimController(self.api_server),
-            node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),

@@ -17,7 +17,6 @@ from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
-from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource
@@ -25,14 +24,7 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import (
-    YAML,
-    Form,
-    NotAcceptable,
-    UnknownInclude,
-    asked_form,
-    check_stream,
-)
+from envtest.embedded.shown.forms import YAML, Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
@@ -129,21 +121,15 @@ class Handler(StreamRequestHandler):
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
             # kubectl get asks for a Table: the server chooses the columns.
-            form, include = _asked_form(request, head), request.query.get("includeObject", "")
-            form.check_include(include)
+            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
             if request.verb == "watch":
-                check_stream(form)
                 return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
                 formed = form.of_list if request.verb in _LISTS else form.of_object
-                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
-        except NotAcceptable as error:
-            code, answer = 406, status_body(406, str(error), details=error.details)
-        except UnknownInclude as error:
-            code, answer = 400, status_body(400, str(error))
+                answer = formed(answer, table_of_resource(taken), include)
         except Refused as refused:
             code, answer = refused.code, refused.body
         headers = _warning_headers(warnings) | _retry_header(answer)
@@ -204,18 +190,6 @@ class Handler(StreamRequestHandler):
         more = {"Date": date, **(headers or {})}
         self.wfile.write(wire.answer_bytes(code, data, kind, more, has_body=not self._is_head))
         self.wfile.flush()
-
-
-def _asked_form(request: Request, head: wire.HttpRequest) -> Form:
-    """The form in which the client wants the answer; raises NotAcceptable."""
-    is_collection = request.verb == "watch" or request.verb in _LISTS
-    return asked_form(head.header("accept"), is_built_in=True, is_collection=is_collection)
-
-
-def _go_type(resource: Resource) -> str:
-    """What the code of Kubernetes calls the type of an object: its package and kind."""
-    package = resource.collection[0].partition(".")[0] or "core"
-    return f"{package}.{resource.kind}"
 
 
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:

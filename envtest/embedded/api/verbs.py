@@ -122,7 +122,7 @@ class Verbs:
         item = writing.read_body(request, resource, body, found)
         self._warn_without_effect(resource, found)
         answer = self.answers.get(resource.plural)
-        return self._add(request, resource, item, found) if answer is None else answer(request, item)
+        return self._add(request, resource, item) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
         """Replace the object, or only its status, unless it changed since ``body`` was read.
@@ -147,7 +147,7 @@ class Verbs:
         absent = self._store.get(resource.collection, key_of(request)) is None
         if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
             writing.check_no_uid(request, resource, read[0]["metadata"])
-            return True, self._add(request, resource, read[0], found)
+            return True, self._add(request, resource, read[0])
         return False, self._changed(request, resource, change)
 
     def patch(
@@ -165,7 +165,7 @@ class Verbs:
         if content_type == APPLY and taken is resource:
             check_config(resource, writing.kind_of(resource), patch)
             config = writing.read_body(request, resource, patch, found, completes=False)
-            return self._apply(request, resource, config, found)
+            return self._apply(request, resource, config)
 
         def change(stored: Object) -> Object:
             before = subresources.form_to_patch(resource, stored, request.subresource)
@@ -260,7 +260,7 @@ class Verbs:
                     self._store.put(resource.collection, key_of(request), wanted)
             return {**_SUCCESS, "code": 201}
 
-    def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
+    def _add(self, request: Request, resource: Resource, item: Object) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
         version = item["metadata"].get("resourceVersion")
@@ -273,7 +273,7 @@ class Verbs:
             admission.complete_pod(self._store, item, request.namespace)
         item = writing.prepare_create(request, resource, item, self.disabled_gates)
         name = item["metadata"].get("name") or ""
-        writing.check_create(resource, item, warnings)
+        writing.check_create(resource, item)
         if not dry and request.verb == "create" and str(version or "").lstrip("0").isdecimal():
             raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
@@ -298,9 +298,7 @@ class Verbs:
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
-    def _apply(
-        self, request: Request, resource: Resource, config: Object, warnings: Warnings
-    ) -> tuple[bool, Object]:
+    def _apply(self, request: Request, resource: Resource, config: Object) -> tuple[bool, Object]:
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
@@ -322,7 +320,7 @@ class Verbs:
             merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, merged, warnings)
+                return True, self._add(request, resource, merged)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":

@@ -18,7 +18,7 @@ from envtest.embedded.shown import events
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
-from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
+from kubernetes_rules.validation.kinds import created_errors, updated_errors
 from kubernetes_rules.validation.pods.claims import pod_status_errors
 
 Object = dict[str, Any]
@@ -227,10 +227,9 @@ def prepare_create(
     return item
 
 
-def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
-    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
+def check_create(resource: Resource, item: Object) -> None:
+    """Raises Refused (422) when the new object is against the rules."""
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
-    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(

@@ -15,7 +15,6 @@ scores by more than that and picks among equals by chance, so tests must not dep
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +23,19 @@ from typing import Any
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
-from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
+from envtest.embedded.control.change_loop import Controller, ObjectBackOff
 from envtest.embedded.control.objects import CONFLICT, Objects, is_deleted, is_terminal, uid_of
-from envtest.embedded.control.scheduling_queue import SchedulingQueue
 from envtest.embedded.server import EmbeddedApiServer
-from kubernetes_rules import extended_resources
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.pod_claims import controlling_pod
+from kubernetes_rules.pod_claims import (
+    CLAIM_ANNOTATION,
+    ExtendedRequests,
+    asked_resources,
+    class_of,
+    controlling_pod,
+    extended_requests,
+    provides,
+)
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
     has_what_pod_asks,
@@ -46,6 +51,8 @@ _WATCHED = (kinds.PODS, kinds.NODES, kinds.CLAIMS, kinds.CLASSES, kinds.SLICES, 
 _NO_NODES = "no nodes available to schedule pods"
 
 _SCHEDULER_NAME = "default-scheduler"
+_AFTER_ERROR_SECONDS = 1.0
+"""After an error a pod is tried again without any change."""
 
 
 class Unschedulable(Exception):
@@ -62,7 +69,7 @@ class Placement:
 
     node: Object
     allocations: Sequence[Object]
-    extended: extended_resources.ExtendedRequests | None
+    extended: ExtendedRequests | None
 
 
 class EmbeddedScheduler(Controller):
@@ -70,33 +77,31 @@ class EmbeddedScheduler(Controller):
 
     def __init__(self, server: EmbeddedApiServer) -> None:
         super().__init__("scheduler", server, _WATCHED)
-        self._queue = SchedulingQueue()
         self._back_off = ObjectBackOff("scheduler")
 
     def sync(self) -> float | None:
-        """Try the waiting pods in the order of the queue; returns in how many seconds one is due again."""
+        """Try the waiting pods, higher priority first; returns in how many seconds one is due again."""
         view = ClusterView(self._objects)
-        pods = self._queue.order(view.waiting, time.monotonic())
-        due = self._back_off.for_each(pods, lambda pod: self._schedule(pod, view))
-        return earliest(due, self._queue.seconds_to_next(time.monotonic()))
+        return self._back_off.for_each(view.waiting, lambda pod: self._schedule(pod, view))
 
-    def _schedule(self, pod: Object, view: ClusterView) -> None:
+    def _schedule(self, pod: Object, view: ClusterView) -> float | None:
         try:
             # Without its claims the real scheduler does not queue a pod (PreEnqueue), and posts no event.
             claims = [claim for _, claim in pod_claims.claims_of_pod(self._objects, pod)]
         except pod_claims.ClaimNotUsable:
-            return
+            return None
         if any(map(is_deleted, claims)):
-            return
+            return None
         try:
             placement = self._place(pod, claims, view)
             self._bind(pod, claims, placement, view)
         except Unschedulable as error:
-            self._queue.refuse(pod, time.monotonic())
+            # Tried again after any change. kube-scheduler waits for one that may help, and backs off.
             self._refuse(pod, "Unschedulable", str(error))
         except (SchedulingFailed, NotReserved) as error:
-            self._queue.fail(pod, time.monotonic())
             self._refuse(pod, "SchedulerError", str(error))
+            return _AFTER_ERROR_SECONDS
+        return None
 
     def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
         """Find a node. Raises Unschedulable, SchedulingFailed."""
@@ -108,8 +113,8 @@ class EmbeddedScheduler(Controller):
         missing = _missing_class(unallocated, view)
         if missing:
             raise Unschedulable(fit_error(len(view.nodes), missing, (), may_preempt=may_preempt))
-        asked = extended_resources.asked_resources(pod)
-        by_class = {name: extended_resources.class_of(name, view.classes) for name in asked}
+        asked = asked_resources(pod)
+        by_class = {name: class_of(name, view.classes) for name in asked}
         if any(by_class.values()):
             self._drop_stale_claim(pod)
         reasons = []
@@ -150,7 +155,7 @@ class EmbeddedScheduler(Controller):
             self._objects.replace_status(kinds.PODS, pod, status)
             self._objects.post_event(pod, "Warning", "FailedScheduling", message, _SCHEDULER_NAME)
 
-    def _create_extended_claim(self, pod: Object, extended: extended_resources.ExtendedRequests) -> Object:
+    def _create_extended_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
         """Create the claim for the pod's extended resources. Raises NotReserved, over quota for example."""
         metadata = pod["metadata"]
         body = {
@@ -158,7 +163,7 @@ class EmbeddedScheduler(Controller):
             "kind": "ResourceClaim",
             "metadata": {
                 "generateName": f"{metadata['name']}-extended-resources-",
-                "annotations": {extended_resources.CLAIM_ANNOTATION: "true"},
+                "annotations": {CLAIM_ANNOTATION: "true"},
                 "ownerReferences": [pod_claims.owner_reference(pod)],
             },
             "spec": {"devices": {"requests": extended.requests}},
@@ -169,9 +174,7 @@ class EmbeddedScheduler(Controller):
             doing = f"create claim for extended resources {metadata['namespace']}/"
             raise NotReserved(f'running PreBind plugin "DynamicResources": {doing}: {refused}') from refused
 
-    def _note_extended_claim(
-        self, pod: Object, claim: Object, extended: extended_resources.ExtendedRequests
-    ) -> Object:
+    def _note_extended_claim(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
         made = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
         status = {**pod.get("status", {}), "extendedResourceClaimStatus": made}
         return self._objects.replace_status(kinds.PODS, pod, status)
@@ -181,7 +184,7 @@ class EmbeddedScheduler(Controller):
         mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
         for claim in self._objects.list(kinds.CLAIMS):
             annotations = claim["metadata"].get("annotations", {})
-            is_extended = annotations.get(extended_resources.CLAIM_ANNOTATION) == "true"
+            is_extended = annotations.get(CLAIM_ANNOTATION) == "true"
             if is_extended and controlling_pod(claim) == mine and not is_deleted(claim):
                 # With its finalizer a deleted claim would stay.
                 bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
@@ -218,7 +221,7 @@ def _on_node(
         return "resourceclaim not available on the node"
     # All claims of the pod that have no devices yet are allocated together.
     asked = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
-    extended = extended_resources.extended_requests(pod, over_dra) if over_dra else None
+    extended = extended_requests(pod, over_dra) if over_dra else None
     if extended is not None:
         asked.append(_unstored_extended_claim(pod, extended))
     if not asked:
@@ -248,7 +251,7 @@ def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str
     found = {}
     for resource, device_class in by_class.items():
         # What a device plugin offers on the node goes before claims, even if its amount is used up.
-        by_plugin = extended_resources.provides(node, resource)
+        by_plugin = provides(node, resource)
         if device_class is not None and not by_plugin:
             found[resource] = device_class
         elif not by_plugin:
@@ -256,7 +259,7 @@ def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str
     return found
 
 
-def _unstored_extended_claim(pod: Object, extended: extended_resources.ExtendedRequests) -> Object:
+def _unstored_extended_claim(pod: Object, extended: ExtendedRequests) -> Object:
     """The claim for extended resources as the allocator needs it, before it is created."""
     metadata = {"name": "<extended-resources>", "namespace": pod["metadata"]["namespace"], "uid": ""}
     return {"metadata": metadata, "spec": {"devices": {"requests": extended.requests}}}
@@ -315,7 +318,7 @@ class ClusterView:
         pods = objects.list(kinds.PODS)
         self.nodes = objects.list(kinds.NODES)
         self.classes = objects.list(kinds.CLASSES)
-        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_age)
+        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_turn)
         slices = tainted_slices(objects.list(kinds.SLICES), objects.list(kinds.TAINT_RULES))
         allocated = [
             claim for claim in objects.list(kinds.CLAIMS) if claim.get("status", {}).get("allocation")
@@ -354,10 +357,11 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _age(pod: Object) -> tuple[str, int, str]:
-    """The older pod first; within a second the one that was stored first."""
-    metadata = pod["metadata"]
-    return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)
+def _turn(pod: Object) -> tuple[int, str, int, str]:
+    """Higher priority first, then the older pod; within a second the one that was stored first."""
+    metadata, priority = pod["metadata"], int(pod["spec"].get("priority") or 0)
+    stored = int(metadata.get("resourceVersion", 0))
+    return -priority, metadata.get("creationTimestamp", ""), stored, uid_of(pod)
 
 
 class NotReserved(Exception):

@@ -57,7 +57,7 @@ def manifests() -> dict[str, list[Object]]:
 
 
 IDLE = {
-    *("DaemonSet", "LimitRange", "NetworkPolicy", "Secret", "Service"),
+    *("Service", "Secret", "LimitRange", "NetworkPolicy", "DaemonSet", "StatefulSet"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
 }
 
