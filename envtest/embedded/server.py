@@ -18,6 +18,7 @@ from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.api.statuses import Refused
+from envtest.embedded.api.verbs import resource_of
 
 __all__ = ["ALWAYS", "ContainerLog", "EmbeddedApiServer", "Fault", "Refused"]
 
@@ -107,22 +108,22 @@ class EmbeddedApiServer(ServedApi):
         """Create an object in the collection at ``path`` without a connection."""
         request = parse_request("POST", path)
         assert request is not None
-        return self.verbs.create(request, item)
+        return self.verbs.create(request, resource_of(request), item, [])
 
     def replace(self, path: str, item: Object) -> Object:
         """Replace the object at ``path`` without a connection."""
         request = parse_request("PUT", path)
         assert request is not None
-        return self.verbs.update(request, item)[1]
+        return self.verbs.update(request, resource_of(request), item, [])[1]
 
     def delete(self, path: str) -> None:
         """Delete the object, or the whole collection, at ``path`` without a connection."""
         request = parse_request("DELETE", path)
         assert request is not None
         if request.verb == "delete":
-            self.verbs.delete(request)
+            self.verbs.delete(request, resource_of(request), None, [])
         else:
-            self.verbs.deletecollection(request)
+            self.verbs.deletecollection(request, resource_of(request), None, [])
 
     def fail(self, verb: str, path: str, **how: Any) -> Fault:
         """Let the next requests fail; ``how`` are the fields of Fault."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from envtest.embedded.api.resources import RESOURCES
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.real.build import go_programs
 from tools.testbed.kubectl.running import manifests
@@ -42,7 +43,7 @@ def test_informers_of_all_kinds_get_whole_objects_and_metadata(cluster: Embedded
 
     counts = json.loads(run("informers", cluster.admin))
 
-    served = {f"{one.api_version}/{one.plural}": one for one in cluster.api_server.catalogue.resources}
+    served = {f"{one.api_version}/{one.plural}": one for one in RESOURCES}
     for name, found in counts.items():
         group, plural = served[name].collection
         stored = len(cluster.api_server.objects(plural, group))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
-from envtest.embedded.api.resources import VERSION, Catalogue, Resource
+from envtest.embedded.api.resources import GROUPS, VERSION, Resource, of_group
 
 Object = dict[str, Any]
 
@@ -42,28 +43,28 @@ def version(minor: str) -> Object:
     }
 
 
-def discovery_document(catalogue: Catalogue, path: str, *, aggregated: bool, address: str) -> Object | None:
+def discovery_document(path: str, *, aggregated: bool, address: str) -> Object | None:
     """The document at ``path`` (``/api``, ``/apis``, ``/apis/GROUP``, ``/apis/GROUP/v1``); None elsewhere.
 
     ``aggregated`` is whether the client takes all groups in one. ``address`` is the server's ``host:port``.
     """
     match path.strip("/").split("/"):
         case ["api"] if aggregated:
-            return _aggregated(catalogue, [""])
+            return _aggregated([""])
         case ["api"]:
             addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
         case ["apis"] if aggregated:
-            return _aggregated(catalogue, catalogue.groups())
+            return _aggregated(GROUPS)
         case ["apis"]:
-            groups = [_group(name) for name in catalogue.groups()]
+            groups = [_group(name) for name in GROUPS]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["api", "v1"]:
-            return _resource_list(catalogue, "")
-        case ["apis", name] if name in catalogue.groups():
+            return _resource_list("")
+        case ["apis", name] if name in GROUPS:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
-        case ["apis", name, "v1"] if name in catalogue.groups():
-            return _resource_list(catalogue, name)
+        case ["apis", name, "v1"] if name in GROUPS:
+            return _resource_list(name)
     return None
 
 
@@ -72,9 +73,9 @@ def _group(name: str) -> Object:
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
-def _resource_list(catalogue: Catalogue, group: str) -> Object:
+def _resource_list(group: str) -> Object:
     entries: list[Object] = []
-    for resource in catalogue.of_group(group):
+    for resource in of_group(group):
         entry: Object = {
             "name": resource.plural,
             "singularName": resource.singular,
@@ -113,14 +114,14 @@ def _storage_hash(resource: Resource) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
-def _aggregated(catalogue: Catalogue, names: list[str]) -> Object:
+def _aggregated(names: Sequence[str]) -> Object:
     items = [
         {
             "metadata": {"name": name} if name else {},
             "versions": [
                 {
                     "version": VERSION,
-                    "resources": [_entry(one) for one in catalogue.of_group(name)],
+                    "resources": [_entry(one) for one in of_group(name)],
                     "freshness": "Current",
                 }
             ],

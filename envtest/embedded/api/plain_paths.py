@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from envtest.embedded.api import discovery, openapi
+from envtest.embedded.api.resources import GROUPS
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
 from envtest.embedded.api.wire import HttpRequest, json_bytes, yaml_bytes
@@ -29,8 +30,8 @@ class PlainAnswer:
     media_type: str = JSON
 
 
-def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
-    """The answer to a path that is about no resource, None for all other paths."""
+def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer:
+    """The answer to a path that is about no resource."""
     path, _, query = head.target.partition("?")
     match path.removeprefix("/").split("/"):
         case [probe] if probe in _HEALTH:
@@ -43,22 +44,22 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
             # kubectl reads it where v3 lacks a kind: there is nothing more in it.
             return PlainAnswer(200, b"", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
         case ["openapi", "v3"]:
-            document = openapi.index_v3(api.catalogue)
+            document = openapi.index_v3()
         case ["openapi", "v3", *_]:
-            document = openapi.document_v3(api.catalogue, path.removeprefix("/openapi/v3/"))
+            document = openapi.document_v3(path.removeprefix("/openapi/v3/"))
             return PlainAnswer(404, b"", "") if document is None else _document(head, document)
         case _:
             return _discovery(api, head, path)
     return _document(head, document)
 
 
-def _discovery(api: ServedApi, head: HttpRequest, path: str) -> PlainAnswer | None:
-    """The document of discovery at a path; None elsewhere."""
+def _discovery(api: ServedApi, head: HttpRequest, path: str) -> PlainAnswer:
+    """The document of discovery at a path, and 404 elsewhere."""
     accept = head.header("accept")
     aggregated = discovery.AGGREGATED in accept
-    document = discovery.discovery_document(api.catalogue, path, aggregated=aggregated, address=api.address)
+    document = discovery.discovery_document(path, aggregated=aggregated, address=api.address)
     if document is None:
-        return None
+        return _unknown_path(head.target)
     if aggregated and document["kind"] == "APIGroupDiscoveryList":
         # client-go takes the answer for aggregated discovery only with these parameters.
         kind = f"{JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
@@ -74,12 +75,12 @@ def _document(head: HttpRequest, document: Any, *, is_yaml: bool = False) -> Pla
     return PlainAnswer(200, json_bytes(document))
 
 
-def unknown_path(api: ServedApi, target: str) -> PlainAnswer:
+def _unknown_path(target: str) -> PlainAnswer:
     """The 404 of a path that is none of any resource: a Status below a served group, else a text."""
     match target.partition("?")[0].split("/"):
         case ["", "api", *_]:
             return _status(404, _NOT_HERE)
-        case ["", "apis", group, *_] if group in api.catalogue.groups():
+        case ["", "apis", group, *_] if group in GROUPS:
             return _status(404, _NOT_HERE)
     return PlainAnswer(404, b"404 page not found\n", _TEXT)
 

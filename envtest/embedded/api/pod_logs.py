@@ -10,6 +10,7 @@ from typing import Any
 from envtest.embedded.api.container_log import ContainerLog, LogLine
 from envtest.embedded.api.reading import not_found
 from envtest.embedded.api.requests import Request, query_flag, query_integer
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
@@ -33,9 +34,8 @@ class LogOptions:
     since: datetime | None
 
 
-def serve_log(api: ServedApi, stream: Stream, request: Request) -> bool:
+def serve_log(api: ServedApi, stream: Stream, request: Request, resource: Resource) -> bool:
     """Answer a request for a log; always returns True: the connection goes on. Raises Refused."""
-    resource = api.verbs.resource_of(request)
     pod = api.store.get(resource.collection, (request.namespace, request.name))
     if pod is None:
         raise not_found(resource, request.name)

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from envtest.embedded.api.reading import not_found
 from envtest.embedded.api.requests import MOST_DIGITS, Request
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.wire import answer_bytes
@@ -23,9 +24,8 @@ _SCHEMES = ("", "http")
 _TIMEOUT_SECONDS = 30.0
 
 
-def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request) -> bool:
+def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request, resource: Resource) -> bool:
     """Ask the pod and pass its answer on; always returns True: the connection goes on. Raises Refused."""
-    resource = api.verbs.resource_of(request)
     # The port is part of the name in the path: pods/NAME:PORT/proxy.
     name, port = pod_and_port(request.name)
     pod = api.store.get(resource.collection, (request.namespace, name))

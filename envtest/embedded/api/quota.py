@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Store
 from kubernetes_rules.pod_claims import CLAIM_ANNOTATION, controlling_pod, extended_claim, pod_amounts
@@ -38,9 +38,8 @@ _NONE, _ONE = Quantity.parse("0"), Quantity.parse("1")
 class Quotas:
     """The quotas of all namespaces. To be called while the store is held."""
 
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._catalogue = catalogue
 
     def admit(self, resource: Resource, item: Object) -> None:
         """Raises Refused (403) when the new object would exceed a quota of its namespace."""
@@ -88,7 +87,7 @@ class Quotas:
         total: dict[str, Quantity] = defaultdict(lambda: _NONE)
         namespace = quota["metadata"]["namespace"]
         # Events have a second group for one collection, and resources several versions: each counts once.
-        counted = {one.collection: one for one in reversed(self._catalogue.resources) if one.namespaced}
+        counted = {one.collection: one for one in reversed(RESOURCES) if one.namespaced}
         for resource in counted.values():
             if resource.stored_group is None:
                 for item in self._store.in_namespace(resource.collection, namespace):

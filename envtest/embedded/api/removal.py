@@ -13,7 +13,7 @@ from typing import Any
 from envtest.embedded.api.admission import NAMESPACES
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.resources import Catalogue
+from envtest.embedded.api.resources import resource_of_kind
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules import disruption_budgets as budget_rules
@@ -49,9 +49,8 @@ class Removal:
     look at; without one nothing owned is deleted, as by a kube-apiserver without controllers.
     """
 
-    def __init__(self, store: Store, catalogue: Catalogue, quotas: Quotas) -> None:
+    def __init__(self, store: Store, quotas: Quotas) -> None:
         self._store = store
-        self._catalogue = catalogue
         self._quotas = quotas
         self.on_garbage: Callable[[Iterable[Place]], None] | None = None
 
@@ -113,7 +112,7 @@ class Removal:
     def _owners(self, references: Iterable[Object], namespace: str) -> list[Place]:
         found = []
         for reference in references:
-            resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+            resource = resource_of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
             if resource is not None:
                 key = (namespace if resource.namespaced else "", reference.get("name", ""))
                 found.append((resource.collection, key))

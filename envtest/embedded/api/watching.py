@@ -95,14 +95,13 @@ class _Events:
         self._stream.write(chunk(b'{"type":"%s","object":%s}\n' % (kind.encode(), data)))
 
 
-def serve_watch(api: ServedApi, stream: Stream, request: Request, form: Form) -> bool:
+def serve_watch(api: ServedApi, stream: Stream, request: Request, resource: Resource, form: Form) -> bool:
     """Serve a watch to its end; returns whether the connection goes on. Raises Refused (400, 422, 500).
 
     After a fault in the middle of the answer the connection ends, and the client sees a cut answer.
     """
-    resource = api.verbs.resource_of(request)
     options = watch_options(request)
-    selects = api.verbs.selection(request)
+    selects = api.verbs.selection(request, resource)
     with api.store.changed:
         current = api.store.resource_version
         version = current if options.from_now else options.version

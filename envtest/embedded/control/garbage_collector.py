@@ -11,7 +11,7 @@ from typing import Any
 
 from envtest.embedded.api.removal import Place
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.resources import RESOURCES, Resource, resource_of_kind
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import Controller
 from envtest.embedded.control.objects import CONFLICT, NOT_FOUND, is_deleted, uid_of
@@ -38,7 +38,7 @@ class EmbeddedGarbageCollector(Controller):
         store = self._server.store
         with store.changed:
             self._server.verbs.collect_garbage(self._note)
-            for resource in self._server.catalogue.resources:
+            for resource in RESOURCES:
                 self._pending |= {
                     (resource.collection, key): None for key, _ in store.items(resource.collection)
                 }
@@ -73,7 +73,7 @@ class EmbeddedGarbageCollector(Controller):
 
     def _look_at(self, place: Place) -> None:
         item = self._server.store.get(*place)
-        if item is None or all(one.collection != place[0] for one in self._server.catalogue.resources):
+        if item is None or all(one.collection != place[0] for one in RESOURCES):
             return
         finalizers = item["metadata"].get("finalizers") or ()
         if is_deleted(item) and ORPHAN in finalizers:
@@ -131,9 +131,7 @@ class EmbeddedGarbageCollector(Controller):
         """The references to owners that stay, to those that are gone, and to those that wait for it."""
         solid, dangling, waiting = [], [], []
         for reference in _owners(item):
-            resource = self._server.catalogue.of_kind(
-                reference.get("apiVersion", ""), reference.get("kind", "")
-            )
+            resource = resource_of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
             namespace = place[1][0]
             # Nobody can look up an owner of an unknown kind, or one in no known namespace.
             if resource is None or (resource.namespaced and not namespace):
@@ -160,11 +158,13 @@ class EmbeddedGarbageCollector(Controller):
         return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
 
     def _write(self, place: Place, item: Object) -> Object:
-        return self._server.verbs.update(self._request("update", place), item)[1]
+        return self._server.verbs.update(self._request("update", place), self._resource(place[0]), item, [])[
+            1
+        ]
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid_of(item)}}
-        self._server.verbs.delete(self._request("delete", place), options)
+        self._server.verbs.delete(self._request("delete", place), self._resource(place[0]), options, [])
 
     def _request(self, verb: Any, place: Place) -> Request:
         collection, (namespace, name) = place
@@ -175,7 +175,7 @@ class EmbeddedGarbageCollector(Controller):
 
     def _resource(self, collection: tuple[str, str]) -> Resource:
         # Any version of a resource will do.
-        return next(one for one in self._server.catalogue.resources if one.collection == collection)
+        return next(one for one in RESOURCES if one.collection == collection)
 
 
 def _owners(item: Object) -> list[Object]:
