@@ -23,8 +23,7 @@ from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource, resource_of
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
-from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
-from envtest.embedded.schema.decoding import DecodingError
+from envtest.embedded.schema.decoding import BodyError, DecodingError, object_of, read_json, read_yaml
 from envtest.embedded.shown.forms import YAML, Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0

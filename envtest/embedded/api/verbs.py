@@ -6,16 +6,16 @@ is validated in full. A status is decoded by its type, and not validated beyond 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from envtest.embedded.api import admission, subresources, writing
+from envtest.embedded.api.admission import Quotas
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
-from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
-from envtest.embedded.api.removal import Place, Removal, evict
+from envtest.embedded.api.removal import Removal, evict
 from envtest.embedded.api.requests import (
     Request,
     check_write_options,
@@ -212,11 +212,6 @@ class Verbs:
                 return None
             return self._removal.delete(resource.collection, key_of(request), options, dry=dry)
 
-    def collect_garbage(self, on_garbage: Callable[[Iterable[Place]], None] | None) -> None:
-        """Have ``on_garbage`` called with the objects that a garbage collector has to look at."""
-        with self._store.changed:
-            self._removal.on_garbage = on_garbage
-
     def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
         while True:
             pod = self._existing(request, resource)
@@ -270,7 +265,6 @@ class Verbs:
             if dry:
                 return shown(resource, item)
             stored = self._store.put(resource.collection, key, item)
-            self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
@@ -371,9 +365,7 @@ class Verbs:
             self._removal.remove(resource.collection, key_of(request))
             # The answer is what was asked for, which was never stored.
             return shown(resource, item, request.subresource)
-        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
-        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
