@@ -12,7 +12,7 @@ from typing import Any
 
 from kubernetes_rules.allocator.requests import MOST_DEVICES
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.extended_resources import IMPLICIT_PREFIX, is_extended
+from kubernetes_rules.pod_claims import IMPLICIT_PREFIX, is_extended
 from kubernetes_rules.pod_resources import HUGE, amounts_of, container_total, quality_of_service
 from kubernetes_rules.quantity import Quantity
 

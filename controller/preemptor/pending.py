@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_rules.extended_resources import asked_resources
+from kubernetes_rules.pod_claims import asked_resources
 from kubernetes_rules.preemption.cluster import Asked, anti_affinity, asked_of
 
 Object = dict[str, Any]

@@ -10,8 +10,7 @@ from typing import Any
 from gpuctl.cli.cluster import event_time
 from gpuctl.cli.output import in_one_line
 from gpuctl.fleet.holders import claim_key, request_classes
-from kubernetes_rules.extended_resources import class_of, pod_amounts
-from kubernetes_rules.pod_claims import claim_entries, extended_claim
+from kubernetes_rules.pod_claims import claim_entries, class_of, extended_claim, pod_amounts
 
 Object = Mapping[str, Any]
 

@@ -318,7 +318,7 @@ class SelectorResults:
     def _is_ordinary(self, device: Device) -> bool:
         known = self._ordinary.get(id(device.spec))
         if known is None:
-            from kubernetes_rules.cel.device import is_ordinary
+            from kubernetes_rules.cel.program import is_ordinary
 
             attributes, capacity, _ = _seen_of(device)
             known = self._ordinary[id(device.spec)] = device.spec, is_ordinary(attributes, capacity)

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes_rules.cel.frame import COST, DEVICE, Evaluate, Frame
-from kubernetes_rules.cel.operators import MISSING, DeviceMap, find
+from kubernetes_rules.cel.operators import COST, DEVICE, MISSING, DeviceMap, Evaluate, Frame, find
 from kubernetes_rules.cel.optionals import NONE, some
 from kubernetes_rules.cel.types import CelError
 from kubernetes_rules.cel.values import Optional

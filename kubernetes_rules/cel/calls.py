@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubernetes_rules.cel.frame import COST, COST_LIMIT, FAILED, WORK, Aborted, Evaluate, Frame, check_cost
 from kubernetes_rules.cel.libraries import COUNTED_BY_SIGNATURE
-from kubernetes_rules.cel.operators import equality_units
+from kubernetes_rules.cel.operators import (
+    COST,
+    COST_LIMIT,
+    FAILED,
+    WORK,
+    Aborted,
+    Evaluate,
+    Frame,
+    check_cost,
+    equality_units,
+)
 from kubernetes_rules.cel.syntax import Call
 from kubernetes_rules.cel.times import Duration, Timestamp
 from kubernetes_rules.cel.types import DYN, CelError, Cost, Overload, Type, Uint, list_of

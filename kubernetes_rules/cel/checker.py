@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kubernetes_rules.cel import syntax, types
 from kubernetes_rules.cel.issues import ExpressionInvalid
 from kubernetes_rules.cel.libraries import FUNCTIONS
-from kubernetes_rules.cel.library_quantity import QUANTITY
+from kubernetes_rules.cel.library_numbers import QUANTITY
 from kubernetes_rules.cel.types import Overload, Type, Uint
 
 DEVICE = Type("kubernetes.DRADevice")

@@ -8,9 +8,8 @@ from kubernetes_rules.cel import (
     library_format,
     library_ip,
     library_lists,
-    library_quantity,
+    library_numbers,
     library_regex,
-    library_semver,
     library_strings,
     library_urls,
     operators,
@@ -22,8 +21,8 @@ from kubernetes_rules.cel.types import Overload
 _CORE_OVERLOADS = (*operators.OVERLOADS, *conversions.OVERLOADS, *times.OVERLOADS, *optionals.OVERLOADS)
 _OVERLOADS = (
     *_CORE_OVERLOADS, *library_urls.OVERLOADS, *library_regex.OVERLOADS, *library_authorization.OVERLOADS,
-    *library_quantity.OVERLOADS, *library_strings.OVERLOADS, *library_ip.OVERLOADS,
-    *library_format.OVERLOADS, *library_semver.OVERLOADS, *library_lists.OVERLOADS,
+    *library_numbers.OVERLOADS, *library_strings.OVERLOADS, *library_ip.OVERLOADS,
+    *library_format.OVERLOADS, *library_lists.OVERLOADS,
 )  # fmt: skip
 """In the order of k8s.io/apiserver/pkg/cel/environment: the first signature that fits counts."""
 

@@ -7,6 +7,7 @@ ext/lists.go (version 3), and ext/sets.go for lists used as sets.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
@@ -28,13 +29,6 @@ _COMPARABLE = (
     types.STRING,
     types.BYTES,
 )
-
-# The thresholds of Go's sort package, zsortfunc.go.
-_LONGEST_INSERTION = 12
-_SHORTEST_NINTHER = 50
-_SHORTEST_SHIFTING = 50
-_MOST_SWAPS = 12
-_MOST_SHIFTS = 5
 
 
 def _is_sorted(elements: tuple[Any, ...]) -> bool:
@@ -151,7 +145,12 @@ def _sort_by(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...
     _check_comparable(keys[:1])
     if len(set(map(values.type_name, keys))) > 1:
         raise CelError("list elements must have the same type")
-    return tuple(elements[index] for index in sorted_order(keys, lambda one, other: _order(one, other) == -1))
+
+    # Go leaves more than twelve elements with equal keys in an order of its own.
+    def compared(one: int, other: int) -> int:
+        return _order(keys[one], keys[other]) or 0
+
+    return tuple(elements[index] for index in sorted(range(len(keys)), key=cmp_to_key(compared)))
 
 
 def sort(elements: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -241,175 +240,3 @@ SET_OVERLOADS = (
 )
 EXTENSION_OVERLOADS = _LIST_OVERLOADS + SET_OVERLOADS
 OVERLOADS = _KUBERNETES_OVERLOADS + EXTENSION_OVERLOADS
-
-
-def sorted_order(keys: tuple[Any, ...], less: Callable[[Any, Any], bool]) -> list[int]:
-    """The positions of the keys in ascending order."""
-    sorting = GoSort(keys, less)
-    sorting.sort(0, len(keys), len(keys).bit_length())
-    return sorting.order
-
-
-class GoSort:
-    """Sorts like Go's sort.Slice: pattern-defeating quicksort, which orders equal keys in its own way.
-
-    With more than twelve elements the result of ``sortBy`` shows that order, so it has to be the same here.
-    It sorts the positions of the keys; a part of them is ``[first, end)``.
-    """
-
-    def __init__(self, keys: tuple[Any, ...], less: Callable[[Any, Any], bool]) -> None:
-        self.order = list(range(len(keys)))
-        self._keys = keys
-        self._less_key = less
-
-    def _less(self, i: int, j: int) -> bool:
-        return self._less_key(self._keys[self.order[i]], self._keys[self.order[j]])
-
-    def _swap(self, i: int, j: int) -> None:
-        self.order[i], self.order[j] = self.order[j], self.order[i]
-
-    def sort(self, first: int, end: int, bad_choices_left: int) -> None:
-        """Sort a part; after too many bad pivots by heap sort, so that the time does not become quadratic."""
-        balanced = partitioned = True
-        while end - first > _LONGEST_INSERTION:
-            length = end - first
-            if bad_choices_left == 0:
-                self.heap_sort(first, end)
-                return
-            if not balanced:
-                self._break_patterns(first, end)
-                bad_choices_left -= 1
-            pivot, swaps = self._choose_pivot(first, end)
-            if swaps == _MOST_SWAPS:
-                self.order[first:end] = self.order[first:end][::-1]
-                pivot = (end - 1) - (pivot - first)
-                swaps = 0
-            if balanced and partitioned and swaps == 0 and self._insert_few(first, end):
-                return
-            if first > 0 and not self._less(first - 1, pivot):
-                first = self._partition_equal(first, end, pivot)
-                continue
-            middle, partitioned = self._partition(first, end, pivot)
-            left, right = middle - first, end - middle
-            balanced = min(left, right) >= length // 8
-            if left < right:
-                self.sort(first, middle, bad_choices_left)
-                first = middle + 1
-            else:
-                self.sort(middle + 1, end, bad_choices_left)
-                end = middle
-        self._insertion_sort(first, end)
-
-    def _insertion_sort(self, first: int, end: int) -> None:
-        for i in range(first + 1, end):
-            j = i
-            while j > first and self._less(j, j - 1):
-                self._swap(j, j - 1)
-                j -= 1
-
-    def _sift_down(self, root: int, end: int, first: int) -> None:
-        while (child := 2 * root + 1) < end:
-            if child + 1 < end and self._less(first + child, first + child + 1):
-                child += 1
-            if not self._less(first + root, first + child):
-                return
-            self._swap(first + root, first + child)
-            root = child
-
-    def heap_sort(self, first: int, end: int) -> None:
-        """Sort a part, slower on average but never in quadratic time."""
-        length = end - first
-        for i in range((length - 1) // 2, -1, -1):
-            self._sift_down(i, length, first)
-        for i in range(length - 1, -1, -1):
-            self._swap(first, first + i)
-            self._sift_down(0, i, first)
-
-    def _scan(
-        self, i: int, j: int, low: Callable[[int], bool], high: Callable[[int], bool]
-    ) -> tuple[int, int]:
-        while i <= j and low(i):
-            i += 1
-        while i <= j and high(j):
-            j -= 1
-        return i, j
-
-    def _partition(self, first: int, end: int, pivot: int) -> tuple[int, bool]:
-        """Move keys less than the pivot before it; returns its position, and whether nothing was moved."""
-        self._swap(first, pivot)
-        i, j, untouched = first + 1, end - 1, True
-        while True:
-            i, j = self._scan(i, j, lambda k: self._less(k, first), lambda k: not self._less(k, first))
-            if i > j:
-                break
-            self._swap(i, j)
-            i, j, untouched = i + 1, j - 1, False
-        self._swap(j, first)
-        return j, untouched
-
-    def _partition_equal(self, first: int, end: int, pivot: int) -> int:
-        """Move keys equal to the pivot to the front; none is less. Returns where the rest begins."""
-        self._swap(first, pivot)
-        i, j = first + 1, end - 1
-        while True:
-            i, j = self._scan(i, j, lambda k: not self._less(first, k), lambda k: self._less(first, k))
-            if i > j:
-                return i
-            self._swap(i, j)
-            i, j = i + 1, j - 1
-
-    def _insert_few(self, first: int, end: int) -> bool:
-        """Try to sort a nearly sorted part with a few shifts; returns whether it is sorted."""
-        i = first + 1
-        for _ in range(_MOST_SHIFTS):
-            while i < end and not self._less(i, i - 1):
-                i += 1
-            if i == end:
-                return True
-            if end - first < _SHORTEST_SHIFTING:
-                return False
-            self._swap(i, i - 1)
-            if i - first >= 2:
-                self._shift(range(i - 1, 0, -1))
-            if end - i >= 2:
-                self._shift(range(i + 1, end))
-        return False
-
-    def _shift(self, positions: range) -> None:
-        for j in positions:
-            if not self._less(j, j - 1):
-                return
-            self._swap(j, j - 1)
-
-    def _break_patterns(self, first: int, end: int) -> None:
-        # Go uses a xorshift generator seeded with the length, so the order is the same each time.
-        length = end - first
-        random, modulus = length, 1 << length.bit_length()
-        middle = first + length // 4 * 2
-        for i in range(middle - 1, middle + 2):
-            random ^= random << 13 & 0xFFFFFFFFFFFFFFFF
-            random ^= random >> 7
-            random ^= random << 17 & 0xFFFFFFFFFFFFFFFF
-            other = random & (modulus - 1)
-            self._swap(i, first + (other - length if other >= length else other))
-
-    def _choose_pivot(self, first: int, end: int) -> tuple[int, int]:
-        """The position of a middling key, and how many of the compared keys were out of order."""
-        quarter, swaps = (end - first) // 4, 0
-        candidates = [first + quarter, first + 2 * quarter, first + 3 * quarter]
-        if end - first >= _SHORTEST_NINTHER:
-            for which, position in enumerate(candidates):
-                candidates[which], more = self._median(position - 1, position, position + 1)
-                swaps += more
-        pivot, more = self._median(*candidates)
-        return pivot, swaps + more
-
-    def _median(self, a: int, b: int, c: int) -> tuple[int, int]:
-        swaps = 0
-        if self._less(b, a):
-            a, b, swaps = b, a, swaps + 1
-        if self._less(c, b):
-            b, c, swaps = c, b, swaps + 1
-        if self._less(b, a):
-            a, b, swaps = b, a, swaps + 1
-        return b, swaps

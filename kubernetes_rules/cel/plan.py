@@ -15,9 +15,18 @@ from kubernetes_rules.cel.calls import callee, planned_call, text_equality
 from kubernetes_rules.cel.checker import DEVICE as DEVICE_TYPE
 from kubernetes_rules.cel.checker import TypeInvalid
 from kubernetes_rules.cel.conversions import NAMES
-from kubernetes_rules.cel.frame import COST, DEVICE, FIRST_SLOT, Aborted, Evaluate, Frame, check_cost
 from kubernetes_rules.cel.library_regex import compiled
-from kubernetes_rules.cel.operators import Gathered, check_hashable
+from kubernetes_rules.cel.operators import (
+    COST,
+    DEVICE,
+    FIRST_SLOT,
+    Aborted,
+    Evaluate,
+    Frame,
+    Gathered,
+    check_cost,
+    check_hashable,
+)
 from kubernetes_rules.cel.optionals import GatheredMap, finished
 from kubernetes_rules.cel.types import CelError, Type
 from kubernetes_rules.cel.values import Optional, surely_equal

@@ -1,37 +1,133 @@
 """Compiles an expression on its variables, and evaluates it.
 
-It also refuses literals that are wrong although their types fit (cel-go, cel/validator.go). This module
-imports everything that takes long to import, so a process that compiles no expression does not import it.
+It also refuses literals that are wrong although their types fit (cel-go, cel/validator.go), and makes the
+value of ``device`` (k8s.io/dynamic-resource-allocation/cel/compile.go). This module imports everything that
+takes long to import, so a process that compiles no expression does not import it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from kubernetes_rules.cel import syntax
+from kubernetes_rules.cel.attributes import DomainMap
 from kubernetes_rules.cel.checker import DEVICE_OBJECTS, Checker, Objects, TypeInvalid, shown_type
-from kubernetes_rules.cel.frame import (
+from kubernetes_rules.cel.lexer import SyntaxInvalid
+from kubernetes_rules.cel.libraries import NEWEST
+from kubernetes_rules.cel.library_numbers import parse_quantity, parse_semver
+from kubernetes_rules.cel.library_regex import compiled
+from kubernetes_rules.cel.library_strings import TYPES_OF_VERBS, clauses
+from kubernetes_rules.cel.operators import (
     COST,
     COST_LIMIT,
     FIRST_SLOT,
     Aborted,
     CostExceeded,
+    DeviceMap,
     Evaluate,
     Frame,
     check_cost,
 )
-from kubernetes_rules.cel.lexer import SyntaxInvalid
-from kubernetes_rules.cel.libraries import NEWEST
-from kubernetes_rules.cel.library_regex import compiled
-from kubernetes_rules.cel.library_strings import TYPES_OF_VERBS, clauses
 from kubernetes_rules.cel.parser import parse
 from kubernetes_rules.cel.plan import Planner
 from kubernetes_rules.cel.syntax import Call, ListLiteral, Literal, MapLiteral, Node
 from kubernetes_rules.cel.times import parse_duration, parse_timestamp
 from kubernetes_rules.cel.types import BOOL, DYN, CelError, Type
 from kubernetes_rules.cel.values import Optional
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: tuple(map(convert, values))
+
+
+# Kubernetes 1.37 evaluates lists even if DRAListTypeAttributes, the gate for publishing them, is off.
+_KINDS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("ints", _each(_plain)),
+    ("bools", _each(_plain)),
+    ("strings", _each(_plain)),
+    ("versions", _each(parse_semver)),
+    ("int", _plain),
+    ("bool", _plain),
+    ("string", _plain),
+    ("version", parse_semver),
+)
+"""The fields of an attribute; the first that is set counts."""
+
+
+def device_value(
+    driver: str,
+    attributes: Mapping[str, Mapping[str, Any]],
+    capacity: Mapping[str, Mapping[str, Any]],
+    *,
+    allow_multiple_allocations: bool,
+) -> dict[str, Any]:
+    """The value of a device, from the attributes and capacity of a slice's JSON.
+
+    Raises CelError or KeyError for an attribute or a capacity of an unknown kind.
+    """
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": allow_multiple_allocations,
+        "attributes": _by_domain(attributes, driver, _attribute),
+        "capacity": _by_domain(capacity, driver, _quantity),
+    }
+
+
+def _by_domain(
+    named: Mapping[str, Mapping[str, Any]], driver: str, convert: Callable[[Mapping[str, Any]], Any]
+) -> DomainMap:
+    domains = DomainMap()
+    # A name without a domain is in the driver's domain: ``foo`` and ``DRIVER/foo`` are one key here.
+    for name, value in named.items():
+        domain, slash, identifier = name.partition("/")
+        if not slash:
+            domain, identifier = driver, name
+        domains.setdefault(domain, DeviceMap())[identifier] = convert(value)
+    return domains
+
+
+def _attribute(value: Mapping[str, Any]) -> Any:
+    for kind, convert in _KINDS:
+        if value.get(kind) is not None:
+            return convert(value[kind])
+    raise CelError("unsupported attribute value")
+
+
+def _quantity(value: Mapping[str, Any]) -> Any:
+    return parse_quantity(str(value.get("value", "0")))
+
+
+def is_ordinary(
+    attributes: Mapping[str, Mapping[str, Any]], capacity: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Whether ``device_value`` surely makes a value of these; lists of versions are not looked into."""
+    kinds = (next(iter(one.items())) if len(one) == 1 else ("", None) for one in attributes.values())
+    amounts = (("quantity", one.get("value")) for one in capacity.values())
+    return all(_is_readable(kind, value) for kind, value in (*kinds, *amounts))
+
+
+def _is_readable(kind: str, value: Any) -> bool:
+    if kind in ("version", "quantity"):
+        return type(value) is str and _converts(kind, value)
+    if kind in ("ints", "bools", "strings"):
+        return type(value) is list
+    return kind in ("int", "bool", "string") and value is not None
+
+
+@lru_cache(maxsize=4096)
+def _converts(kind: str, text: str) -> bool:
+    try:
+        parse_semver(text) if kind == "version" else parse_quantity(text)
+    except CelError:
+        return False
+    return True
 
 
 class NoValue(Exception):

@@ -112,7 +112,7 @@ class SelectorDevice:
     def values(self) -> dict[str, Any]:
         """The value of ``device``. Raises SelectorFailed for an attribute of an unknown kind."""
         if not self._values:
-            from kubernetes_rules.cel.device import device_value
+            from kubernetes_rules.cel.program import device_value
             from kubernetes_rules.cel.types import CelError
 
             try:

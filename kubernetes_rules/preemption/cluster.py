@@ -11,8 +11,15 @@ from functools import lru_cache
 from typing import Any
 
 from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.extended_resources import ExtendedResources, by_claim, is_extended, provides
-from kubernetes_rules.pod_claims import claim_entries, extended_claim, is_made_for
+from kubernetes_rules.pod_claims import (
+    ExtendedResources,
+    by_claim,
+    claim_entries,
+    extended_claim,
+    is_extended,
+    is_made_for,
+    provides,
+)
 from kubernetes_rules.pod_resources import COMPUTE, HUGE, amounts_of, container_total
 from kubernetes_rules.preemption.units import Budgets, Units, is_ending, node_of, units_of
 from kubernetes_rules.quantity import Quantity

@@ -9,7 +9,7 @@ from typing import Any
 from gpuctl.plan.planned import PlannedNode
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests
+from kubernetes_rules.pod_claims import asked_resources, class_of, extended_requests
 from tests.deviceclasses.published_nodes import NODE
 from tests.deviceclasses.shipped_classes import ALL, objects
 

@@ -10,7 +10,7 @@ import pytest
 from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.extended_resources import asked_resources, class_of
+from kubernetes_rules.pod_claims import asked_resources, class_of
 from tests.deviceclasses.published_nodes import (
     BALANCED,
     DYNAMIC,

@@ -12,7 +12,7 @@ from fakegpu.machine.spec import known_machines
 from gpuctl.plan.planned import PlannedNode
 from kubernetes_rules.allocator.requests import MOST_DEVICES
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.extended_resources import asked_resources
+from kubernetes_rules.pod_claims import asked_resources
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,

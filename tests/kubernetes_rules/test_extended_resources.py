@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.extended_resources import (
+from kubernetes_rules.pod_claims import (
     asked_resources,
     class_of,
     extended_requests,

@@ -15,7 +15,7 @@ from typing import Any
 from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.workload import PodGroup
-from kubernetes_rules.extended_resources import extended_requests
+from kubernetes_rules.pod_claims import extended_requests
 from kubernetes_rules.taints import tainted_slices
 
 Object = dict[str, Any]

@@ -14,8 +14,7 @@ from typing import Any
 from envtest.embedded.api.resources import Catalogue, Resource
 from envtest.embedded.api.statuses import Refused, details_of
 from envtest.embedded.api.store import Store
-from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
-from kubernetes_rules.pod_claims import controlling_pod, extended_claim
+from kubernetes_rules.pod_claims import CLAIM_ANNOTATION, controlling_pod, extended_claim, pod_amounts
 from kubernetes_rules.quantity import Quantity
 from kubernetes_rules.quota import (
     device_charges,

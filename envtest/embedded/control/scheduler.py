@@ -26,9 +26,16 @@ from envtest.embedded.control import kinds, pod_claims
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff
 from envtest.embedded.control.objects import CONFLICT, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.server import EmbeddedApiServer
-from kubernetes_rules import extended_resources
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from kubernetes_rules.pod_claims import controlling_pod
+from kubernetes_rules.pod_claims import (
+    CLAIM_ANNOTATION,
+    ExtendedRequests,
+    asked_resources,
+    class_of,
+    controlling_pod,
+    extended_requests,
+    provides,
+)
 from kubernetes_rules.selectors import (
     NodeSelectorInvalid,
     has_what_pod_asks,
@@ -62,7 +69,7 @@ class Placement:
 
     node: Object
     allocations: Sequence[Object]
-    extended: extended_resources.ExtendedRequests | None
+    extended: ExtendedRequests | None
 
 
 class EmbeddedScheduler(Controller):
@@ -106,8 +113,8 @@ class EmbeddedScheduler(Controller):
         missing = _missing_class(unallocated, view)
         if missing:
             raise Unschedulable(fit_error(len(view.nodes), missing, (), may_preempt=may_preempt))
-        asked = extended_resources.asked_resources(pod)
-        by_class = {name: extended_resources.class_of(name, view.classes) for name in asked}
+        asked = asked_resources(pod)
+        by_class = {name: class_of(name, view.classes) for name in asked}
         if any(by_class.values()):
             self._drop_stale_claim(pod)
         reasons = []
@@ -148,7 +155,7 @@ class EmbeddedScheduler(Controller):
             self._objects.replace_status(kinds.PODS, pod, status)
             self._objects.post_event(pod, "Warning", "FailedScheduling", message, _SCHEDULER_NAME)
 
-    def _create_extended_claim(self, pod: Object, extended: extended_resources.ExtendedRequests) -> Object:
+    def _create_extended_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
         """Create the claim for the pod's extended resources. Raises NotReserved, over quota for example."""
         metadata = pod["metadata"]
         body = {
@@ -156,7 +163,7 @@ class EmbeddedScheduler(Controller):
             "kind": "ResourceClaim",
             "metadata": {
                 "generateName": f"{metadata['name']}-extended-resources-",
-                "annotations": {extended_resources.CLAIM_ANNOTATION: "true"},
+                "annotations": {CLAIM_ANNOTATION: "true"},
                 "ownerReferences": [pod_claims.owner_reference(pod)],
             },
             "spec": {"devices": {"requests": extended.requests}},
@@ -167,9 +174,7 @@ class EmbeddedScheduler(Controller):
             doing = f"create claim for extended resources {metadata['namespace']}/"
             raise NotReserved(f'running PreBind plugin "DynamicResources": {doing}: {refused}') from refused
 
-    def _note_extended_claim(
-        self, pod: Object, claim: Object, extended: extended_resources.ExtendedRequests
-    ) -> Object:
+    def _note_extended_claim(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
         made = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
         status = {**pod.get("status", {}), "extendedResourceClaimStatus": made}
         return self._objects.replace_status(kinds.PODS, pod, status)
@@ -179,7 +184,7 @@ class EmbeddedScheduler(Controller):
         mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
         for claim in self._objects.list(kinds.CLAIMS):
             annotations = claim["metadata"].get("annotations", {})
-            is_extended = annotations.get(extended_resources.CLAIM_ANNOTATION) == "true"
+            is_extended = annotations.get(CLAIM_ANNOTATION) == "true"
             if is_extended and controlling_pod(claim) == mine and not is_deleted(claim):
                 # With its finalizer a deleted claim would stay.
                 bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
@@ -216,7 +221,7 @@ def _on_node(
         return "resourceclaim not available on the node"
     # All claims of the pod that have no devices yet are allocated together.
     asked = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
-    extended = extended_resources.extended_requests(pod, over_dra) if over_dra else None
+    extended = extended_requests(pod, over_dra) if over_dra else None
     if extended is not None:
         asked.append(_unstored_extended_claim(pod, extended))
     if not asked:
@@ -246,7 +251,7 @@ def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str
     found = {}
     for resource, device_class in by_class.items():
         # What a device plugin offers on the node goes before claims, even if its amount is used up.
-        by_plugin = extended_resources.provides(node, resource)
+        by_plugin = provides(node, resource)
         if device_class is not None and not by_plugin:
             found[resource] = device_class
         elif not by_plugin:
@@ -254,7 +259,7 @@ def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str
     return found
 
 
-def _unstored_extended_claim(pod: Object, extended: extended_resources.ExtendedRequests) -> Object:
+def _unstored_extended_claim(pod: Object, extended: ExtendedRequests) -> Object:
     """The claim for extended resources as the allocator needs it, before it is created."""
     metadata = {"name": "<extended-resources>", "namespace": pod["metadata"]["namespace"], "uid": ""}
     return {"metadata": metadata, "spec": {"devices": {"requests": extended.requests}}}

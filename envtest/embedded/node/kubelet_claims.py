@@ -19,8 +19,7 @@ from envtest.embedded.control.objects import Objects, uid_of
 from envtest.embedded.node.kubelet_calls import Answer, KubeletError, call_plugin
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from envtest.kubelet_api import dra_v1_pb2 as dra
-from kubernetes_rules.extended_resources import is_extended
-from kubernetes_rules.pod_claims import extended_claim
+from kubernetes_rules.pod_claims import extended_claim, is_extended
 from kubernetes_rules.quantity import Quantity
 
 Object = dict[str, Any]

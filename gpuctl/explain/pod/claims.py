@@ -10,8 +10,16 @@ from collections.abc import Iterator, Mapping
 from gpuctl.cli.cluster import Object
 from gpuctl.explain.findings import Finding
 from gpuctl.explain.snapshot import Snapshot
-from kubernetes_rules.extended_resources import ExtendedResources, asked_resources, pod_amounts, provides
-from kubernetes_rules.pod_claims import claim_entries, extended_claim, is_made_for, unmade_claim
+from kubernetes_rules.pod_claims import (
+    ExtendedResources,
+    asked_resources,
+    claim_entries,
+    extended_claim,
+    is_made_for,
+    pod_amounts,
+    provides,
+    unmade_claim,
+)
 from kubernetes_rules.preemption.cluster import Asked
 from kubernetes_rules.quantity import parse_quantity
 from kubernetes_rules.quota import CLAIM_COUNT, device_charges, limits_claims, requests_name

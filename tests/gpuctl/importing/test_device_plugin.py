@@ -15,7 +15,7 @@ from gpuctl.importing.device_plugin_import import ImportedPlugin, device_classes
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.extended_resources import extended_requests
+from kubernetes_rules.pod_claims import extended_requests
 from tests.deviceclasses.published_nodes import MIG_MACHINES, all_plans, devices, plan, selectable
 
 Object = dict[str, Any]
