@@ -28,7 +28,7 @@ _FREE_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _KEPT_BY_STATUS = {
     "deployments": ("labels",),
     "pods": ("ownerReferences",),
-    **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+    **dict.fromkeys(("resourceclaims", "devicetaintrules"), _FREE_METADATA),
 }
 """The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
 
@@ -47,15 +47,11 @@ _GENERATION = frozenset(
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
         *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
-        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
 _CONDITIONAL_UPDATE = frozenset(
     {
         *("leases", "poddisruptionbudgets", "devicetaintrules"),
-        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
 """The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
@@ -261,8 +257,8 @@ def _needs_version(request: Request, resource: Resource) -> bool:
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
-    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
+    """Whether metadata.generation counts the change: of the spec, or a Deployment's annotations."""
+    if item.get("spec") != stored.get("spec"):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
     return resource.plural == "deployments" and annotations[0] != annotations[1]
