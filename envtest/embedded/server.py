@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from envtest.embedded.access.claim_rights import check_claim_rights
 from envtest.embedded.access.gate import Gate
-from envtest.embedded.access.reviews import reviews
+from envtest.embedded.access.rights import check_claim_rights, reviews
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler

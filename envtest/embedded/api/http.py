@@ -13,8 +13,7 @@ from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY, check_patch_type
 from envtest.embedded.api.plain_paths import JSON, plain_answer
-from envtest.embedded.api.pod_logs import serve_log
-from envtest.embedded.api.pod_proxy import serve_proxy
+from envtest.embedded.api.pod_paths import serve_log, serve_proxy
 from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
 from envtest.embedded.api.resources import GROUPS, Resource

@@ -19,7 +19,6 @@ from envtest.embedded.api.faults import Faults
 from envtest.embedded.api.requests import Request, User
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
-from envtest.embedded.api.wire import EncodedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +79,6 @@ class ServedApi:
         self.minor = "37"
         self.host = "127.0.0.1"
         self.ahead_seconds = 0.0
-        self.encoded = EncodedObjects()
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0

@@ -16,7 +16,7 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import invalid, status_body
 from envtest.embedded.api.store import Expired, Watch
-from envtest.embedded.api.wire import EncodedObjects, chunk, json_bytes, stream_head
+from envtest.embedded.api.wire import chunk, json_bytes, stream_head
 from envtest.embedded.shown.forms import METADATA, METADATA_LIST, TABLE, Form
 from kubernetes_rules.validation.field import FieldError, forbidden, not_supported
 
@@ -47,11 +47,8 @@ class WatchOptions:
 class _Events:
     """Writes the events of one watch in the form that the client asked for."""
 
-    def __init__(
-        self, stream: Stream, encoded: EncodedObjects, request: Request, resource: Resource, form: Form
-    ) -> None:
+    def __init__(self, stream: Stream, request: Request, resource: Resource, form: Form) -> None:
         self._stream = stream
-        self._encoded = encoded
         self.resource = resource
         self._form = form
         self._include = request.query.get("includeObject", "")
@@ -63,7 +60,7 @@ class _Events:
         if self._form.kind:
             self.send_as_it_is(kind, self._formed(seen, self._include))
         else:
-            self._write(kind, self._encoded.json_of(seen))
+            self.send_as_it_is(kind, seen)
 
     def send_as_it_is(self, kind: str, item: Object) -> None:
         """Send one event whose object has its final form."""
@@ -110,7 +107,7 @@ def serve_watch(api: ServedApi, stream: Stream, request: Request, resource: Reso
         oldest = api.store.oldest(resource.collection)
         watch = Watch(api.store, resource.collection, version, selects)
     stream.write(stream_head())
-    events = _Events(stream, api.encoded, request, resource, form)
+    events = _Events(stream, request, resource, form)
     try:
         # kube-apiserver answers 200 here too, and sends the error as an event.
         if options.with_initial and options.version > current:
