@@ -1,6 +1,6 @@
 """Default values of kinds other than pods, workloads and claims, as the API server fills them in.
 
-Go: defaults.go in pkg/apis/core/v1, rbac/v1, scheduling/v1 and admissionregistration/v1.
+Go: defaults.go in pkg/apis/core/v1, rbac/v1 and scheduling/v1.
 """
 
 from __future__ import annotations
@@ -45,43 +45,6 @@ def _role(item: Object, _old: Json | None) -> None:
     item["rules"] = item.get("rules") or None
 
 
-def _policy(item: Object, _old: Json | None) -> None:
-    spec = item["spec"]
-    spec["failurePolicy"] = spec.get("failurePolicy") or "Fail"
-    _match_resources(spec.get("matchConstraints"))
-
-
-def _policy_binding(item: Object, _old: Json | None) -> None:
-    _match_resources(item["spec"].get("matchResources"))
-
-
-def _match_resources(criteria: Object | None) -> None:
-    if criteria is None:
-        return
-    criteria["matchPolicy"] = criteria.get("matchPolicy") or "Equivalent"
-    for name in ("namespaceSelector", "objectSelector"):
-        if criteria.get(name) is None:
-            criteria[name] = {}
-    for rule in (*(criteria.get("resourceRules") or ()), *(criteria.get("excludeResourceRules") or ())):
-        rule["scope"] = rule.get("scope") or "*"
-
-
-def _webhooks(item: Object, _old: Json | None) -> None:
-    for hook in item.get("webhooks") or ():
-        hook.setdefault("failurePolicy", "Fail")
-        hook.setdefault("matchPolicy", "Equivalent")
-        hook.setdefault("namespaceSelector", {})
-        hook.setdefault("objectSelector", {})
-        hook.setdefault("timeoutSeconds", 10)
-        if item.get("kind") == "MutatingWebhookConfiguration":
-            hook.setdefault("reinvocationPolicy", "Never")
-        for rule in hook.get("rules") or ():
-            rule.setdefault("scope", "*")
-        service = (hook.get("clientConfig") or {}).get("service")
-        if service is not None:
-            service.setdefault("port", 443)
-
-
 _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "RoleBinding": _binding,
     "ClusterRoleBinding": _binding,
@@ -89,8 +52,4 @@ _FILL: dict[str, Callable[[Object, Json | None], None]] = {
     "Node": _node,
     "Role": _role,
     "ClusterRole": _role,
-    "MutatingWebhookConfiguration": _webhooks,
-    "ValidatingWebhookConfiguration": _webhooks,
-    "ValidatingAdmissionPolicy": _policy,
-    "ValidatingAdmissionPolicyBinding": _policy_binding,
 }

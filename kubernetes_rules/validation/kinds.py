@@ -225,18 +225,6 @@ def _key_errors(item: Object, _old: Object | None) -> list[FieldError]:
     ]
 
 
-def _policy_errors(item: Object, old: Object | None) -> list[FieldError]:
-    # These import all of CEL: a process that checks no policy must not pay for that.
-    from kubernetes_rules.admission import objects, webhook_configurations
-
-    match item["kind"]:
-        case "ValidatingAdmissionPolicy":
-            return objects.policy_errors(item, old)
-        case "ValidatingAdmissionPolicyBinding":
-            return objects.binding_errors(item)
-    return webhook_configurations.webhook_errors(item, old)
-
-
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("Deployment", "ReplicaSet", "Job"), _workload_errors),
     **dict.fromkeys(("ConfigMap", "Secret"), _key_errors),
@@ -244,6 +232,4 @@ _CHECKS: dict[str, Check] = {
     "PriorityClass": _priority_class_errors,
     "ResourceQuota": _quota_errors,
     "Node": _node_errors,
-    **dict.fromkeys(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), _policy_errors),
-    **dict.fromkeys(("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"), _policy_errors),
 }

@@ -19,7 +19,6 @@ from tools.conformance.area import Area, Case
 from tools.conformance.cel import area as cel_area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from tools.conformance.oracle import Oracle, write_vectors
-from tools.conformance.rules import policies_area
 from tools.conformance.validation import area as validation_area
 from tools.conformance.victims import area as victims_area
 
@@ -44,7 +43,6 @@ AREAS: tuple[Area, ...] = (
     passthrough_area.AREA,
     vgpu_area.AREA,
     victims_area.AREA,
-    policies_area.AREA,
     api_area.AREA,
 )
 

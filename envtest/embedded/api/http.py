@@ -36,7 +36,6 @@ _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
 _LISTS = ("list", "deletecollection")
 _DELETE_OPTIONS = "DeleteOptions"
-_NO_KIND = "couldn't get version/kind; json parse error: "
 
 
 class Handler(StreamRequestHandler):
@@ -201,20 +200,13 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     if not is_protobuf and content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    is_json = not is_protobuf and content_type != YAML
-    value: Any = None
     try:
         if is_protobuf:
             return protobuf.from_protobuf(body)
-        value = read_json(body) if is_json else read_yaml(body)
-        return object_of(value, body)
-    except DecodingError as error:
-        raise Refused(400, f"the object provided is unrecognized: {error}") from error
-    except BodyError as error:
-        prefix = _NO_KIND if is_json or value is not None else ""
-        if kind == _DELETE_OPTIONS:
-            raise Refused(400, f"{prefix}{error.reason}") from error
-        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        value = read_yaml(body) if content_type == YAML else read_json(body)
+        return object_of(value)
+    except (DecodingError, BodyError) as error:
+        text = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise Refused(400, text) from error
 
 
@@ -227,9 +219,7 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
         return read_yaml(body) if is_apply else read_json(body)
     except BodyError as error:
-        # The error about YAML does not show the bytes.
-        text = f"error encoding patch: {str(error).rpartition(' (')[0]}" if is_apply else "invalid JSON patch"
-        raise Refused(400, text) from error
+        raise Refused(400, f"error decoding patch: {error}") from error
 
 
 def _retry_header(answer: Any) -> dict[str, str]:

@@ -53,6 +53,12 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         fields=("*.message",),
     ),
     LeftOut(
+        "the columns of tables have no descriptions",
+        "nobody prints them",
+        cases=("accept/*", "watch/accept/*"),
+        fields=("*.description",),
+    ),
+    LeftOut(
         "objects that nobody has applied have no managedFields",
         "nobody reads them before an apply, and they would make each write slower",
         fields=("*.managedFields",),

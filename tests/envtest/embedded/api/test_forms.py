@@ -43,19 +43,6 @@ def test_the_first_form_that_is_served_counts(accept: str, form: Form) -> None:
     assert asked_form(accept) == form
 
 
-def test_metadata_of_an_object_and_of_a_list_come_alone(server: EmbeddedApiServer) -> None:
-    one = ask(server, "GET", f"{PODS}/p", accept=accepting("PartialObjectMetadata")).body
-    listed = ask(server, "GET", PODS, accept=accepting("PartialObjectMetadataList")).body
-
-    assert one.keys() == {"kind", "apiVersion", "metadata"}
-    assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
-    assert (listed["kind"], listed["items"][0]["kind"]) == (
-        "PartialObjectMetadataList",
-        "PartialObjectMetadata",
-    )
-    assert "spec" not in listed["items"][0]
-
-
 def test_a_write_is_answered_in_the_form_too(server: EmbeddedApiServer) -> None:
     answer = ask(server, "POST", PODS, pod("q"), accept=accepting("PartialObjectMetadata"))
 
