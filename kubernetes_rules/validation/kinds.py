@@ -27,8 +27,13 @@ from kubernetes_rules.validation.metadata import (
     metadata_update_errors,
     name_errors,
 )
-from kubernetes_rules.validation.pods.resources import quantity_errors, resource_name_errors
-from kubernetes_rules.validation.pods.spec import pod_errors, pod_update_errors, template_errors
+from kubernetes_rules.validation.pods import (
+    pod_errors,
+    pod_update_errors,
+    quantity_errors,
+    resource_name_errors,
+    template_errors,
+)
 from kubernetes_rules.validation.taints import node_taint_errors
 
 Object = dict[str, Any]
