@@ -32,7 +32,7 @@ def _no_fault_of_the_embedded_cluster() -> Iterator[None]:
 def embedded_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     """A cluster with one node, for one test; its processes end with it.
 
-    ``parametrize("embedded_cluster", [{"rbac": True}], indirect=True)`` starts it with other arguments of
+    ``parametrize("embedded_cluster", [{"node_count": 2}], indirect=True)`` starts it with other arguments of
     EmbeddedCluster.
     """
     with EmbeddedCluster(**{"times": TIMES, **getattr(request, "param", {})}) as cluster:

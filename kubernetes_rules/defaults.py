@@ -7,7 +7,6 @@ pkg/apis/batch/v1/defaults.go, and generateSelector in pkg/registry/batch/job/st
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,16 +27,6 @@ _VOLUMES: dict[str, Object] = {
     "hostPath": {"type": ""},
 }
 
-# The grammar of image names: distribution/reference, regexp.go.
-_HOST_PART = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
-_DOMAIN = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
-_PATH_PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
-_PATH = f"{_PATH_PART}(?:/{_PATH_PART})*"
-_TAG = r"[\w][\w.-]{0,127}"
-_DIGEST = "sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
-_IMAGE = re.compile(f"{_DOMAIN}/(?P<path>{_PATH})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?", re.ASCII)
-_LONGEST_IMAGE_PATH = 255
-
 NO_LIMIT = 2**31 - 1
 """The largest int32, by which fields such as ``backoffLimit`` and ``revisionHistoryLimit`` say "no limit"."""
 
@@ -45,10 +34,6 @@ _JOB_NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 _JOB_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 """Labels of a Job's pods: the older name of each, then the newer one, by which the Job selects."""
 
-_ROLLING_UPDATE: dict[str, Object] = {
-    "Deployment": {"maxUnavailable": "25%", "maxSurge": "25%"},
-    "DaemonSet": {"maxUnavailable": 1, "maxSurge": 0},
-}
 _JOB: Object = {"completionMode": "NonIndexed", "suspend": False, "manualSelector": False}
 
 
@@ -176,25 +161,10 @@ def _fill(holder: Object, defaults: Json) -> None:
 
 
 def default_pull_policy(image: str) -> str:
-    """``Always`` for an image without a tag or with the tag ``latest``, else ``IfNotPresent``.
-
-    A text that is not an image name gets ``IfNotPresent`` too. Go: SetDefaults_Container in
-    pkg/apis/core/v1, ParseNormalizedNamed in distribution/reference.
-    """
-    match = _IMAGE.fullmatch(_with_domain(image))
-    # 64 hexadecimal digits would be taken for an image ID, so ParseNormalizedNamed refuses them as a name.
-    if match is None or len(match["path"]) > _LONGEST_IMAGE_PATH or re.fullmatch("[a-f0-9]{64}", image):
-        return "IfNotPresent"
-    tag = match["tag"] or ("" if match["digest"] else "latest")
-    return "Always" if tag == "latest" else "IfNotPresent"
-
-
-def _with_domain(image: str) -> str:
-    """The name with its domain, which is docker.io unless the name begins with another one."""
-    first, slash, _ = image.partition("/")
-    # Repository names are lower case, so an upper-case first part can only be a domain.
-    has_domain = slash and (first == "localhost" or re.search(r"[.:]", first) or first.lower() != first)
-    return image if has_domain else f"docker.io/{image}"
+    """``Always`` for an image without a tag or with the tag ``latest``, else ``IfNotPresent``."""
+    name, at, _ = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag == "latest" or not (tag or at) else "IfNotPresent"
 
 
 def defaulted_claim_spec(spec: Json) -> Object:
@@ -243,48 +213,16 @@ def defaulted_workload(workload: Mapping[str, Any], *, is_new: bool) -> Object:
     match found["kind"]:
         case "Deployment":
             _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600})
-            _default_strategy(spec, "strategy", "Deployment")
+            strategy = spec["strategy"] = spec.get("strategy") or {}
+            strategy["type"] = strategy.get("type") or "RollingUpdate"
+            if strategy["type"] == "RollingUpdate":
+                strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
+                _fill(strategy["rollingUpdate"], {"maxUnavailable": "25%", "maxSurge": "25%"})
         case "ReplicaSet":
             _fill(spec, {"replicas": 1})
-        case "DaemonSet":
-            _fill(spec, {"revisionHistoryLimit": 10})
-            _default_strategy(spec, "updateStrategy", "DaemonSet")
-        case "StatefulSet":
-            _default_stateful_set(spec)
         case "Job":
             _default_job(found, is_new=is_new)
     return found
-
-
-def _default_strategy(spec: Object, field: str, kind: str) -> None:
-    strategy = spec[field] = spec.get(field) or {}
-    strategy["type"] = strategy.get("type") or "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
-        _fill(strategy["rollingUpdate"], _ROLLING_UPDATE[kind])
-
-
-def _default_stateful_set(spec: Object) -> None:
-    """Go: SetDefaults_StatefulSet in pkg/apis/apps/v1."""
-    _fill(spec, {"replicas": 1, "revisionHistoryLimit": 10})
-    spec["podManagementPolicy"] = spec.get("podManagementPolicy") or "OrderedReady"
-    strategy = spec["updateStrategy"] = spec.get("updateStrategy") or {}
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-        strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
-    if strategy["type"] == "RollingUpdate" and strategy.get("rollingUpdate") is not None:
-        _fill(strategy["rollingUpdate"], {"partition": 0, "maxUnavailable": 1})
-    policy = spec["persistentVolumeClaimRetentionPolicy"] = (
-        spec.get("persistentVolumeClaimRetentionPolicy") or {}
-    )
-    for name in ("whenDeleted", "whenScaled"):
-        policy[name] = policy.get(name) or "Retain"
-    for claim in spec.get("volumeClaimTemplates") or ():
-        claim["spec"] = claim.get("spec") or {}
-        _fill(claim["spec"], {"volumeMode": "Filesystem"})
-        claim["status"] = {"phase": "Pending"}
-        claim.setdefault("apiVersion", "v1")
-        claim.setdefault("kind", "PersistentVolumeClaim")
 
 
 def _default_job(job: Object, *, is_new: bool) -> None:

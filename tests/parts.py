@@ -26,11 +26,11 @@ QUICK_FOLDERS = (
     "tests/fakegpu",
     "tests/kubernetes_rules",
     "tests/envtest",
+    "tests/deploy/policies",
     "tests/tools/conformance/allocation",
     "tests/tools/conformance/api",
     "tests/tools/conformance/cel",
     "tests/tools/conformance/pods",
-    "tests/tools/conformance/rules",
     "tests/tools/conformance/validation",
 )
 TAKE_LONG = (

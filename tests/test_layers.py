@@ -20,6 +20,7 @@ STILL_INSIDE = (
     "tests/faults.py",
     "tests/clients/test_kubernetes_client.py",
     "tests/controller/webhook/test_embedded_cluster.py",
+    "tools/conformance/api/connection.py",
     "tools/conformance/api/playing.py",
 )
 """They reach into the embedded cluster until its faults and its kinds are public."""

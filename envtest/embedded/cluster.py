@@ -17,7 +17,6 @@ from envtest.client.errors import ClusterError
 from envtest.client.layout import NodeLayout, state_folder
 from envtest.cluster import ContainerFacts, Mounted, PlayedPrograms
 from envtest.embedded.access.certificates import self_signed
-from envtest.embedded.admission.calls import ResolveService
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
 from envtest.embedded.control import (
@@ -26,7 +25,6 @@ from envtest.embedded.control import (
     garbage_collector,
     kinds,
     namespace_controller,
-    node_lifecycle,
     scheduler,
     taint_eviction,
 )
@@ -73,16 +71,14 @@ class EmbeddedCluster:
         start: StartProcess = start_process,
         *,
         https: bool = False,
-        resolve_service: ResolveService | None = None,
         kubernetes: str = KUBERNETES,
     ) -> None:
         """Start all parts. Where one cannot start, end the others and raise its error.
 
         ``folder`` is empty, and ``close`` removes it; a temporary one is made unless it is given. ``start``
-        starts the processes of drivers.
-        kubectl and other clients in Go send their token with ``https`` only, for which openssl makes a
-        certificate. ``resolve_service`` says where the
-        Services of webhooks listen. ``kubernetes`` may be 1.38: its rules for names of capacities are known.
+        starts the processes of drivers. kubectl and other clients in Go send their token with ``https`` only,
+        for which openssl makes a certificate. ``kubernetes`` may be 1.38: its rules for names of capacities
+        are known.
         """
         self.kubernetes = kubernetes
         self.runs_programs = False
@@ -97,9 +93,7 @@ class EmbeddedCluster:
             for node in self.nodes:
                 _make_node_folders(node)
             tls = self_signed(self._layout.pki) if https else None
-            self.api_server = cleanup.enter_context(
-                EmbeddedApiServer(tls=tls, resolve_service=resolve_service)
-            )
+            self.api_server = cleanup.enter_context(EmbeddedApiServer(tls=tls))
             self.api_server.minor = kubernetes.partition(".")[2]
             self.server = self.api_server.url
             authority = None if tls is None else tls.certificate_file
@@ -210,7 +204,6 @@ class EmbeddedCluster:
             namespace_controller.EmbeddedServiceAccountController(self.api_server),
             garbage_collector.EmbeddedGarbageCollector(self.api_server),
             claim_controller.EmbeddedClaimController(self.api_server),
-            node_lifecycle.EmbeddedNodeLifecycle(self.api_server),
             taint_eviction.EmbeddedTaintEviction(self.api_server),
             disruption_controller.EmbeddedDisruptionController(self.api_server),
             EmbeddedWorkloadController(self.api_server),

@@ -12,9 +12,6 @@ from typing import Any, Self
 from envtest.embedded.access.claim_rights import check_claim_rights
 from envtest.embedded.access.gate import Gate
 from envtest.embedded.access.reviews import reviews
-from envtest.embedded.admission.calls import ResolveService
-from envtest.embedded.admission.policies import Policies
-from envtest.embedded.admission.webhooks import Webhooks
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler
@@ -37,26 +34,13 @@ class EmbeddedApiServer(ServedApi):
     The objects stay when it is stopped, as etcd would keep them. ``gate`` knows its users.
     """
 
-    def __init__(
-        self,
-        *,
-        tls: ServerTls | None = None,
-        resolve_service: ResolveService | None = None,
-    ) -> None:
-        """Begin with the namespaces that every cluster has.
-
-        With ``tls`` it speaks HTTPS. ``resolve_service`` says where the Services of webhooks listen.
-        """
+    def __init__(self, *, tls: ServerTls | None = None) -> None:
+        """Begin with the namespaces that every cluster has. With ``tls`` it speaks HTTPS."""
         super().__init__(tls)
         self.gate = Gate(self.store)
         self.admit_client = self.gate.admit
         self.verbs.answers = reviews(self.gate)
         self.verbs.check_claim_rights = partial(check_claim_rights, self.gate)
-        webhooks = Webhooks(self.store, self.catalogue, self.gate, resolve_service)
-        self.verbs.admission.mutators.append(webhooks.mutate)
-        # In the order of kube-apiserver's admission plugins.
-        self.verbs.admission.validators.append(Policies(self.store, self.catalogue, self.gate))
-        self.verbs.admission.validators.append(webhooks.validate)
         for name in _NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kubernetes_rules.cel import (
     conversions,
-    library_authorization,
     library_format,
     library_ip,
     library_lists,
@@ -20,7 +19,7 @@ from kubernetes_rules.cel.types import Overload
 
 _CORE_OVERLOADS = (*operators.OVERLOADS, *conversions.OVERLOADS, *times.OVERLOADS, *optionals.OVERLOADS)
 _OVERLOADS = (
-    *_CORE_OVERLOADS, *library_urls.OVERLOADS, *library_regex.OVERLOADS, *library_authorization.OVERLOADS,
+    *_CORE_OVERLOADS, *library_urls.OVERLOADS, *library_regex.OVERLOADS,
     *library_numbers.OVERLOADS, *library_strings.OVERLOADS, *library_ip.OVERLOADS,
     *library_format.OVERLOADS, *library_lists.OVERLOADS,
 )  # fmt: skip

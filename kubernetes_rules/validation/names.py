@@ -13,7 +13,6 @@ LABEL_BYTES = 63
 SUBDOMAIN_BYTES = 253
 DRIVER_BYTES = 63
 IDENTIFIER_BYTES = 32
-PORT_NAME_BYTES = 15
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -29,7 +28,6 @@ _ENDS = "must start and end with an alphanumeric character"
 _KEY_TEXT = f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS}"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 _CONFIG_KEY_RE = re.compile(_CONFIG_KEY)
-_PORT_RE = re.compile("[-a-z0-9]+")
 _UUID_RE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -128,30 +126,6 @@ def label_value(text: str) -> list[str]:
 def annotation_key(text: str) -> list[str]:
     """The messages for an invalid annotation key: a label key in any case."""
     return label_key(text.lower())
-
-
-def port_name(text: str) -> list[str]:
-    """The messages for an invalid port name (an IANA service name)."""
-    checks = (
-        (_bytes(text) <= PORT_NAME_BYTES, f"must be no more than {PORT_NAME_BYTES} characters"),
-        (
-            _PORT_RE.fullmatch(text) is not None,
-            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
-        ),
-        (re.search("[a-z]", text) is not None, "must contain at least one letter (a-z)"),
-        ("--" not in text, "must not contain consecutive hyphens"),
-        (not text.startswith("-") and not text.endswith("-"), "must not begin or end with a hyphen"),
-    )
-    return [message for right, message in checks if not right]
-
-
-def environment_name(text: str) -> list[str]:
-    """The messages for an invalid name of an environment variable."""
-    if all(" " <= character <= "~" and character != "=" for character in text):
-        return []
-    return [
-        "a valid environment variable name must consist only of printable ASCII characters other than '='"
-    ]
 
 
 def config_key(text: str) -> list[str]:

@@ -24,6 +24,7 @@ from tests.flow.claims import gpu_pod, request, wait_published
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"
 CLASSES = ("deviceclasses/mig.yaml", "deviceclasses/opt-in/mig-profiles.yaml")
 RULES = "rules.yaml"
+CONTROLLER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-dra-controller"
 
 Object = dict[str, Any]
 
@@ -79,26 +80,15 @@ def devices_since(driver: DriverNode, version: str) -> Iterator[Object]:
 
 @contextmanager
 def no_slice_written(driver: DriverNode) -> Iterator[None]:
-    """Let the API server refuse every write of a slice."""
-    api, meta = driver.cluster.api, {"name": "no-slices"}
-    every = {"apiGroups": ["resource.k8s.io"], "apiVersions": ["*"], "resources": ["resourceslices"]}
-    rules = {"resourceRules": [{**every, "operations": ["CREATE", "UPDATE", "DELETE"]}]}
-    policy = {"matchConstraints": rules, "validations": [{"expression": "false"}]}
-    binding = {"policyName": "no-slices", "validationActions": ["Deny"]}
-    made = [
-        api.create(
-            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": name, "metadata": meta, "spec": spec}
-        )
-        for name, spec in (
-            ("ValidatingAdmissionPolicy", policy),
-            ("ValidatingAdmissionPolicyBinding", binding),
-        )
-    ]
+    """Take the right to write slices from the controller."""
+    api = driver.cluster.api
+    rules = api.get(CONTROLLER_ROLE)["rules"]
+    reads = [{**one, "verbs": sorted({*one["verbs"]} & {"get", "list", "watch"})} for one in rules]
+    api.patch(CONTROLLER_ROLE, {"rules": reads})
     try:
         yield
     finally:
-        for each in made:
-            api.delete(api.path_of(each))
+        api.patch(CONTROLLER_ROLE, {"rules": rules})
 
 
 def handle(driver: DriverNode, gpu: int) -> NvmlDevice:

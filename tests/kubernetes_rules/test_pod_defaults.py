@@ -1,16 +1,23 @@
-"""A pod gets its defaults before it is checked; tests/tools/conformance/pods compares them."""
+"""A pod gets its defaults before it is checked; tests/tools/conformance/test_pods.py compares them."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from kubernetes_rules.defaults import created_pod, defaulted_pod
-from tools.conformance.pods.cases import rich_pod
+import pytest
+
+from kubernetes_rules.defaults import created_pod, default_pull_policy, defaulted_pod
 
 
 def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", **(container or {})}], **spec}}
+
+
+def rich_pod() -> dict[str, Any]:
+    volumes = [{"name": "a"}, {"name": "b", "configMap": {"name": "b"}}]
+    env = [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    return pod({"image": "i", "env": env, "ports": [{"containerPort": 1}]}, volumes=volumes)
 
 
 def resources(**amounts: dict[str, str]) -> dict[str, Any]:
@@ -65,3 +72,18 @@ def test_only_a_new_pod_gets_resources_of_its_own() -> None:
 
 def test_a_pod_without_a_spec_has_one() -> None:
     assert created_pod({"metadata": {}})["spec"]["restartPolicy"] == "Always"
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("a", "Always"),
+        ("a:latest", "Always"),
+        ("a:1", "IfNotPresent"),
+        ("localhost:5000/a", "Always"),
+        ("localhost:5000/a:1", "IfNotPresent"),
+        (f"a@sha256:{'b' * 64}", "IfNotPresent"),
+    ],
+)
+def test_images_without_a_version_are_pulled_always(image: str, policy: str) -> None:
+    assert default_pull_policy(image) == policy

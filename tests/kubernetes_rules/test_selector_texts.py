@@ -27,6 +27,8 @@ def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
         ("in", [requirement("in", "Exists")]),
         ("pg>0", [requirement("pg", "Gt", "0")]),
         ("app=", [requirement("app", "In", "")]),
+        ("in notin (a,)", [requirement("in", "NotIn", "", "a")]),
+        ("a in ()", [requirement("a", "In", "")]),
     ],
 )
 def test_label_selectors_are_read(text: str, requirements: list[dict[str, Any]]) -> None:
@@ -39,20 +41,26 @@ def test_label_selectors_are_read(text: str, requirements: list[dict[str, Any]])
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    "text",
     [
-        ("a=b=c", "found '=', expected: ',' or 'end of string'"),
-        ("!!a", "unable to parse requirement: found '!', expected: identifier"),
-        ("app in web", "unable to parse requirement: found 'web' expected: '('"),
-        ("a>b", "Invalid value"),
-        ("pg=1,", "found '', expected: identifier after ','"),
+        "a=b=c",
+        "!!a",
+        "app in web",
+        "a>b",
+        "pg=1,",
+        ",a",
+        "a,,b",
+        "ain (b)",
+        "a b",
+        "-a=b",
+        "a=-b",
+        "a in (b",
+        "!",
     ],
 )
-def test_a_label_selector_that_cannot_be_read_says_why(text: str, fault: str) -> None:
-    with pytest.raises(SelectorInvalid) as refused:
+def test_a_label_selector_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(SelectorInvalid, match="unable to parse requirement"):
         parse_label_selector(text)
-
-    assert fault in str(refused.value)
 
 
 def test_field_selectors_are_read_with_escapes() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.client.api import ApiClient
 from envtest.client.waiting import fresh_namespace
 from envtest.cluster import Cluster
 from envtest.embedded.cluster import EmbeddedCluster
@@ -16,7 +15,6 @@ from tests.flow.conftest import TIMES
 from tests.flow.mig_scene import kind, wait_offered
 from tests.toy_kind.launcher import WITH_TOYS
 
-POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/gpu-dra-own-slices"
 TOY_CLASS = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceClass",
@@ -39,7 +37,6 @@ def toy_driver() -> Iterator[DriverNode]:
     """The driver with toys, on a node of an embedded cluster."""
     with EmbeddedCluster(times=TIMES, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, machine="a30-quad", launcher=WITH_TOYS)
-        admit_toys(cluster.api)
         rules = driver.folder / "rules.yaml"
         rules.write_text("version: v1\nrules: [{toys: 2}]\n")
         driver.start_plugin()
@@ -47,15 +44,6 @@ def toy_driver() -> Iterator[DriverNode]:
         cluster.api.create(TOY_CLASS)
         wait_offered(driver, lambda devices: [kind(one) for one in devices] == ["gpu"] * 4 + ["toy"] * 2)
         yield driver
-
-
-def admit_toys(api: ApiClient) -> None:
-    """Let the driver's admission policy know the type of toys."""
-    policy = api.get(POLICY)
-    known = '["gpu", "mig", "shared", "vfio", "vgpu"]'
-    [rule] = [one for one in policy["spec"]["validations"] if known in one["expression"]]
-    rule["expression"] = rule["expression"].replace(known, known.replace("]", ', "toy"]'))
-    api.replace(POLICY, policy)
 
 
 @pytest.fixture

@@ -27,9 +27,10 @@ class Area:
     """One area that is compared.
 
     ``written`` are cases that a person wrote, each for one rule. ``random`` makes a case, the same one from
-    the same seed. ``difference`` describes how our answer to a case differs from the oracle's in a way that
-    a user could see, None if it does not. ``start`` starts what answers the cases of the area instead of the
-    oracle; its argument is the path of the oracle, beside which the programs of Kubernetes lie.
+    the same seed. ``difference`` describes how our answer to a case differs
+    from the oracle's in a way that a user could see, None if it does not. ``start`` starts what answers the
+    cases of the area instead of the oracle; its argument is the path of the oracle, beside which the programs
+    of Kubernetes lie. Such an area has written cases only.
     """
 
     name: str

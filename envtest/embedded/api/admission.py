@@ -1,24 +1,19 @@
 """Admits writes, as the admission plugins of Kubernetes do.
 
 The namespace has to be there, device requests with admin access need its label. The ServiceAccount, the
-RuntimeClass and the PriorityClass of a pod have to be there; the pod gets the priority of the last. Policies
-and webhooks take part through ``Admission``.
+RuntimeClass and the PriorityClass of a pod have to be there; the pod gets the priority of the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.api.store import Store
 from kubernetes_rules.validation.field import FieldError, forbidden
 
 Object = dict[str, Any]
-Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 NAMESPACES = ("", "namespaces")
 # The immortal namespaces of the admission plugin NamespaceLifecycle.
@@ -37,63 +32,6 @@ _SYSTEM_CLASSES: dict[str, Object] = {
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 }
 """The classes that every cluster has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """A write as admission sees it (k8s.io/apiserver, admission.Attributes).
-
-    ``item`` is the object that is written, None for a deletion; of a subresource with a kind of its own,
-    such as an eviction, it is the body. ``old`` is the stored object, None for a creation. Both are not to
-    be changed. ``options`` are those of the write, such as the DeleteOptions. ``warnings`` takes texts for
-    Warning headers. ``is_dry`` is whether nothing will be stored.
-    """
-
-    operation: Operation
-    request: Request
-    resource: Resource
-    item: Object | None
-    old: Object | None = None
-    options: Object = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    is_dry: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the object; empty where one will be generated."""
-        item = self.item or self.old or {}
-        return self.request.name or (item.get("metadata") or {}).get("name") or ""
-
-
-Mutator = Callable[[Attributes], Object | None]
-"""Returns the object in its new form (the item itself where nothing changes), and raises Refused."""
-
-Validator = Callable[[Attributes], None]
-"""Raises Refused where the write is not admitted."""
-
-
-class Admission:
-    """The mutators and validators of a server, in the order in which they are called.
-
-    They are called without holding the store, since a webhook may take seconds and may use the API.
-    """
-
-    def __init__(self) -> None:
-        self.mutators: list[Mutator] = []
-        self.validators: list[Validator] = []
-
-    def mutated(self, attributes: Attributes) -> Object | None:
-        """The object after all mutators; the item itself where none changed it. Raises Refused."""
-        for mutator in self.mutators:
-            item = mutator(attributes)
-            if item is not attributes.item:
-                attributes = replace(attributes, item=item)
-        return attributes.item
-
-    def validate(self, attributes: Attributes) -> None:
-        """Ask all validators; raises Refused."""
-        for validator in self.validators:
-            validator(attributes)
 
 
 def admit_namespace(store: Store, resource: Resource, namespace: str, name: str) -> None:
@@ -163,7 +101,7 @@ def _results(claim: Object) -> list[Object]:
 
 
 def complete_pod(store: Store, pod: Object, namespace: str) -> None:
-    """Write into a new pod what admission adds before webhooks see it; raises Refused (403)."""
+    """Write into a new pod what admission adds; raises Refused (403)."""
     if pod.get("spec"):
         _admit_account(store, pod, namespace)
         _admit_priority(store, pod)

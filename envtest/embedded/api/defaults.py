@@ -62,7 +62,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "deployments" | "replicasets" | "daemonsets" | "statefulsets" | "jobs":
+        case "deployments" | "replicasets" | "jobs":
             _default_workload(item, old)
         case "secrets":
             _default_secret(item)

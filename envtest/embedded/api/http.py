@@ -17,7 +17,6 @@ from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
-from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import body_resource
@@ -25,14 +24,7 @@ from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
 from envtest.embedded.schema.decoding import DecodingError
-from envtest.embedded.shown.forms import (
-    YAML,
-    Form,
-    NotAcceptable,
-    UnknownInclude,
-    asked_form,
-    check_stream,
-)
+from envtest.embedded.shown.forms import YAML, Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
@@ -44,7 +36,6 @@ _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
 _LISTS = ("list", "deletecollection")
 _DELETE_OPTIONS = "DeleteOptions"
-_NO_KIND = "couldn't get version/kind; json parse error: "
 
 
 class Handler(StreamRequestHandler):
@@ -129,21 +120,15 @@ class Handler(StreamRequestHandler):
             if request.subresource == "proxy":
                 return serve_proxy(self._api, self.wfile, request)
             # kubectl get asks for a Table: the server chooses the columns.
-            form, include = _asked_form(request, head), request.query.get("includeObject", "")
-            form.check_include(include)
+            form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
             if request.verb == "watch":
-                check_stream(form)
                 return serve_watch(self._api, stream, request, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
             code, answer = self._done(request, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
                 formed = form.of_list if request.verb in _LISTS else form.of_object
-                answer = formed(answer, _go_type(taken), table_of_resource(taken), include)
-        except NotAcceptable as error:
-            code, answer = 406, status_body(406, str(error), details=error.details)
-        except UnknownInclude as error:
-            code, answer = 400, status_body(400, str(error))
+                answer = formed(answer, table_of_resource(taken), include)
         except Refused as refused:
             code, answer = refused.code, refused.body
         headers = _warning_headers(warnings) | _retry_header(answer)
@@ -206,18 +191,6 @@ class Handler(StreamRequestHandler):
         self.wfile.flush()
 
 
-def _asked_form(request: Request, head: wire.HttpRequest) -> Form:
-    """The form in which the client wants the answer; raises NotAcceptable."""
-    is_collection = request.verb == "watch" or request.verb in _LISTS
-    return asked_form(head.header("accept"), is_built_in=True, is_collection=is_collection)
-
-
-def _go_type(resource: Resource) -> str:
-    """What the code of Kubernetes calls the type of an object: its package and kind."""
-    package = resource.collection[0].partition(".")[0] or "core"
-    return f"{package}.{resource.kind}"
-
-
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
     header = head.header("content-type").strip()
@@ -227,20 +200,13 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     if not is_protobuf and content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {protobuf.CONTENT_TYPE}")
-    is_json = not is_protobuf and content_type != YAML
-    value: Any = None
     try:
         if is_protobuf:
             return protobuf.from_protobuf(body)
-        value = read_json(body) if is_json else read_yaml(body)
-        return object_of(value, body)
-    except DecodingError as error:
-        raise Refused(400, f"the object provided is unrecognized: {error}") from error
-    except BodyError as error:
-        prefix = _NO_KIND if is_json or value is not None else ""
-        if kind == _DELETE_OPTIONS:
-            raise Refused(400, f"{prefix}{error.reason}") from error
-        text = f"the object provided is unrecognized (must be of type {kind}): {prefix}{error}"
+        value = read_yaml(body) if content_type == YAML else read_json(body)
+        return object_of(value)
+    except (DecodingError, BodyError) as error:
+        text = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise Refused(400, text) from error
 
 
@@ -253,9 +219,7 @@ def _patch(body: bytes, *, is_apply: bool) -> Any:
     try:
         return read_yaml(body) if is_apply else read_json(body)
     except BodyError as error:
-        # The error about YAML does not show the bytes.
-        text = f"error encoding patch: {str(error).rpartition(' (')[0]}" if is_apply else "invalid JSON patch"
-        raise Refused(400, text) from error
+        raise Refused(400, f"error decoding patch: {error}") from error
 
 
 def _retry_header(answer: Any) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.strategic_merge import strategic_merged
-from envtest.embedded.schema.bodies import NumberTooLarge, repeated_fields
+from envtest.embedded.schema.bodies import repeated_fields
 from envtest.embedded.schema.types import FieldType
 
 MERGE = "application/merge-patch+json"
@@ -31,10 +31,7 @@ def patched(
     if content_type == JSON_PATCH:
         return json_patched(stored, _operations(patch, problems))
     head = "" if content_type == STRATEGIC else "error decoding patch: "
-    try:
-        problems.extend(repeated_fields(patch))
-    except NumberTooLarge as error:
-        raise Refused(400, f"{head}{error}") from error
+    problems.extend(repeated_fields(patch))
     if content_type == STRATEGIC:
         return strategic_merged(stored, _object({} if patch is None else patch, head), kind)
     if patch is None:

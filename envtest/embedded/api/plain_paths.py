@@ -10,7 +10,7 @@ from envtest.embedded.api import discovery, openapi
 from envtest.embedded.api.served import ServedApi
 from envtest.embedded.api.statuses import status_body
 from envtest.embedded.api.wire import HttpRequest, json_bytes, yaml_bytes
-from envtest.embedded.shown.forms import YAML, NotAcceptable, asked_form
+from envtest.embedded.shown.forms import YAML, asked_form
 
 JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
@@ -53,7 +53,7 @@ def plain_answer(api: ServedApi, head: HttpRequest) -> PlainAnswer | None:
 
 
 def _discovery(api: ServedApi, head: HttpRequest, path: str) -> PlainAnswer | None:
-    """The document of discovery at a path, 406 to who wants it in no form that there is; None elsewhere."""
+    """The document of discovery at a path; None elsewhere."""
     accept = head.header("accept")
     aggregated = discovery.AGGREGATED in accept
     document = discovery.discovery_document(api.catalogue, path, aggregated=aggregated, address=api.address)
@@ -63,11 +63,7 @@ def _discovery(api: ServedApi, head: HttpRequest, path: str) -> PlainAnswer | No
         # client-go takes the answer for aggregated discovery only with these parameters.
         kind = f"{JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
         return PlainAnswer(200, json_bytes(document), kind)
-    try:
-        form = asked_form(accept, is_built_in=False, is_collection=False)
-    except NotAcceptable as error:
-        return PlainAnswer(406, json_bytes(status_body(406, str(error))))
-    return _document(head, document, is_yaml=form.is_yaml)
+    return _document(head, document, is_yaml=asked_form(accept).is_yaml)
 
 
 def _document(head: HttpRequest, document: Any, *, is_yaml: bool = False) -> PlainAnswer:

@@ -164,24 +164,17 @@ RESOURCES: tuple[Resource, ...] = (
     *(
         Resource(
             "admissionregistration.k8s.io",
-            f"{kind.lower()}s",
+            plural,
             kind,
             namespaced=False,
             categories=("api-extensions",),
+            without_effect="no write is refused because of it",
         )
-        for kind in (
-            "MutatingWebhookConfiguration",
-            "ValidatingWebhookConfiguration",
-            "ValidatingAdmissionPolicyBinding",
+        for plural, kind in (
+            ("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+            ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+            ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
         )
-    ),
-    Resource(
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicies",
-        "ValidatingAdmissionPolicy",
-        namespaced=False,
-        categories=("api-extensions",),
-        subresources=(_status("ValidatingAdmissionPolicy"),),
     ),
     Resource(
         "apps",

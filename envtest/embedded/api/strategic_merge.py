@@ -10,14 +10,12 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from envtest.embedded.api.go_texts import go_kind, go_string, go_text
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.schema.types import FieldType
 
 Object = dict[str, Any]
 
 _DIRECTIVE, _RETAIN, _ORDER, _DELETE = "$patch", "$retainKeys", "$setElementOrder", "$deleteFromPrimitiveList"
-_MAP, _LIST = "map[string]interface {}", "[]interface {}"
 
 
 def strategic_merged(target: Object, patch: Object, kind: FieldType) -> Object:
@@ -35,7 +33,7 @@ def _merged_map(original: Object | None, patch: Object, kind: FieldType) -> Obje
             return {key: value for key, value in patch.items() if key != _DIRECTIVE}
         if directive == "delete":
             return {}
-        raise _unknown(directive, patch)
+        raise _malformed(f"unknown directive {directive}")
     result = {} if original is None else original
     _retain(result, patch)
     _merge_ordered_lists(result, patch, kind)
@@ -44,7 +42,7 @@ def _merged_map(original: Object | None, patch: Object, kind: FieldType) -> Obje
         name = _name_of(key, _DELETE, "invalid patch format of primitive list") if deletes else key
         if value is None:
             result.pop(name, None)
-        elif name not in result or go_kind(result[name]) != go_kind(value):
+        elif name not in result or _shape(result[name]) is not _shape(value):
             if not deletes:
                 _put(result, name, value)
         else:
@@ -108,12 +106,12 @@ def _merge_ordered_lists(result: Object, patch: Object, kind: FieldType) -> None
     for key in [key for key in patch if key.startswith(_ORDER)]:
         order = patch.pop(key)
         if not isinstance(order, list):
-            raise _wrong(_LIST, order)
+            raise _malformed(f"{key} is no list")
         name = _name_of(key, _ORDER, "invalid patch format of setElementOrder list")
         field = kind.field_type(name)
         for holder in (result, patch):
             if name in holder and not isinstance(holder[name], list):
-                raise _wrong(_LIST, holder[name])
+                raise _malformed(f"{name} is no list")
         given, before = patch.pop(name, None), result.get(name)
         _check_order(given or [], order, field.merge_key)
         if given is None and before is None:
@@ -140,13 +138,13 @@ def _merged_list(original: list[Any], patch: list[Any], field: FieldType, *, del
         merged = list(dict.fromkeys([*original, *patch]))
         return _ordered(merged, patch, original, "")
     if not key:
-        raise plain_go_error(f"cannot merge lists without merge key for {field.ref}")
+        raise _malformed("a list of such objects has no merge key")
     before = original
     original, patch, replaces = _after_directives(original, patch, key)
     merged = list(original)
     for item in patch:
         if key not in item:
-            raise _no_key(item, key)
+            raise _no_key(key)
         at = _find(merged, key, item[key])
         if at is None:
             # The keys of a new entry stay, its directives and nulls go when it is decoded.
@@ -168,14 +166,14 @@ def _after_directives(original: list[Any], patch: list[Any], key: str) -> tuple[
             rest.append(item)
         elif directive == "delete":
             if key not in item:
-                raise _no_key(item, key)
+                raise _no_key(key)
             original = [one for one in original if one.get(key) != item[key]]
         elif directive == "replace":
             replaces = True
         elif directive == "merge":
-            raise plain_go_error("merging lists cannot yet be specified in the patch")
+            raise _malformed("lists cannot be merged by a directive")
         else:
-            raise _unknown(directive, item)
+            raise _malformed(f"unknown directive {directive}")
     return (rest, [], True) if replaces else (original, rest, False)
 
 
@@ -185,7 +183,7 @@ def _ordered(merged: list[Any], order: list[Any], before: list[Any], key: str) -
     others: list[Any] = []
     for item in merged:
         if key and (not isinstance(item, dict) or key not in item):
-            raise _no_key(item, key) if isinstance(item, dict) else _wrong(_MAP, item)
+            raise _no_key(key)
         is_named = (_find(order, key, item[key]) is not None) if key else item in order
         (named if is_named else others).append(item)
     place = _places(order, key)
@@ -224,7 +222,7 @@ def _sorted(items: list[Any], place: Callable[[Any], int | None]) -> list[Any]:
 def _find(items: list[Any], key: str, value: Any) -> int | None:
     for at, item in enumerate(items):
         if not isinstance(item, dict):
-            raise plain_go_error(f"value for key {at} is not a map")
+            raise _no_key(key)
         if item.get(key) == value:
             return at
     return None
@@ -244,31 +242,28 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
             at += 1
         entry_at += 1
     if at < len(left):
-        lists = f"{go_text(given)}\n doesn't match {_ORDER} list:\n{go_text(order)}\n"
-        raise plain_go_error(f"The order in patch list:\n{lists}")
+        raise _malformed(f"the order of the list is another one than that of {_ORDER}")
 
 
 def _same(item: Any, entry: Any, key: str) -> bool:
     if not key:
         return bool(item == entry)
     for one in (item, entry):
-        if not isinstance(one, dict):
-            raise _wrong(_MAP, one)
-        if key not in one:
-            raise _no_key(one, key)
+        if not isinstance(one, dict) or key not in one:
+            raise _no_key(key)
     return bool(item[key] == entry[key])
 
 
 def _check_same_kind(original: list[Any], patch: list[Any], *, may_be_empty: bool = True) -> bool:
     """Whether the entries are maps; raises Refused (422, 500) for lists of lists, and for different kinds."""
-    kinds = {go_kind(item) for item in (*original, *patch)}
+    kinds = {_shape(item) for item in (*original, *patch)}
     if not kinds and not may_be_empty:
-        raise plain_go_error("no elements in any of the given slices")
-    if _LIST in kinds:
+        raise _malformed("no elements in any of the lists")
+    if list in kinds:
         raise Refused(422, "lists of lists are not supported", details={})
     if len(kinds) > 1:
-        raise plain_go_error(f"list element types are not identical: [{go_text(original)} {go_text(patch)}]")
-    return kinds == {_MAP}
+        raise _malformed("the elements of a list are of several types")
+    return kinds == {dict}
 
 
 def _name_of(key: str, prefix: str, wrong: str) -> str:
@@ -278,13 +273,13 @@ def _name_of(key: str, prefix: str, wrong: str) -> str:
     return name
 
 
-def _unknown(directive: Any, holder: Object) -> Refused:
-    return plain_go_error(f"unknown patch type: {go_string(directive)} in map: {go_text(holder)}")
+def _shape(value: Any) -> type:
+    return next((one for one in (dict, list, str) if isinstance(value, one)), float)
 
 
-def _no_key(item: Object, key: str) -> Refused:
-    return plain_go_error(f"map: {go_text(item)} does not contain declared merge key: {key}")
+def _no_key(key: str) -> Refused:
+    return _malformed(f"an entry of a list has no merge key {key}")
 
 
-def _wrong(expected: str, found: Any) -> Refused:
-    return plain_go_error(f"expected a {expected}, but received a {go_kind(found)}")
+def _malformed(text: str) -> Refused:
+    return plain_go_error(f"the strategic merge patch cannot be applied: {text}")

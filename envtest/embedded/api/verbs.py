@@ -6,16 +6,13 @@ is validated in full. A status is decoded by its type, and not validated beyond 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from envtest.embedded.api import admission, subresources, writing
-from envtest.embedded.api.admission import Admission, Attributes
 from envtest.embedded.api.applied_configs import check_config, check_place
 from envtest.embedded.api.defaults import ALPHA_GATES, now
-from envtest.embedded.api.go_texts import go_text
 from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
@@ -70,7 +67,6 @@ class Verbs:
     def __init__(self, store: Store, catalogue: Catalogue) -> None:
         self._store = store
         self.catalogue = catalogue
-        self.admission = Admission()
         self.answers: Mapping[str, Callable[[Request, Object], Object]] = {}
         self.check_claim_rights: Callable[[Request, Object, Object], None] = _no_check
         self._quotas = Quotas(store, catalogue)
@@ -120,11 +116,11 @@ class Verbs:
         check_write_options(request)
         found: Warnings = [] if warnings is None else warnings
         if request.subresource:
-            return self._create_subresource(request, resource, body, found)
+            return self._create_subresource(request, resource, body)
         item = writing.read_body(request, resource, body, found)
         self._warn_without_effect(resource, found)
         answer = self.answers.get(resource.plural)
-        return self._add(request, resource, item, found) if answer is None else answer(request, item)
+        return self._add(request, resource, item) if answer is None else answer(request, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
         """Replace the object, or only its status, unless it changed since ``body`` was read.
@@ -149,8 +145,8 @@ class Verbs:
         absent = self._store.get(resource.collection, key_of(request)) is None
         if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
             writing.check_no_uid(request, resource, read[0]["metadata"])
-            return True, self._add(request, resource, read[0], found)
-        return False, self._changed(request, resource, change, found)
+            return True, self._add(request, resource, read[0])
+        return False, self._changed(request, resource, change)
 
     def patch(
         self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
@@ -167,7 +163,7 @@ class Verbs:
         if content_type == APPLY and taken is resource:
             check_config(resource, writing.kind_of(resource), patch)
             config = writing.read_body(request, resource, patch, found, completes=False)
-            return self._apply(request, resource, config, found)
+            return self._apply(request, resource, config)
 
         def change(stored: Object) -> Object:
             before = subresources.form_to_patch(resource, stored, request.subresource)
@@ -176,14 +172,13 @@ class Verbs:
             if content_type == STRATEGIC:
                 # Its result keeps the kind, whatever the patch says.
                 item |= {"apiVersion": taken.api_version, "kind": taken.kind}
-            shown_text = go_text(patch) if content_type == STRATEGIC else json.dumps(item)
-            wanted = writing.read_patched(request, taken, item, shown_text, problems, found)
+            wanted = writing.read_patched(request, taken, item, problems, found)
             writing.check_applied_identity(resource, stored, wanted)
             return (
                 subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
-        return False, self._changed(request, resource, change, found)
+        return False, self._changed(request, resource, change)
 
     def delete(
         self, request: Request, body: Any = None, warnings: Warnings | None = None
@@ -200,7 +195,7 @@ class Verbs:
         admission.admit_delete(resource, request.name)
         while True:
             stored = self._existing(request, resource)
-            last = self._deleted(request, resource, stored, options, found)
+            last = self._deleted(request, resource, stored, options)
             if last is not None:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
@@ -223,19 +218,16 @@ class Verbs:
             one = replace(request, verb="delete", namespace=key[0], name=key[1])
             # An object may be gone already, together with its owner.
             while (stored := self._store.get(resource.collection, key)) is not None:
-                if self._deleted(one, resource, stored, options, found) is not None:
+                if self._deleted(one, resource, stored, options) is not None:
                     break
         return listed
 
     def _deleted(
-        self, request: Request, resource: Resource, stored: Object, options: Object, warnings: Warnings
+        self, request: Request, resource: Resource, stored: Object, options: Object
     ) -> Deletion | None:
-        """Delete ``stored`` if admission allows it; None where it has changed meanwhile, so try again."""
+        """Delete ``stored``; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
         writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
-        attributes = Attributes("DELETE", request, resource, None, stored, options, warnings, dry)
-        self.admission.mutated(attributes)
-        self.admission.validate(attributes)
         with self._store.changed:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
@@ -246,9 +238,7 @@ class Verbs:
         with self._store.changed:
             self._removal.on_garbage = on_garbage
 
-    def _create_subresource(
-        self, request: Request, resource: Resource, body: Object, warnings: Warnings
-    ) -> Object:
+    def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
         while True:
             pod = self._existing(request, resource)
             options: Object = {}
@@ -258,9 +248,6 @@ class Verbs:
             else:
                 wanted = subresources.bound(request, resource, pod, body)
             dry = is_dry(request, options)
-            attributes = Attributes("CREATE", request, resource, body, None, options, warnings, dry)
-            self.admission.mutated(attributes)
-            self.admission.validate(attributes)
             with self._store.changed:
                 if self._store.get(resource.collection, key_of(request)) is not pod:
                     continue
@@ -270,7 +257,7 @@ class Verbs:
                     self._store.put(resource.collection, key_of(request), wanted)
             return {**_SUCCESS, "code": 201}
 
-    def _add(self, request: Request, resource: Resource, item: Object, warnings: Warnings) -> Object:
+    def _add(self, request: Request, resource: Resource, item: Object) -> Object:
         """Store the new object, which has been read, if the rules and admission allow it."""
         dry = is_dry(request, {})
         version = item["metadata"].get("resourceVersion")
@@ -281,14 +268,9 @@ class Verbs:
             admission.admit_namespace(self._store, resource, request.namespace, name)
         if resource.collection == _PODS:
             admission.complete_pod(self._store, item, request.namespace)
-        item = self._mutated(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
         item = writing.prepare_create(request, resource, item, self.disabled_gates)
         name = item["metadata"].get("name") or ""
-        if resource.collection == _PODS:
-            # Once more, for what a webhook has changed.
-            admission.complete_pod(self._store, item, request.namespace)
-        writing.check_create(resource, item, warnings)
-        self.admission.validate(Attributes("CREATE", request, resource, item, warnings=warnings, is_dry=dry))
+        writing.check_create(resource, item)
         if not dry and request.verb == "create" and str(version or "").lstrip("0").isdecimal():
             raise plain_go_error("resourceVersion should not be set on objects to be created")
         key = (request.namespace, name)
@@ -302,7 +284,7 @@ class Verbs:
                 text = f"object is being deleted: {text}" if ends else text
                 raise Refused(409, text, "AlreadyExists", details)
             if resource.namespaced:
-                # Asked again, since a webhook may have taken seconds.
+                # Asked again, since it may have begun to end.
                 admission.admit_namespace(self._store, resource, request.namespace, name)
             admission.admit_admin_access(self._store, item, None)
             self._quotas.admit(resource, item)
@@ -313,19 +295,7 @@ class Verbs:
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
-    def _mutated(self, attributes: Attributes) -> Object:
-        """The written object after the mutators, read again if one of them changed it."""
-        item = self.admission.mutated(attributes)
-        assert item is not None
-        if item is attributes.item:
-            return item
-        taken = body_resource(attributes.request, attributes.resource)
-        # A webhook's fields are read as those of a client are, and unknown ones dropped.
-        return writing.read_body(attributes.request, taken, item, [])
-
-    def _apply(
-        self, request: Request, resource: Resource, config: Object, warnings: Warnings
-    ) -> tuple[bool, Object]:
+    def _apply(self, request: Request, resource: Resource, config: Object) -> tuple[bool, Object]:
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
         force = query_flag(request, "force")
 
@@ -347,31 +317,30 @@ class Verbs:
             merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
-                return True, self._add(request, resource, merged, warnings)
+                return True, self._add(request, resource, merged)
             except Refused as refused:
                 # Somebody else has created it meanwhile, so it is to be changed.
                 if refused.body.get("reason") != "AlreadyExists":
                     raise
-        return False, self._changed(request, resource, change, warnings, is_apply=True)
+        return False, self._changed(request, resource, change, is_apply=True)
 
     def _changed(
         self,
         request: Request,
         resource: Resource,
         change: Callable[[Object], Object],
-        warnings: Warnings,
         *,
         is_apply: bool = False,
     ) -> Object:
         """Store what ``change`` makes of the stored object, and try again while others write in between.
 
-        As kube-apiserver does it (GuaranteedUpdate): neither rules nor webhooks hold up other writes.
+        As kube-apiserver does it (GuaranteedUpdate): rules hold up no other writes.
         """
         while True:
             stored = self._existing(request, resource)
             wanted = change(stored)
             writing.check_update_preconditions(request, resource, stored, wanted["metadata"])
-            item = self._prepared(request, resource, stored, wanted, warnings, is_apply=is_apply)
+            item = self._prepared(request, resource, stored, wanted, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
             if item == stored or is_dry(request, {}):
                 return shown(resource, item, request.subresource)
@@ -385,17 +354,12 @@ class Verbs:
         resource: Resource,
         stored: Object,
         wanted: Object,
-        warnings: Warnings,
         *,
         is_apply: bool,
     ) -> Object:
         """``wanted`` as it can be stored in the place of ``stored``; ``stored`` itself if nothing changes."""
-        attributes = Attributes(
-            "UPDATE", request, resource, wanted, stored, warnings=warnings, is_dry=is_dry(request, {})
-        )
         if (resource.plural, request.subresource) == ("resourceclaims", "status"):
             self.check_claim_rights(request, wanted, stored)
-        wanted = self._mutated(attributes)
         item = writing.prepare_update(request, resource, stored, wanted, self.disabled_gates)
         if is_apply and not wanted["metadata"].get("managedFields"):
             # The last owner has let go of everything.
@@ -407,7 +371,6 @@ class Verbs:
         if changes:
             writing.check_update(request, resource, item, stored)
             admission.admit_admin_access(self._store, item, stored)
-        self.admission.validate(replace(attributes, item=item))
         if not changes:
             return stored
         if not is_apply:

@@ -11,14 +11,13 @@ from envtest.embedded.api.defaults import default_status, defaulted, first_statu
 from envtest.embedded.api.requests import MOST_DIGITS, Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, not_registered, plain_go_error
-from envtest.embedded.schema.bodies import warned
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
-from kubernetes_rules.validation.kinds import created_errors, name_warnings, updated_errors
+from kubernetes_rules.validation.kinds import created_errors, updated_errors
 from kubernetes_rules.validation.pods.claims import pod_status_errors
 
 Object = dict[str, Any]
@@ -29,7 +28,7 @@ _FREE_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _KEPT_BY_STATUS = {
     "deployments": ("labels",),
     "pods": ("ownerReferences",),
-    **dict.fromkeys(("resourceclaims", "devicetaintrules", "validatingadmissionpolicies"), _FREE_METADATA),
+    **dict.fromkeys(("resourceclaims", "devicetaintrules"), _FREE_METADATA),
 }
 """The metadata that a write of the status leaves alone; of all other kinds it can change them, too."""
 
@@ -48,15 +47,11 @@ _GENERATION = frozenset(
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
         *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
         *("priorityclasses", "networkpolicies", "statefulsets", "endpointslices"),
-        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
 _CONDITIONAL_UPDATE = frozenset(
     {
         *("leases", "poddisruptionbudgets", "devicetaintrules"),
-        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
 """The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
@@ -70,10 +65,6 @@ CREATED_BY_UPDATE = frozenset(
 """The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
 
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-
-"""Where Kubernetes made the scheme that does not have a kind; it says so in the error."""
-
-_NO_KIND = "couldn't get version/kind; json parse error: "
 
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _OF_CONTENT = ("", subresources.SCALE)
@@ -104,7 +95,7 @@ def read_body(
         head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
     if mode == "Warn":
-        warnings += warned(problems)
+        warnings += problems
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
@@ -131,24 +122,24 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
 
 
 def read_patched(
-    request: Request, resource: Resource, item: Object, shown: str, problems: list[str], warnings: list[str]
+    request: Request, resource: Resource, item: Object, problems: list[str], warnings: list[str]
 ) -> Object:
     """An object as a patch has made it, without unknown fields; raises Refused (400, 422).
 
-    ``shown`` is how errors show it, ``problems`` are those of the patch itself (strict validation).
+    ``problems`` are those of the patch itself (strict validation).
     """
     try:
         item, unknown = _decoded_patched(resource, item)
     except DecodingError as error:
-        raise invalid("", "", "", [field_errors.invalid("patch", shown, str(error))]) from error
+        raise invalid("", "", "", [field_errors.invalid("patch", None, str(error))]) from error
     problems = problems + unknown
     mode = request.query.get("fieldValidation") or "Warn"
     if problems and mode == "Strict":
         text = f"strict decoding error: {', '.join(problems)}"
-        raise invalid("", "", "", [field_errors.invalid("patch", shown, text)])
+        raise invalid("", "", "", [field_errors.invalid("patch", None, text)])
     if mode == "Warn":
         # Each attempt finds the same; one warning is enough.
-        warnings += [text for text in warned(problems) if text not in warnings]
+        warnings += [text for text in problems if text not in warnings]
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
@@ -178,19 +169,12 @@ def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str
 
 def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
     """Why a body of another kind than that of the resource is refused."""
-    if not isinstance(kind, str) or not isinstance(api_version, str):
-        field, wrong = ("apiVersion", api_version) if isinstance(kind, str) else ("kind", kind)
-        found = {list: "array", dict: "object", bool: "bool"}.get(type(wrong), "number")
-        text = f"json: cannot unmarshal {found} into Go struct field .{field} of type string"
-        return f"the object provided is unrecognized (must be of type {resource.kind}): {_NO_KIND}{text}"
-    version = api_version.rpartition("/")[2]
-    if type_of(api_version, kind) is None:
-        return head + not_registered(kind, api_version)
     if kind == resource.kind:
         text = f"the API version in the data ({api_version}) does not match the expected API version"
         return f"{text} ({resource.api_version})"
-    internal = resource.group.partition(".")[0] or "core"
-    return f"{head}converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+    if not isinstance(kind, str) or not isinstance(api_version, str) or type_of(api_version, kind) is None:
+        return head + not_registered(kind, api_version)
+    return f"{head}it is a {kind}"
 
 
 def completed(resource: Resource, item: Object) -> Object:
@@ -231,10 +215,9 @@ def prepare_create(
     return item
 
 
-def check_create(resource: Resource, item: Object, warnings: list[str]) -> None:
-    """Raises Refused (422) when the new object is against the rules; adds to ``warnings`` what is unwise."""
+def check_create(resource: Resource, item: Object) -> None:
+    """Raises Refused (422) when the new object is against the rules."""
     _refuse(resource, item, created_errors(resource.group, item, namespaced=resource.namespaced))
-    warnings += name_warnings(item["kind"], item["metadata"]["name"])
 
 
 def prepare_update(
@@ -274,8 +257,8 @@ def _needs_version(request: Request, resource: Resource) -> bool:
 
 
 def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
-    """Whether metadata.generation counts the change: of the spec, webhooks, or a Deployment's annotations."""
-    if any(item.get(name) != stored.get(name) for name in ("spec", "webhooks")):
+    """Whether metadata.generation counts the change: of the spec, or a Deployment's annotations."""
+    if item.get("spec") != stored.get("spec"):
         return True
     annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
     return resource.plural == "deployments" and annotations[0] != annotations[1]

@@ -1,16 +1,14 @@
 """Gives each namespace its service account ``default``, and empties namespaces that are deleted, pods first.
 
-Pods have their grace. An object with finalizers stays until they are removed; meanwhile the conditions of the
-namespace say what is left. Go: pkg/controller/namespace/deletion.
+Pods have their grace. An object with finalizers stays until they are removed. Conditions of the namespace
+that would say what is left are not written. Go: pkg/controller/namespace/deletion.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from envtest.embedded.api.defaults import now
 from envtest.embedded.api.resources import RESOURCES
 from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import AGAIN_SECONDS, Controller, ObjectBackOff
@@ -27,24 +25,6 @@ _CONTENTS = tuple(
     if one.namespaced and one.collection[0] == one.group
 )
 """The kinds of objects in a namespace; events, which have two API groups, once."""
-
-_FINE = {
-    "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
-    "NamespaceDeletionGroupVersionParsingFailure": (
-        "ParsedGroupVersions",
-        "All legacy kube types successfully parsed",
-    ),
-    "NamespaceDeletionContentFailure": (
-        "ContentDeleted",
-        "All content successfully deleted, may be waiting on finalization",
-    ),
-    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
-    "NamespaceFinalizersRemaining": (
-        "ContentHasNoFinalizers",
-        "All content-preserving finalizers finished",
-    ),
-}
-"""Reason and message of each condition while there is nothing wrong."""
 
 _SERVICE_ACCOUNT_CONTROLLER = "service account controller"
 
@@ -66,13 +46,10 @@ class EmbeddedNamespaceController(Controller):
         if _FINALIZER not in (namespace.get("spec") or {}).get("finalizers", ()):
             return None
         name = namespace["metadata"]["name"]
-        problems: dict[str, tuple[str, str]] = {}
         left = len(self._delete_all(kinds.PODS, name))
         if not left:
             # Nothing else before the pods are gone: they may still use it while they end.
-            found = {one: self._delete_all(one, name) for one in _CONTENTS if one != kinds.PODS}
-            left, problems = sum(map(len, found.values())), remaining(found)
-        namespace = self._with_conditions(namespace, problems)
+            left = sum(len(self._delete_all(one, name)) for one in _CONTENTS if one != kinds.PODS)
         if not left:
             # With the last one the API server removes the namespace itself.
             finalizers = [one for one in namespace["spec"]["finalizers"] if one != _FINALIZER]
@@ -86,49 +63,6 @@ class EmbeddedNamespaceController(Controller):
             if not is_deleted(item):
                 self._objects.delete(resource, item)
         return self._objects.list_in(resource, namespace)
-
-    def _with_conditions(self, namespace: Object, problems: Mapping[str, tuple[str, str]]) -> Object:
-        """The namespace with its conditions in order."""
-        status = namespace.get("status") or {}
-        conditions = conditioned(status.get("conditions") or (), problems)
-        if conditions == status.get("conditions"):
-            return namespace
-        return self._objects.replace_status(kinds.NAMESPACES, namespace, {**status, "conditions": conditions})
-
-
-def remaining(found: Mapping[kinds.Kind, Iterable[Object]]) -> dict[str, tuple[str, str]]:
-    """Reason and message of the conditions about objects that are left, and about their finalizers."""
-    counts = {f"{one.name}.{one.group}": len(list(items)) for one, items in found.items()}
-    finalizers = Counter(
-        finalizer
-        for items in found.values()
-        for item in items
-        for finalizer in item["metadata"].get("finalizers") or ()
-    )
-    problems = {}
-    kept = [f"{name} has {count} resource instances" for name, count in sorted(counts.items()) if count]
-    if kept:
-        text = f"Some resources are remaining: {', '.join(kept)}"
-        problems["NamespaceContentRemaining"] = ("SomeResourcesRemain", text)
-    if finalizers:
-        waits = [f"{name} in {count} resource instances" for name, count in sorted(finalizers.items())]
-        text = f"Some content in the namespace has finalizers remaining: {', '.join(waits)}"
-        problems["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", text)
-    return problems
-
-
-def conditioned(before: Iterable[Object], problems: Mapping[str, tuple[str, str]]) -> list[Object]:
-    """The conditions of a deleted namespace; the time of each changes with its status only."""
-    known = {one["type"]: one for one in before}
-    found = []
-    for kind, fine in _FINE.items():
-        status = "True" if kind in problems else "False"
-        reason, message = problems.get(kind, fine)
-        old = known.get(kind, {})
-        since = old["lastTransitionTime"] if old.get("status") == status else now()
-        new = {"type": kind, "status": status, "reason": reason, "message": message}
-        found.append({**new, "lastTransitionTime": since})
-    return found
 
 
 class EmbeddedServiceAccountController(Controller):

@@ -15,7 +15,6 @@ scores by more than that and picks among equals by chance, so tests must not dep
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from typing import Any
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds, pod_claims
-from envtest.embedded.control.change_loop import Controller, ObjectBackOff, earliest
+from envtest.embedded.control.change_loop import Controller, ObjectBackOff
 from envtest.embedded.control.objects import CONFLICT, Objects, is_deleted, is_terminal, uid_of
-from envtest.embedded.control.scheduling_queue import SchedulingQueue
 from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.pod_claims import (
@@ -53,6 +51,8 @@ _WATCHED = (kinds.PODS, kinds.NODES, kinds.CLAIMS, kinds.CLASSES, kinds.SLICES, 
 _NO_NODES = "no nodes available to schedule pods"
 
 _SCHEDULER_NAME = "default-scheduler"
+_AFTER_ERROR_SECONDS = 1.0
+"""After an error a pod is tried again without any change."""
 
 
 class Unschedulable(Exception):
@@ -77,33 +77,31 @@ class EmbeddedScheduler(Controller):
 
     def __init__(self, server: EmbeddedApiServer) -> None:
         super().__init__("scheduler", server, _WATCHED)
-        self._queue = SchedulingQueue()
         self._back_off = ObjectBackOff("scheduler")
 
     def sync(self) -> float | None:
-        """Try the waiting pods in the order of the queue; returns in how many seconds one is due again."""
+        """Try the waiting pods, higher priority first; returns in how many seconds one is due again."""
         view = ClusterView(self._objects)
-        pods = self._queue.order(view.waiting, time.monotonic())
-        due = self._back_off.for_each(pods, lambda pod: self._schedule(pod, view))
-        return earliest(due, self._queue.seconds_to_next(time.monotonic()))
+        return self._back_off.for_each(view.waiting, lambda pod: self._schedule(pod, view))
 
-    def _schedule(self, pod: Object, view: ClusterView) -> None:
+    def _schedule(self, pod: Object, view: ClusterView) -> float | None:
         try:
             # Without its claims the real scheduler does not queue a pod (PreEnqueue), and posts no event.
             claims = [claim for _, claim in pod_claims.claims_of_pod(self._objects, pod)]
         except pod_claims.ClaimNotUsable:
-            return
+            return None
         if any(map(is_deleted, claims)):
-            return
+            return None
         try:
             placement = self._place(pod, claims, view)
             self._bind(pod, claims, placement, view)
         except Unschedulable as error:
-            self._queue.refuse(pod, time.monotonic())
+            # Tried again after any change. kube-scheduler waits for one that may help, and backs off.
             self._refuse(pod, "Unschedulable", str(error))
         except (SchedulingFailed, NotReserved) as error:
-            self._queue.fail(pod, time.monotonic())
             self._refuse(pod, "SchedulerError", str(error))
+            return _AFTER_ERROR_SECONDS
+        return None
 
     def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
         """Find a node. Raises Unschedulable, SchedulingFailed."""
@@ -320,7 +318,7 @@ class ClusterView:
         pods = objects.list(kinds.PODS)
         self.nodes = objects.list(kinds.NODES)
         self.classes = objects.list(kinds.CLASSES)
-        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_age)
+        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_turn)
         slices = tainted_slices(objects.list(kinds.SLICES), objects.list(kinds.TAINT_RULES))
         allocated = [
             claim for claim in objects.list(kinds.CLAIMS) if claim.get("status", {}).get("allocation")
@@ -359,10 +357,11 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _age(pod: Object) -> tuple[str, int, str]:
-    """The older pod first; within a second the one that was stored first."""
-    metadata = pod["metadata"]
-    return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)
+def _turn(pod: Object) -> tuple[int, str, int, str]:
+    """Higher priority first, then the older pod; within a second the one that was stored first."""
+    metadata, priority = pod["metadata"], int(pod["spec"].get("priority") or 0)
+    stored = int(metadata.get("resourceVersion", 0))
+    return -priority, metadata.get("creationTimestamp", ""), stored, uid_of(pod)
 
 
 class NotReserved(Exception):

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from envtest.embedded.schema.bodies import Decimal, Repeated
-from envtest.embedded.schema.texts import TextError, read_bytes, read_time
+from envtest.embedded.schema.bodies import Repeated
 from envtest.embedded.schema.types import FieldType, Struct, struct_of, unset_value, zero_of
 from kubernetes_rules.quantity import Quantity
 
 Object = dict[str, Any]
-Place = tuple["Place | None", str | int, str]
-"""Where a value is: the place of what holds it, its key there, and the Go type of a struct that holds it."""
+Place = tuple["Place | None", str | int]
+"""Where a value is: the place of what holds it, and its key there."""
 
-_GO_TYPES = {
-    "boolean": "bool",
-    "number": "float64",
-    "bytes": "[]uint8",
-    "intOrString": "int32",
-    "time": "string",
-    "microTime": "string",
-}
+_TIMES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9:]{5})")
 _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
@@ -64,31 +58,24 @@ class Decoder:
                 return value
         elif isinstance(value, str):
             return _read(value, shape)
-        elif shape == "bytes" and isinstance(value, list):
-            wrong = [one for one in value if one is not None and not _is_byte(one)]
-            if wrong:
-                raise _mismatch(wrong[0], replace(kind, shape="uint8"), place)
-            return base64.b64encode(bytes(one or 0 for one in value)).decode()
         raise _mismatch(value, kind, place)
 
     def _struct(self, value: Any, kind: FieldType, place: Place | None) -> Any:
         if not isinstance(value, dict):
             raise _mismatch(value, kind, place)
         struct = struct_of(kind.ref)
-        fields, ref = struct.fields, kind.ref
+        fields = struct.fields
         result: Object = {}
         for name, item in self._entries(value, place):
             known = fields.get(name)
             if known is None:
-                self.problems.append(
-                    f"unknown field {json.dumps(_path((place, name, ref)), ensure_ascii=False)}"
-                )
+                self.problems.append(f'unknown field "{_path((place, name))}"')
             # Most fields are texts, for which the general way is long.
             elif item and known.shape == "string" and type(item) is str:
                 result[name] = item
             # Go reads a null into a field as if the field were absent.
             elif item is not None:
-                found = self.decode(item, known, (place, name, ref))
+                found = self.decode(item, known, (place, name))
                 if found or not (self.completes and known.unset == "-"):
                     result[name] = found
         if self.completes and struct.written:
@@ -100,7 +87,7 @@ class Decoder:
         if not isinstance(value, list) or of is None:
             raise _mismatch(value, kind, place)
         return [
-            zero_of(of) if item is None else self.decode(item, of, (place, index, ""))
+            zero_of(of) if item is None else self.decode(item, of, (place, index))
             for index, item in enumerate(value)
         ]
 
@@ -109,7 +96,7 @@ class Decoder:
         if not isinstance(value, dict) or of is None:
             raise _mismatch(value, kind, place)
         return {
-            key: zero_of(of) if item is None else self.decode(item, of, (place, key, ""))
+            key: zero_of(of) if item is None else self.decode(item, of, (place, key))
             for key, item in self._entries(value, place)
         }
 
@@ -121,13 +108,10 @@ class Decoder:
 
         Go reads a later object into the earlier one.
         """
-        if value.problem:
-            self.problems.append(value.problem)
         seen: Object = {}
         for name, item in value.pairs:
             if name in seen:
-                path = json.dumps(_path((place, name, "")), ensure_ascii=False)
-                self.problems.append(f"duplicate field {path}")
+                self.problems.append(f'duplicate field "{_path((place, name))}"')
             earlier = seen.get(name)
             both = isinstance(earlier, dict) and isinstance(item, dict)
             seen[name] = {**(earlier or {}), **item} if both else item
@@ -160,10 +144,6 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 """Whether a value is of a shape that is stored as it is written."""
 
 
-def _is_byte(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 256
-
-
 @lru_cache(maxsize=4096)
 def _canonical(text: str) -> str:
     return str(Quantity.parse(text))
@@ -178,51 +158,29 @@ def _quantity(value: Any) -> str:
 
 
 def _read(text: str, shape: str) -> str:
+    """Bytes or a time as they are stored: in base64, in UTC; raises DecodingError."""
     try:
-        return read_bytes(text) if shape == "bytes" else read_time(text, is_micro=shape == "microTime")
-    except TextError as error:
+        if shape == "bytes":
+            return base64.b64encode(base64.b64decode(text, validate=True)).decode()
+        if not _TIMES.fullmatch(text) or (shape == "microTime" and "." not in text):
+            raise ValueError(f"parsing time {json.dumps(text)}: it is none of RFC 3339")
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError as error:
         raise DecodingError(str(error)) from error
+    fraction = f".{moment.microsecond:06}Z" if shape == "microTime" else "Z"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}"
 
 
 def _path(place: Place | None) -> str:
     """The place as strict decoding names it: ``spec.containers[0].name``."""
     text = ""
     while place is not None:
-        place, key, _ = place
+        place, key = place
         text = (f"[{key}]" if isinstance(key, int) else f".{key}") + text
     return text.removeprefix(".")
 
 
-def _go_field(place: Place | None) -> str:
-    """The place as Go's json names it: the last struct, then the fields that lead there."""
-    names: list[str] = []
-    struct = ""
-    while place is not None:
-        place, key, ref = place
-        if ref:
-            struct = struct or ref.rpartition(".")[2]
-            names.append(str(key))
-    return ".".join([struct, *reversed(names)])
-
-
 def _mismatch(value: Any, kind: FieldType, place: Place | None) -> DecodingError:
-    """The error in the words of Go's json."""
     words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = words.get(type(value), "object")
-    kind_of_number = kind.shape in ("uint8", "int32", "int64", "intOrString")
-    if isinstance(value, Decimal) or (type(value) is int and kind_of_number):
-        found = f"number {value}" if kind_of_number else "number"
-    return DecodingError(
-        f"json: cannot unmarshal {found} into Go struct field {_go_field(place)} of type {_go_type(kind)}"
-    )
-
-
-def _go_type(kind: FieldType) -> str:
-    match kind.shape:
-        case "struct":
-            return ".".join(kind.ref.split(".")[-2:])
-        case "list" if kind.of is not None:
-            return f"[]{_go_type(kind.of)}"
-        case "map" if kind.of is not None:
-            return f"map[string]{_go_type(kind.of)}"
-    return _GO_TYPES.get(kind.shape, kind.shape)
+    return DecodingError(f"json: cannot unmarshal {found} into field {_path(place)} of type {kind.shape}")

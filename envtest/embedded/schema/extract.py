@@ -27,7 +27,7 @@ _DOCUMENTS = {
             "admissionregistration.k8s.io/v1",
             (
                 *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
-                *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"),
+                "ValidatingWebhookConfiguration",
             ),
         ),
     ),

@@ -29,7 +29,7 @@ def from_protobuf(data: bytes) -> dict[str, Any]:
     """The object in the envelope, in the form that JSON has; raises DecodingError, BodyError."""
     if not data.startswith(MAGIC):
         text = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
-        raise BodyError(text, data)
+        raise BodyError(text)
     # runtime.Unknown: 1 is the type (apiVersion, kind), 2 the object itself.
     envelope = dict(_fields(data[len(MAGIC) :]))
     head = dict(_fields(_as_bytes(envelope.get(1, b""))))

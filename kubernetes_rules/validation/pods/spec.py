@@ -1,6 +1,7 @@
-"""Checks the spec of a pod: single fields, fields that depend on each other, and fields for scheduling.
+"""Checks pods, and the templates of workloads, for the mistakes that users make, and updates of pods.
 
-The latter are node selectors, node affinity, tolerations and scheduling gates.
+Of claims and resources the rules are those of Kubernetes (ValidatePodCreate in pkg/apis/core/validation). Of
+the rest, names, references within the pod, and what the scheduler reads are checked.
 """
 
 from __future__ import annotations
@@ -9,192 +10,161 @@ from typing import Any
 
 from kubernetes_rules.validation import field
 from kubernetes_rules.validation.field import FieldError
+from kubernetes_rules.validation.metadata import label_errors, metadata_errors, metadata_update_errors
 from kubernetes_rules.validation.names import dns_label, dns_subdomain, label_key, label_value
-from kubernetes_rules.validation.node_selector import node_selector_errors, node_selector_term_errors
+from kubernetes_rules.validation.node_selector import node_selector_errors
 from kubernetes_rules.validation.pods.claims import claim_names, pod_claim_errors
-from kubernetes_rules.validation.pods.containers import (
-    container_list_errors,
-    host_network_errors,
-    init_container_list_errors,
-)
-from kubernetes_rules.validation.pods.resources import pod_resource_errors, sum_errors
-from kubernetes_rules.validation.pods.volumes import volume_errors
+from kubernetes_rules.validation.pods.resources import resource_errors
 
 Object = dict[str, Any]
 
-_MOST_SECONDS = 2**31 - 1
-_CHOICES = {
-    "restartPolicy": ("Always", "OnFailure", "Never"),
-    "dnsPolicy": ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
-}
-_SUBDOMAINS = ("serviceAccountName", "nodeName", "priorityClassName")
-_LABELS = ("hostname", "subdomain")
-_SYSTEMS = ("linux", "windows")
-
+_LISTS = ("containers", "initContainers")
+_SUBDOMAINS = ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_WEIGHTS = range(1, 101)
+_OPERATORS = ("Equal", "Exists")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_CHANGEABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
 
 
-def pod_spec_errors(spec: Object, metadata: Object | None, path: str) -> list[FieldError]:
-    """The errors of a pod's spec with its defaults; ``metadata`` is the pod's, None for a template."""
-    volumes, errors = volume_errors(spec.get("volumes") or [], metadata or {}, f"{path}.volumes")
-    annotations, names = (metadata or {}).get("annotations") or {}, claim_names(spec)
-    errors += pod_claim_errors(spec.get("resourceClaims") or [], annotations, f"{path}.resourceClaims")
-    containers, initial = spec.get("containers") or [], spec.get("initContainers") or []
-    errors += container_list_errors(containers, volumes, names, f"{path}.containers")
-    errors += init_container_list_errors(initial, containers, volumes, names, f"{path}.initContainers")
-    if spec.get("resources") is not None:
-        errors += pod_resource_errors(spec["resources"], names, f"{path}.resources")
-        errors += sum_errors(spec, f"{path}.resources")
-    if spec.get("hostNetwork"):
-        errors += host_network_errors(containers, f"{path}.containers", of_template=metadata is None)
-    errors += _placement_errors(spec, path)
-    errors += _name_errors(spec, path)
-    errors += _choice_errors(spec, path)
-    return errors + _number_errors(spec, path)
+def pod_errors(pod: Object) -> list[FieldError]:
+    """The errors of a new pod with its defaults."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    errors = metadata_errors(metadata, namespaced=True)
+    errors += _spec_errors(spec, metadata.get("annotations") or {}, "spec")
+    errors += _choice_errors(spec, "spec.restartPolicy", ("Always", "OnFailure", "Never"))
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        text = "cannot be set until all schedulingGates have been cleared"
+        errors.append(field.forbidden("spec.nodeName", text))
+    return errors
 
 
-def _placement_errors(spec: Object, path: str) -> list[FieldError]:
-    errors = _selector_errors(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    errors += _node_affinity_errors(affinity, f"{path}.affinity.nodeAffinity")
-    errors += _pod_toleration_errors(spec.get("tolerations") or [], f"{path}.tolerations")
-    return errors + _gate_errors(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
+def template_errors(workload: Object) -> list[FieldError]:
+    """The errors of the template of a Deployment, a ReplicaSet or a Job, with its defaults."""
+    template = (workload.get("spec") or {}).get("template") or {}
+    spec, path = template.get("spec") or {}, "spec.template"
+    errors = label_errors(template.get("metadata") or {}, path) + _spec_errors(spec, {}, f"{path}.spec")
+    policies = ("OnFailure", "Never") if workload["kind"] == "Job" else ("Always",)
+    return errors + _choice_errors(spec, f"{path}.spec.restartPolicy", policies)
 
 
-def _name_errors(spec: Object, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
+    """The errors of ``new`` as an update of ``old``.
+
+    Images and the deadline may change, tolerations may be added, and gates removed. A pod with scheduling
+    gates may also be sent elsewhere (KEP-3838).
+    """
+    errors = metadata_update_errors(new.get("metadata") or {}, old["metadata"])
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    errors += _spec_errors(spec, (new.get("metadata") or {}).get("annotations") or {}, "spec")
+    for kind in _LISTS:
+        if len(spec.get(kind) or []) != len(before.get(kind) or []):
+            errors.append(field.forbidden(f"spec.{kind}", "pod updates may not add or remove containers"))
+            return errors
+    kept = [{**one, "tolerationSeconds": 0} for one in spec.get("tolerations") or []]
+    if any({**one, "tolerationSeconds": 0} not in kept for one in before.get("tolerations") or []):
+        text = "existing toleration can not be modified except its tolerationSeconds"
+        errors.append(field.forbidden("spec.tolerations", text))
+    gates = [one.get("name") for one in before.get("schedulingGates") or []]
+    for index, gate in enumerate(spec.get("schedulingGates") or []):
+        if gate.get("name") not in gates:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            errors.append(field.forbidden(f"spec.schedulingGates[{index}].name", text))
+    if gates and not (before.get("nodeSelector") or {}).items() <= (spec.get("nodeSelector") or {}).items():
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        errors.append(field.invalid("spec.nodeSelector", spec.get("nodeSelector"), text))
+    if _fixed(spec, gated=bool(gates)) != _fixed(before, gated=bool(gates)):
+        errors.append(field.forbidden("spec", f"pod updates may not change fields other than {_CHANGEABLE}"))
+    return errors
+
+
+def _fixed(spec: Object, *, gated: bool) -> Object:
+    """The part of a spec that never changes, without empty fields."""
+    free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
+    free |= {"nodeSelector", "affinity"} if gated else set()
+    kept = {key: value for key, value in spec.items() if key not in free and value not in (None, [], {}, "")}
+    for kind in _LISTS:
+        kept[kind] = [{**one, "image": ""} for one in spec.get(kind) or []]
+    return kept
+
+
+def _spec_errors(spec: Object, annotations: Object, path: str) -> list[FieldError]:
+    claims = claim_names(spec)
+    errors = pod_claim_errors(spec.get("resourceClaims") or [], annotations, f"{path}.resourceClaims")
+    volumes = {one.get("name") for one in spec.get("volumes") or []}
+    if not spec.get("containers"):
+        errors.append(field.required(f"{path}.containers"))
+    errors += _named_errors(spec.get("volumes") or [], f"{path}.volumes", set())
+    seen: set[str] = set()
+    for kind in _LISTS:
+        errors += _named_errors(spec.get(kind) or [], f"{path}.{kind}", seen)
+        for index, container in enumerate(spec.get(kind) or []):
+            here = f"{path}.{kind}[{index}]"
+            if not container.get("image"):
+                errors.append(field.required(f"{here}.image"))
+            errors += [
+                field.not_found(f"{here}.volumeMounts[{number}].name", mount.get("name") or "")
+                for number, mount in enumerate(container.get("volumeMounts") or [])
+                if mount.get("name") not in volumes
+            ]
+            errors += resource_errors(container.get("resources") or {}, claims, f"{here}.resources")
+    if (spec.get("resources") or {}).get("claims") is not None:
+        text = "claims may not be set for Resources at pod-level"
+        errors.append(field.forbidden(f"{path}.resources.claims", text))
     for key in _SUBDOMAINS:
         name = spec.get(key) or ""
         errors += field.all_invalid(f"{path}.{key}", name, dns_subdomain(name, "characters")) if name else []
-    for key in _LABELS:
-        name = spec.get(key) or ""
-        errors += field.all_invalid(f"{path}.{key}", name, dns_label(name, "characters")) if name else []
-    runtime = spec.get("runtimeClassName")
-    if runtime is not None:
-        errors += field.all_invalid(f"{path}.runtimeClassName", runtime, dns_subdomain(runtime, "characters"))
-    for index, gate in enumerate(spec.get("readinessGates") or []):
-        name = gate.get("conditionType") or ""
-        errors += field.all_invalid(f"{path}.readinessGates[{index}].conditionType", name, label_key(name))
-    return errors
+    return errors + _placement_errors(spec, path)
 
 
-def _choice_errors(spec: Object, path: str) -> list[FieldError]:
-    """The errors of fields that are enumerations, and of flags that exclude each other."""
+def _named_errors(items: list[Object], path: str, seen: set[str]) -> list[FieldError]:
+    """The errors of the names of containers or volumes; ``seen`` are those before, and gets these."""
     errors: list[FieldError] = []
-    for key, choices in _CHOICES.items():
-        errors += _one_of(spec.get(key) or "", choices, f"{path}.{key}")
-    preemption = spec.get("preemptionPolicy")
-    if preemption is not None:
-        errors += _one_of(preemption, ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
-    if spec.get("os") is not None:
-        system = spec["os"].get("name") or ""
-        if not system:
-            errors.append(field.required(f"{path}.os.name"))
-        elif system not in _SYSTEMS:
-            errors.append(field.not_supported(f"{path}.os", system, _SYSTEMS))
-    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
-        text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        errors.append(field.invalid(f"{path}.shareProcessNamespace", spec["shareProcessNamespace"], text))
-    # A pod in a user namespace cannot share the other namespaces of the node.
-    if spec.get("hostUsers") is False:
-        text = "when `hostUsers` is false"
-        for key, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
-            if spec.get(key):
-                errors.append(field.forbidden(f"{path}.{shown}", text))
-        errors += [
-            field.forbidden(f"{path}.{kind}[{index}].volumeDevices", text)
-            for kind in ("initContainers", "containers")
-            for index, container in enumerate(spec.get(kind) or [])
-            if container.get("volumeDevices")
-        ]
-    return errors
-
-
-def _number_errors(spec: Object, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    grace, deadline = spec.get("terminationGracePeriodSeconds"), spec.get("activeDeadlineSeconds")
-    if grace is None:
-        errors.append(field.required(f"{path}.terminationGracePeriodSeconds"))
-    if deadline is not None and not 1 <= deadline <= _MOST_SECONDS:
-        text = f"must be between 1 and {_MOST_SECONDS}, inclusive"
-        errors.append(field.invalid(f"{path}.activeDeadlineSeconds", deadline, text))
-    return errors
-
-
-def _one_of(value: str, choices: tuple[str, ...], path: str) -> list[FieldError]:
-    if not value:
-        return [field.required(path)]
-    return [] if value in choices else [field.not_supported(path, value, choices)]
-
-
-def _selector_errors(labels: Object, path: str) -> list[FieldError]:
-    """The errors of ``nodeSelector``."""
-    errors: list[FieldError] = []
-    for key, value in labels.items():
-        errors += field.all_invalid(path, key, label_key(key))
-        errors += field.all_invalid(path, value or "", label_value(value or ""))
-    return errors
-
-
-def _node_affinity_errors(affinity: Object, path: str) -> list[FieldError]:
-    """The errors of ``affinity.nodeAffinity``."""
-    errors: list[FieldError] = []
-    needed = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if needed is not None:
-        errors += node_selector_errors(needed, f"{path}.requiredDuringSchedulingIgnoredDuringExecution")
-    liked = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []
-    for index, term in enumerate(liked):
-        here = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
-        weight = term.get("weight") or 0
-        if weight not in _WEIGHTS:
-            errors.append(field.invalid(f"{here}.weight", weight, "must be in the range 1-100"))
-        preference = term.get("preference") or {}
-        errors += node_selector_term_errors(preference, f"{here}.preference", check_values=False)
-    return errors
-
-
-def _pod_toleration_errors(tolerations: list[Object], path: str) -> list[FieldError]:
-    """The errors of ``tolerations``. Lt and Gt are behind a gate that is off."""
-    errors: list[FieldError] = []
-    for index, toleration in enumerate(tolerations):
-        here = f"{path}[{index}]"
-        key, value, operator, effect = (
-            toleration.get(name) or "" for name in ("key", "value", "operator", "effect")
-        )
-        if key:
-            errors += field.all_invalid(f"{here}.key", key, label_key(key))
-        elif operator != "Exists":
-            text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            errors.append(field.invalid(f"{here}.operator", operator, text))
-        if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-            text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            errors.append(field.invalid(f"{here}.effect", effect, text))
-        errors += _operator_errors(operator, value, f"{here}.operator")
-        if effect and effect not in _EFFECTS:
-            errors.append(field.not_supported(f"{here}.effect", effect, _EFFECTS))
-    return errors
-
-
-def _gate_errors(gates: list[Object], path: str) -> list[FieldError]:
-    """The errors of ``schedulingGates``."""
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for index, gate in enumerate(gates):
-        here, name = f"{path}[{index}]", gate.get("name") or ""
-        errors += field.all_invalid(here, name, label_key(name))
-        if name in seen:
+    for index, item in enumerate(items):
+        here, name = f"{path}[{index}].name", item.get("name") or ""
+        if not name:
+            errors.append(field.required(here))
+        elif name in seen:
             errors.append(field.duplicate(here, name))
+        else:
+            errors += field.all_invalid(here, name, dns_label(name, "characters"))
         seen.add(name)
     return errors
 
 
-def _operator_errors(operator: str, value: str, path: str) -> list[FieldError]:
-    if operator in ("", "Equal"):
-        wrong = label_value(value)
-        return [field.invalid(path, value, ";".join(wrong))] if wrong else []
-    if operator == "Exists":
-        text = "value must be empty when `operator` is 'Exists'"
-        return [field.invalid(path, value, text)] if value else []
-    known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
-    return [field.not_supported(path, operator, known)]
+def _choice_errors(spec: Object, path: str, choices: tuple[str, ...]) -> list[FieldError]:
+    value = spec.get(path.rpartition(".")[2]) or ""
+    return [] if value in choices else [field.not_supported(path, value, choices)]
+
+
+def _placement_errors(spec: Object, path: str) -> list[FieldError]:
+    """The errors of what the scheduler reads."""
+    errors: list[FieldError] = []
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        errors += field.all_invalid(f"{path}.nodeSelector", key, label_key(key))
+        errors += field.all_invalid(f"{path}.nodeSelector", value or "", label_value(value or ""))
+    needed = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
+    if needed is not None:
+        errors += node_selector_errors(needed, f"{path}.affinity.nodeAffinity.{_REQUIRED}")
+    for index, toleration in enumerate(spec.get("tolerations") or []):
+        here, operator = f"{path}.tolerations[{index}]", toleration.get("operator") or "Equal"
+        if toleration.get("key"):
+            errors += field.all_invalid(f"{here}.key", toleration["key"], label_key(toleration["key"]))
+        elif operator != "Exists":
+            text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            errors.append(field.invalid(f"{here}.operator", operator, text))
+        if operator not in _OPERATORS:
+            errors.append(field.not_supported(f"{here}.operator", operator, _OPERATORS))
+        if toleration.get("effect") and toleration["effect"] not in _EFFECTS:
+            errors.append(field.not_supported(f"{here}.effect", toleration["effect"], _EFFECTS))
+    errors += [
+        error
+        for index, gate in enumerate(spec.get("schedulingGates") or [])
+        for error in field.all_invalid(
+            f"{path}.schedulingGates[{index}]", gate.get("name") or "", label_key(gate.get("name") or "")
+        )
+    ]
+    return errors

@@ -203,7 +203,6 @@ _OTHERS = (
     "'a'.find('(?=a)') == ''", "'a'.find('\\\\1') == ''", "'a'.find('\\\\C') == ''",
     "'a'.find('a{1001}') == ''",
     "'a'.find('(a{500}){500}') == ''", "!format.named('email').hasValue()",
-    "dyn(1).path('x').check('get').allowed()",
 )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ PARTS: Parts = {
     "fields of machine files": machine_fields.field_table,
     "fields of the node configuration": node_fields.field_table,
     "answers of the embedded cluster": left_out_tables.answer_table,
-    "what the embedded cluster does not check": left_out_tables.unchecked_tables,
+    "what the embedded cluster checks": left_out_tables.checked_table,
     **VALUE_PARTS,
 }
 

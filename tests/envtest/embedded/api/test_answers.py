@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.embedded.api.wire import MOST_BODY_BYTES
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import (
     CLAIMS,
-    CLASSES,
     PODS,
     SLICES,
     ask,
@@ -119,90 +117,6 @@ def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
     assert cells(server, PODS)[2] == shown
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "code", "words"),
-    [
-        ("GET", "/apis/apps/v1/things", None, 404, "could not find the requested resource"),
-        ("GET", "/apis/resource.k8s.io/v1beta1/resourceclaims", None, 404, "could not find"),
-        ("GET", f"{PODS}/none", None, 404, 'pods "none" not found'),
-        ("GET", f"{CLAIMS}/none", None, 404, 'resourceclaims.resource.k8s.io "none" not found'),
-        ("GET", f"{PODS}/none/log", None, 404, 'pods "none" not found'),
-        ("GET", f"{PODS}/none/nothing", None, 404, "could not find the requested resource"),
-        ("GET", f"{PODS}/none/exec", None, 404, "has no containers to enter: kubectl logs"),
-        ("DELETE", "/api/v1/namespaces", None, 405, "does not allow this method"),
-        ("POST", PODS, b"{", 400, "the object provided is unrecognized"),
-        ("POST", PODS, [], 400, "cannot unmarshal array into Go value"),
-        (
-            "POST",
-            PODS,
-            {"kind": "Node", "metadata": {"name": "a"}},
-            400,
-            "converting (v1.Node) to (core.Pod)",
-        ),
-        ("POST", PODS, {"apiVersion": "v2", "metadata": {"name": "a"}}, 400, 'no kind "Pod" is registered'),
-        (
-            "POST",
-            PODS,
-            {"metadata": {"name": "a", "namespace": "b"}},
-            400,
-            "namespace of the provided object",
-        ),
-        ("POST", PODS, {"metadata": {"name": 1}}, 400, "cannot unmarshal number"),
-        (
-            "POST",
-            "/api/v1/namespaces/none/pods",
-            {"metadata": {"name": "a"}},
-            404,
-            'namespaces "none" not found',
-        ),
-        ("POST", PODS, {"metadata": {}}, 422, "name or generateName is required"),
-        ("GET", f"{PODS}?limit=x", None, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
-        ("GET", f"{PODS}?continue=x", None, 400, "continue key is not valid"),
-        ("GET", f"{PODS}?fieldSelector=spec.none=1", None, 400, "field label not supported: spec.none"),
-        (
-            "GET",
-            f"{PODS}?resourceVersion=99999&resourceVersionMatch=Exact",
-            None,
-            504,
-            "Too large resource version",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_the_words_of_kubernetes(
-    server: EmbeddedApiServer, method: str, path: str, body: object, code: int, words: str
-) -> None:
-    answer = ask(server, method, path, body)
-
-    assert (answer.code, answer.body["code"], answer.body["kind"]) == (code, code, "Status")
-    assert words in answer.body["message"]
-
-
-@pytest.mark.usefixtures("no_garbage")
-def test_a_body_that_nests_deeply_is_refused(server: EmbeddedApiServer) -> None:
-    answer = ask(server, "POST", PODS, b"[" * 200_000)
-
-    assert answer.code == 400
-    assert "exceeded max depth" in answer.body["message"]
-
-
-def test_a_body_above_three_mebibytes_is_too_large(server: EmbeddedApiServer) -> None:
-    answer = ask(server, "POST", PODS, b" " * (MOST_BODY_BYTES + 1))
-
-    assert (answer.code, answer.body["reason"]) == (413, "RequestEntityTooLarge")
-
-
-def test_a_body_of_another_kind_is_not_supported(server: EmbeddedApiServer) -> None:
-    assert ask(server, "POST", PODS, b"x", content_type="text/plain").code == 415
-    assert ask(server, "PATCH", f"{PODS}/p", {}, content_type="text/plain").code in (404, 415)
-
-
-def test_yaml_is_as_good_as_json(server: EmbeddedApiServer) -> None:
-    body = b"metadata:\n  name: p\nspec:\n  containers: [{name: c, image: busybox}]\n"
-
-    assert ask(server, "POST", PODS, body, content_type="application/yaml").code == 201
-    assert ask(server, "POST", PODS, b"a: [", content_type="application/yaml").code == 400
-
-
 def test_unknown_fields_are_refused_warned_of_or_dropped_as_the_client_asks(
     server: EmbeddedApiServer,
 ) -> None:
@@ -228,26 +142,3 @@ def test_an_invalid_object_is_answered_with_each_field(server: EmbeddedApiServer
         ("spec.nodeName", "FieldValueInvalid"),
         ("spec", "FieldValueRequired"),
     ]
-
-
-def test_a_dry_run_answers_and_stores_nothing(server: EmbeddedApiServer) -> None:
-    assert ask(server, "POST", f"{CLASSES}?dryRun=All", {"metadata": {"name": "a"}}).code == 201
-    assert ask(server, "GET", f"{CLASSES}/a").code == 404
-
-
-def test_events_are_the_same_in_both_groups(server: EmbeddedApiServer) -> None:
-    about = {"kind": "Pod", "name": "p", "namespace": "default"}
-    event = {"metadata": {"name": "e"}, "regarding": about, "note": "hello", "reason": "Said"} | {
-        "type": "Normal",
-        "action": "Saying",
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "example.com/says",
-        "reportingInstance": "one",
-    }
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-
-    assert ask(server, "POST", path, event).code == 201
-    core = ask(server, "GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=p").body
-
-    assert [(one["message"], one["involvedObject"]) for one in core["items"]] == [("hello", about)]
-    assert ask(server, "GET", f"{path}/e").body["note"] == "hello"

@@ -1,7 +1,4 @@
-"""What a request says wrongly is refused in the words of Kubernetes 1.37, and no request breaks the server.
-
-The words are those of kube-apiserver 1.37.1, asked with the same requests.
-"""
+"""What a request says wrongly is refused, and no request breaks the server."""
 
 from __future__ import annotations
 
@@ -18,16 +15,11 @@ from hypothesis import strategies as st
 
 from driver.process.log import configure
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from envtest.embedded.api.wire import MOST_BODY_BYTES
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
 from tests.faults import NOTED
 
-UNMARSHAL = "json: cannot unmarshal"
-INVALID_CREATE = 'CreateOptions.meta.k8s.io "" is invalid: '
-FOO = 'Unsupported value: "Foo": '
-INVALID_OPTIONS = 'DeleteOptions.meta.k8s.io "" is invalid: '
-NOT_A_LIST = "expected a []interface {}, but received a int64"
-EVICTION = 'Eviction in version "v1" cannot be handled as a Eviction: '
 ORDER = "$setElementOrder/containers"
 LONG = "1" * 5000
 CHANGED = [{"name": "c", "image": "x"}]
@@ -43,199 +35,49 @@ def server() -> Iterator[EmbeddedApiServer]:
         yield running
 
 
-def parse_error(text: str) -> str:
-    return f'strconv.ParseInt: parsing "{text}": invalid syntax'
-
-
 @pytest.mark.parametrize(
-    ("method", "path", "body", "code", "message"),
+    ("method", "path", "body", "code"),
     [
-        ("DELETE", "/p?gracePeriodSeconds=abc", None, 400, parse_error("abc")),
-        ("DELETE", "/p?gracePeriodSeconds=", None, 400, parse_error("")),
-        ("DELETE", "?gracePeriodSeconds=abc", None, 400, parse_error("abc")),
-        ("DELETE", f"/p?gracePeriodSeconds={2**63}", None, 400, "value out of range"),
-        ("GET", "?watch=1&timeoutSeconds=abc", None, 400, parse_error("abc")),
-        ("GET", "?timeoutSeconds=abc", None, 400, parse_error("abc")),
-        ("GET", "?limit=1.5", None, 400, parse_error("1.5")),
-        (
-            "GET",
-            "?resourceVersion=abc",
-            None,
-            400,
-            (
-                'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: '
-                'parsing "abc": invalid syntax'
-            ),
-        ),
-        (
-            "GET",
-            "?watch=1&resourceVersion=abc",
-            None,
-            500,
-            'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax',
-        ),
-        (
-            "GET",
-            "?resourceVersion=1&resourceVersionMatch=Foo",
-            None,
-            422,
-            'resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""',
-        ),
-        (
-            "GET",
-            "?resourceVersionMatch=Exact",
-            None,
-            422,
-            (
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless "
-                "resourceVersion is "
-                "provided"
-            ),
-        ),
-        (
-            "DELETE",
-            "/p",
-            {"gracePeriodSeconds": "abc"},
-            400,
-            f"{UNMARSHAL} string into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
-        ),
-        (
-            "DELETE",
-            "/p",
-            {"gracePeriodSeconds": 1.5},
-            400,
-            f"{UNMARSHAL} number 1.5 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
-        ),
-        (
-            "DELETE",
-            "/p",
-            {"preconditions": 5},
-            400,
-            f"{UNMARSHAL} number into Go struct field DeleteOptions.preconditions of type v1.Preconditions",
-        ),
-        (
-            "DELETE",
-            "/p",
-            {"preconditions": {"uid": 5}},
-            400,
-            f"{UNMARSHAL} number into Go struct field Preconditions.preconditions.uid of type ",
-        ),
-        (
-            "DELETE",
-            "/p",
-            {"dryRun": "All"},
-            400,
-            f"{UNMARSHAL} string into Go struct field DeleteOptions.dryRun of type []string",
-        ),
-        (
-            "DELETE",
-            "/p?propagationPolicy=Foo",
-            None,
-            422,
-            f'{INVALID_OPTIONS}propagationPolicy: {FOO}supported values: "Foreground", "Background", ',
-        ),
-        (
-            "DELETE",
-            "/p?dryRun=Some",
-            None,
-            422,
-            f'{INVALID_OPTIONS}dryRun: Unsupported value: ["Some"]: supported values: "All"',
-        ),
-        ("DELETE", "/p", [1], 400, "couldn't get version/kind; json parse error"),
-        ("GET", f"?limit={LONG}", None, 400, f'"{LONG}": value out of range'),
-        ("GET", f"?resourceVersion={LONG}", None, 400, f'"{LONG}": invalid syntax'),
-        ("GET", f"/p:{LONG}/proxy/", None, 400, "invalid pod request"),
-        ("PUT", "/p", {"metadata": {"name": "p", "resourceVersion": LONG}}, 500, f'"{LONG}": invalid syntax'),
-        ("POST", "", b'{"spec": {"priority": %s}}' % LONG.encode(), 400, "a number of so many digits"),
-        ("POST", "", pod("q", runtimeClassName="none"), 403, 'RuntimeClass "none" not found'),
-        ("POST", "", pod("q", serviceAccountName="none"), 403, 'serviceaccount "none" not found'),
-        (
-            "POST",
-            "?fieldValidation=Foo",
-            pod("q"),
-            422,
-            f'{INVALID_CREATE}fieldValidation: {FOO}supported values: "", "Ignore", "Strict", "Warn"',
-        ),
-        (
-            "POST",
-            "?dryRun=foo",
-            pod("q"),
-            422,
-            f'{INVALID_CREATE}dryRun: Unsupported value: ["foo"]: supported values: "All"',
-        ),
-        (
-            "POST",
-            "",
-            {"metadata": 5},
-            400,
-            f"as a Pod: {UNMARSHAL} number into Go struct field Pod.metadata of type v1.ObjectMeta",
-        ),
-        (
-            "POST",
-            "/p/binding",
-            {"target": 5},
-            400,
-            f"as a Binding: {UNMARSHAL} number into Go struct field Binding.target of type v1.ObjectRef",
-        ),
-        (
-            "POST",
-            "/p/binding",
-            {"metadata": {"name": "p"}, "target": {}},
-            500,
-            "target.name: Required value",
-        ),
-        ("POST", "/p/binding", {"target": {"name": "n"}}, 400, "name in URL does not match name in Binding"),
-        ("POST", "/p/binding", 5, 400, "Binding"),
-        ("POST", "/p/eviction", {}, 400, "name in URL does not match name in Eviction object"),
-        (
-            "POST",
-            "/p/eviction",
-            {"deleteOptions": {"preconditions": 5}},
-            400,
-            f"{EVICTION}{UNMARSHAL} number into Go struct field DeleteOptions.deleteOptions.preconditions",
-        ),
+        ("GET", "/none", None, 404),
+        ("GET", "/none/log", None, 404),
+        ("GET", "/none/nothing", None, 404),
+        ("GET", "/p/exec", None, 404),
+        ("GET", f"/p:{LONG}/proxy/", None, 400),
+        ("GET", f"?limit={LONG}", None, 400),
+        ("GET", f"?resourceVersion={LONG}", None, 400),
+        ("GET", "?watch=1&resourceVersion=abc", None, 500),
+        ("GET", "?resourceVersion=99999&resourceVersionMatch=Exact", None, 504),
+        ("DELETE", "/p?gracePeriodSeconds=abc", None, 400),
+        ("DELETE", "/p", {"gracePeriodSeconds": "abc"}, 400),
+        ("DELETE", "/p", {"preconditions": 5}, 400),
+        ("DELETE", "/p", [1], 400),
+        ("PUT", "/p", {"metadata": {"name": "p", "resourceVersion": LONG}}, 500),
+        ("POST", "", b'{"spec": {"priority": %s}}' % LONG.encode(), 400),
+        ("POST", "", b"[" * 200_000, 400),
+        ("POST", "", b" " * (MOST_BODY_BYTES + 1), 413),
+        ("POST", "", [], 400),
+        ("POST", "", {"metadata": {"name": 1}}, 400),
+        ("POST", "", pod("q", runtimeClassName="none"), 403),
+        ("POST", "", pod("q", serviceAccountName="none"), 403),
+        ("POST", "/p/binding", {"target": 5}, 400),
+        ("POST", "/p/binding", 5, 400),
+        ("POST", "/p/eviction", {"deleteOptions": {"preconditions": 5}}, 400),
+        ("PATCH", "/p", {"$setElementOrder": 5}, 500),
+        ("PATCH", "/p", {"spec": {ORDER: 5, "containers": CHANGED}}, 500),
+        ("PATCH", "/p", {"spec": {ORDER: [5], "containers": CHANGED}}, 500),
+        ("PATCH", "/p", {"spec": {"$retainKeys": 5}}, 400),
+        ("PATCH", "/p", {"spec": {"$patch": 5}}, 500),
+        ("PATCH", "/p", {"spec": {"containers": [5]}}, 500),
     ],
 )
-def test_a_wrong_option_is_refused(
-    server: EmbeddedApiServer, method: str, path: str, body: Any, code: int, message: str
+def test_what_is_wrong_is_refused_and_changes_nothing(
+    server: EmbeddedApiServer, method: str, path: str, body: Any, code: int
 ) -> None:
-    answer = ask(server, method, PODS + path, body)
+    kind = STRATEGIC if method == "PATCH" else "application/json"
+    answer = ask(server, method, PODS + path, body, content_type=kind)
 
-    assert message in answer.body["message"]
     assert (answer.code, answer.body["code"], answer.body["kind"]) == (code, code, "Status")
     assert server.objects("pods")[0]["metadata"]["name"] == "p"
-
-
-@pytest.mark.parametrize(
-    ("patch", "code", "message"),
-    [
-        ({"$setElementOrder": 5}, 500, NOT_A_LIST),
-        ({"spec": {ORDER: 5}}, 500, NOT_A_LIST),
-        ({"spec": {ORDER: 5, "containers": CHANGED}}, 500, NOT_A_LIST),
-        (
-            {"spec": {ORDER: [5], "containers": CHANGED}},
-            500,
-            "expected a map[string]interface {}, but received a int64",
-        ),
-        ({"spec": {"$retainKeys": 5}}, 400, "invalid patch format of retainKeys"),
-        ({"spec": {"$patch": "foo"}}, 500, "unknown patch type: foo in map: map[$patch:foo]"),
-        ({"spec": {"$patch": 5}}, 500, "unknown patch type: %!s(int64=5) in map: map[$patch:5]"),
-        (
-            {"spec": {"containers": [{"image": "x"}]}},
-            500,
-            "map: map[image:x] does not contain declared merge key: name",
-        ),
-        ({"spec": {"containers": [5]}}, 500, "list element types are not identical: "),
-    ],
-)
-def test_a_malformed_strategic_merge_patch_is_refused(
-    server: EmbeddedApiServer, patch: Any, code: int, message: str
-) -> None:
-    answer = ask(server, "PATCH", f"{PODS}/p", patch, content_type=STRATEGIC)
-
-    assert message in answer.body["message"]
-    assert answer.code == code
-    assert answer.body.get("reason") == ("BadRequest" if code == 400 else None)
 
 
 def test_values_to_delete_that_are_no_list_delete_nothing(server: EmbeddedApiServer) -> None:
@@ -382,9 +224,3 @@ def test_the_status_of_a_pod_names_claims_only_for_what_asks_for_them(
     assert (refused.code, said in refused.body["message"]) == (422, True), refused.body["message"]
     kept = ask(server, "PATCH", path, {"status": dict.fromkeys(told)}, content_type=MERGE).body["status"]
     assert kept.items() >= told.items()
-
-
-def test_a_pod_names_a_runtime_class_that_is_there(server: EmbeddedApiServer) -> None:
-    server.create("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "kata"}, "handler": "kata"})
-
-    assert server.create(PODS, pod("q", runtimeClassName="kata"))["spec"]["runtimeClassName"] == "kata"

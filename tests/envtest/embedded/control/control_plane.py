@@ -11,7 +11,6 @@ from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
 from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
 from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
-from envtest.embedded.control.node_lifecycle import EmbeddedNodeLifecycle
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
@@ -108,22 +107,6 @@ class ControlPlane:
     def node(self, name: str = "node-a") -> Object:
         return next(node for node in self.server.objects("nodes") if node["metadata"]["name"] == name)
 
-    def set_ready(self, status: str, name: str = "node-a") -> None:
-        """What a kubelet writes; ``status`` is that of the condition Ready."""
-
-        def is_set() -> bool:
-            conditions = [{"type": "Ready", "status": status}]
-            try:
-                node = {**self.node(name), "status": {"conditions": conditions}}
-                self.server.replace(f"/api/v1/nodes/{name}/status", node)
-            except Refused as refused:
-                if refused.code != 409:
-                    raise
-                return False
-            return True
-
-        self.wait(is_set)
-
     def has_pod(self, name: str) -> bool:
         return name in (pod["metadata"]["name"] for pod in self.server.objects("pods"))
 
@@ -176,7 +159,6 @@ def control_plane() -> Iterator[ControlPlane]:
         found = ControlPlane(server)
         loops = (
             EmbeddedClaimController(server),
-            EmbeddedNodeLifecycle(server),
             EmbeddedTaintEviction(server),
             EmbeddedDisruptionController(server),
             EmbeddedNamespaceController(server),

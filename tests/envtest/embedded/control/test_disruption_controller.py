@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, Answer, ask, pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
@@ -73,16 +72,6 @@ def test_as_many_pods_are_evicted_as_the_budget_allows(cluster: ControlPlane) ->
     ]
 
 
-def test_a_budget_follows_the_pods(cluster: ControlPlane) -> None:
-    add_budget(cluster, minAvailable=2)
-    assert evict(cluster, "one").code == 429
-
-    run(cluster, "three")
-    cluster.wait(lambda: budget(cluster)["status"]["disruptionsAllowed"] == 1)
-
-    assert evict(cluster, "one").code == 201
-
-
 def test_a_budget_of_what_may_be_lost_allows_nothing_for_pods_that_nothing_manages(
     cluster: ControlPlane,
 ) -> None:
@@ -112,14 +101,6 @@ def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane)
     assert causes(answer) == ["The disruption budget b is still being processed by the server."]
 
 
-def test_a_dry_eviction_looks_and_changes_nothing(cluster: ControlPlane) -> None:
-    add_budget(cluster, minAvailable=1)
-    before = cluster.pod("one"), budget(cluster)  # other objects change by themselves: events come late
-
-    assert evict(cluster, "one", "?dryRun=All").code == 201
-    assert (cluster.pod("one"), budget(cluster)) == before
-
-
 def test_a_pod_that_is_not_ready_may_go_when_the_others_suffice(cluster: ControlPlane) -> None:
     run(cluster, "sick", ready=False)
     add_budget(cluster, minAvailable=2)
@@ -136,22 +117,3 @@ def test_two_budgets_for_one_pod_are_no_use(cluster: ControlPlane) -> None:
     assert answer.code == 500
     assert "more than one PodDisruptionBudget" in answer.body["message"]
     assert "reason" not in answer.body
-
-
-def test_a_budget_that_makes_no_sense_is_refused() -> None:
-    with EmbeddedApiServer() as server:
-        body = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "maxUnavailable": 1}}
-        answer = ask(server, "POST", BUDGETS, body)
-
-    assert answer.code == 422
-    assert answer.body["message"].startswith(
-        'PodDisruptionBudget.policy "b" is invalid: spec: Invalid value: '
-    )
-
-
-def run_bound(cluster: ControlPlane, name: str) -> None:
-    bound = pod(name)
-    bound["metadata"]["labels"] = {"app": "a"}
-    bound["spec"]["nodeName"] = "node-a"
-    cluster.server.create(PODS, bound)
-    cluster.set_status(name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])

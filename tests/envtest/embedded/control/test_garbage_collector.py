@@ -9,7 +9,7 @@ import pytest
 
 from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, SLICES, ask, claim, pod, resource_slice
+from tests.envtest.embedded.api.api_calls import PODS, SLICES, ask, pod, resource_slice
 from tests.eventually import eventually
 
 NODES = "/api/v1/nodes"
@@ -142,17 +142,3 @@ def test_owners_in_a_circle_do_not_wait_for_each_other(server: EmbeddedApiServer
     ask(server, "DELETE", f"{CONFIG_MAPS}/one?propagationPolicy=Foreground")
 
     wait_for(server, "configmaps")
-
-
-def test_an_owned_claim_with_a_finalizer_is_marked_and_waits(server: EmbeddedApiServer) -> None:
-    item = owned(claim("c"), server.create(PODS, pod("p")))
-    item["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    server.create(CLAIMS, item)
-
-    server.delete(f"{PODS}/p")
-
-    def is_marked() -> bool:
-        [left] = server.objects("resourceclaims", "resource.k8s.io")
-        return "deletionTimestamp" in left["metadata"]
-
-    eventually("the claim is marked", is_marked)

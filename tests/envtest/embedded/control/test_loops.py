@@ -19,7 +19,7 @@ from envtest.embedded.control.namespace_controller import EmbeddedServiceAccount
 from envtest.embedded.control.objects import ApiDown
 from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
+from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 from tests.eventually import eventually
 from tests.faults import NOTED
 
@@ -63,33 +63,6 @@ def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlP
 
     assert cluster.wait_bound("well") == "node-a"
     assert "Traceback" in str(fault)
-
-
-def test_a_pod_that_the_claim_controller_cannot_read_does_not_stop_it(cluster: ControlPlane) -> None:
-    cluster.add_template("one", request())
-    sick = {"metadata": {"name": "sick", "namespace": "default"}}
-    put(cluster.server, ("", "pods"), {**sick, "spec": {"nodeName": "x", "resourceClaims": [{"no": "name"}]}})
-
-    noted(cluster, "claim controller at default/sick")
-    cluster.add_pod("well", template="one")
-
-    cluster.wait(lambda: bool(cluster.claims()))
-
-
-def test_a_claim_that_taint_eviction_cannot_read_does_not_stop_it(cluster: ControlPlane) -> None:
-    taints = [{"key": "k", "effect": "NoExecute"}]
-    cluster.add_slice("s", {"name": "gpu-0", "taints": taints}, {"name": "gpu-1", "taints": taints})
-    toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
-    result = {"request": "gpu", "driver": CLASS, "pool": "s", "device": "gpu-1"}
-    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"no": "uid"}]}
-    sick = {"metadata": {"name": "sick", "namespace": "default"}, "spec": {}, "status": status}
-    put(cluster.server, ("resource.k8s.io", "resourceclaims"), sick)
-
-    noted(cluster, "device taint eviction at default/sick")
-    cluster.add_claim("mine", request(tolerations=[toleration]))
-    cluster.add_pod("train", "mine")
-
-    cluster.wait(lambda: cluster.is_leaving("train"))
 
 
 def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs() -> None:

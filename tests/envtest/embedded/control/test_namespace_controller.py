@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control import kinds
-from envtest.embedded.control.namespace_controller import conditioned, remaining
 from tests.envtest.embedded.api.api_calls import claim, pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
@@ -31,11 +29,6 @@ def team(cluster: ControlPlane) -> Object | None:
     return found[0] if found else None
 
 
-def conditions(cluster: ControlPlane) -> dict[str, tuple[str, str, str]]:
-    held = ((team(cluster) or {}).get("status") or {}).get("conditions") or ()
-    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in held}
-
-
 def test_what_is_in_it_goes_and_then_itself(cluster: ControlPlane) -> None:
     cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
     cluster.server.create(TEAM_CLAIMS, claim("c"))
@@ -56,7 +49,6 @@ def test_pods_have_their_grace_and_everything_else_waits_for_them(cluster: Contr
 
     cluster.server.delete(TEAM)
     cluster.wait(lambda: "deletionTimestamp" in cluster.pod("runs")["metadata"])
-    cluster.wait(lambda: bool(conditions(cluster)))
 
     assert cluster.pod("runs")["metadata"]["deletionGracePeriodSeconds"] == 7
     assert [one["metadata"]["name"] for one in cluster.server.objects("configmaps")] == ["settings"]
@@ -65,20 +57,14 @@ def test_pods_have_their_grace_and_everything_else_waits_for_them(cluster: Contr
     assert cluster.server.objects("configmaps") == []
 
 
-def test_it_says_whose_finalizers_it_waits_for(cluster: ControlPlane) -> None:
+def test_it_waits_for_the_finalizers_of_what_is_in_it(cluster: ControlPlane) -> None:
     held = claim("held")
     held["metadata"]["finalizers"] = ["example.com/mine"]
     cluster.server.create(TEAM_CLAIMS, held)
 
     cluster.server.delete(TEAM)
-    cluster.wait(lambda: conditions(cluster).get("NamespaceContentRemaining", ("",))[0] == "True")
+    cluster.wait(lambda: "deletionTimestamp" in cluster.claim("held")["metadata"])
 
-    told = conditions(cluster)
-    left = "Some resources are remaining: resourceclaims.resource.k8s.io has 1 resource instances"
-    waits = "Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"
-    assert told["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain", left)
-    assert told["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain", waits)
-    assert told["NamespaceDeletionContentFailure"][:2] == ("False", "ContentDeleted")
     stored = cluster.claim("held")
     metadata = {**stored["metadata"], "finalizers": []}
     cluster.server.replace(f"{TEAM_CLAIMS}/held", {**stored, "metadata": metadata})
@@ -96,32 +82,3 @@ def test_a_namespace_with_a_finalizer_of_others_is_emptied_and_stays(cluster: Co
     cluster.wait(lambda: (team(cluster) or {"spec": {}})["spec"].get("finalizers") == ["example.com/mine"])
 
     assert cluster.server.objects("configmaps") == []
-
-
-def test_what_remains_is_counted_by_kind_and_by_finalizer() -> None:
-    one = {"metadata": {"finalizers": ["a/x", "b/y"]}}
-    found: dict[Any, list[Object]] = {
-        kinds.PODS: [{"metadata": {}}],
-        kinds.CLAIMS: [one, {"metadata": one["metadata"]}],
-    }
-
-    problems = remaining(found)
-
-    assert problems["NamespaceContentRemaining"][1] == (
-        "Some resources are remaining: pods. has 1 resource instances, resourceclaims.resource.k8s.io has 2 "
-        "resource instances"
-    )
-    assert problems["NamespaceFinalizersRemaining"][1].endswith(
-        "a/x in 2 resource instances, b/y in 2 resource instances"
-    )
-    assert remaining({kinds.PODS: []}) == {}
-
-
-def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
-    old = [{**one, "lastTransitionTime": "then"} for one in conditioned([], {})]
-    problem = {"NamespaceContentRemaining": ("SomeResourcesRemain", "x")}
-
-    times = {one["type"]: one["lastTransitionTime"] for one in conditioned(old, problem)}
-
-    assert times.pop("NamespaceContentRemaining") != "then"
-    assert set(times.values()) == {"then"}

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control import scheduling_queue
 from tests.envtest.embedded.control.control_plane import (
     CLASS,
     GROUP,
     RESOURCE,
     ControlPlane,
     control_plane,
-    head,
     request,
 )
 
@@ -51,45 +49,6 @@ def test_the_allocation_is_written_as_the_api_has_it(cluster: ControlPlane) -> N
     (condition,) = pod["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
     cluster.wait(lambda: cluster.told("Scheduled") == ["Successfully assigned default/train to node-a"])
-
-
-def test_a_pod_waits_with_the_real_words_until_a_device_comes(cluster: ControlPlane) -> None:
-    cluster.add_claim("mine")
-    cluster.add_pod("train", "mine")
-
-    assert cluster.wait_refused("train") == FULL
-    assert cluster.condition("train")[0] == "Unschedulable"
-    cluster.wait(lambda: cluster.told("FailedScheduling") == [FULL])
-
-    cluster.add_slice("s", "gpu-0")
-    cluster.wait_bound("train")
-    assert cluster.condition("train") == ("", "")
-
-
-def test_a_class_that_is_missing_is_named_and_waited_for(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0")
-    cluster.add_claim("mine", request(device_class="big"))
-    cluster.add_pod("train", "mine")
-
-    assert cluster.wait_refused("train").startswith(
-        "0/1 nodes are available: request gpu: device class big does not exist. preemption: "
-    )
-
-    cluster.add_class("big")
-    cluster.wait_bound("train")
-
-
-def test_a_pod_whose_claim_is_missing_waits_in_silence_as_it_does_in_kubernetes(
-    cluster: ControlPlane,
-) -> None:
-    cluster.add_slice("s", "gpu-0")
-    cluster.add_pod("early", "mine")
-    cluster.add_pod("other", nodeSelector={"no": "where"})
-    cluster.wait_refused("other")
-    assert cluster.condition("early") == ("", "")
-
-    cluster.add_claim("mine")
-    cluster.wait_bound("early")
 
 
 def test_the_pod_with_the_higher_priority_comes_first(cluster: ControlPlane) -> None:
@@ -177,31 +136,6 @@ def test_an_invalid_pool_is_a_reason_against_its_node_only(cluster: ControlPlane
     assert cluster.wait_bound("train") == "node-b"
 
 
-def test_a_selector_that_fails_is_an_error_and_not_a_lack_of_devices(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0")
-    colour = {"cel": {"expression": "device.attributes['example.com'].colour == 'red'"}}
-    cluster.add_claim("mine", request(selectors=[colour]))
-    cluster.add_pod("train", "mine")
-
-    message = cluster.wait_refused("train")
-    assert cluster.condition("train")[0] == "SchedulerError"
-    assert message.startswith('running "DynamicResources" filter plugin: ')
-
-
-def test_a_label_that_is_no_number_is_greater_than_none_and_stops_nobody(cluster: ControlPlane) -> None:
-    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Gt", "values": ["5"]}]}
-    pool = {"name": "s", "generation": 1, "resourceSliceCount": 1}
-    selector = {"nodeSelectorTerms": [term]}
-    spec = {"driver": CLASS, "nodeSelector": selector, "pool": pool, "devices": [{"name": "gpu-0"}]}
-    cluster.server.create(f"{RESOURCE}/resourceslices", {**head("ResourceSlice", "s"), "spec": spec})
-    cluster.add_claim("mine")
-    cluster.add_pod("train", "mine")
-    assert cluster.wait_refused("train") == FULL
-
-    cluster.add_pod("plain")
-    cluster.wait_bound("plain")
-
-
 def add_erring_pod(cluster: ControlPlane) -> None:
     """The pod ``train``, whose class has a selector that fails on the node's device."""
     cluster.add_slice("s", "gpu-0", "gpu-1")
@@ -224,21 +158,6 @@ def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluste
     mend_class(cluster)  # the last event that helps
 
     assert cluster.wait_bound("train") == "node-a"
-
-
-def test_no_event_shortens_the_back_off_of_an_error(
-    cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduling_queue, "FIRST_BACK_OFF_SECONDS", 3600.0)
-    monkeypatch.setattr(scheduling_queue, "LAST_BACK_OFF_SECONDS", 3600.0)
-    add_erring_pod(cluster)
-
-    mend_class(cluster)
-    cluster.add_claim("other")
-    cluster.add_pod("well", "other")
-
-    cluster.wait_bound("well")
-    assert cluster.node_of("train") == ""
 
 
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:
@@ -274,15 +193,6 @@ def test_extended_resources_become_a_claim_of_the_pod(cluster: ControlPlane) -> 
     assert told["resourceClaimName"] == metadata["name"]
     mapped = [(one["containerName"], one["requestName"]) for one in told["requestMappings"]]
     assert mapped == [("c2", "container-0-request-1"), ("c1", "container-1-request-1")]
-
-
-def test_each_class_is_an_extended_resource_by_its_own_name(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0")
-    name = f"deviceclass.resource.kubernetes.io/{CLASS}"
-    cluster.add_pod("one", containers=[gpus(1, name)])
-    cluster.wait_bound("one")
-    cluster.add_pod("two", containers=[gpus(1, name)])
-    assert cluster.wait_refused("two") == FULL
 
 
 def test_a_claim_of_extended_resources_over_quota_is_told_and_stops_no_other_pod(

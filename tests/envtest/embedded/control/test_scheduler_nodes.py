@@ -18,13 +18,6 @@ def test_reasons_are_counted_and_sorted_as_the_real_scheduler_does_it() -> None:
     assert fit_error(3, "all the same", ()) == f"0/3 nodes are available: all the same. {helpless}"
 
 
-def test_a_pod_that_never_preempts_is_told_so() -> None:
-    message = fit_error(1, "", ["a"], may_preempt=False)
-    assert message == (
-        "0/1 nodes are available: 1 a. preemption: not eligible due to preemptionPolicy=Never."
-    )
-
-
 @pytest.mark.parametrize(
     ("taint", "toleration", "stays_away"),
     [

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.envtest.embedded.control.control_plane import (
-    CLASS,
     RESOURCE,
     ControlPlane,
     control_plane,
@@ -29,24 +28,6 @@ def cluster() -> Iterator[ControlPlane]:
 def rule(effect: str = "NoExecute", **selector: str) -> dict[str, Any]:
     taint = {"key": "example.com/broken", "effect": effect, "timeAdded": ADDED}
     return {**head("DeviceTaintRule", "rule"), "spec": {"deviceSelector": selector, "taint": taint}}
-
-
-def test_a_rule_evicts_the_pod_on_its_device_and_keeps_others_away(cluster: ControlPlane) -> None:
-    for name in ("one", "two"):
-        cluster.add_claim(name)
-        cluster.add_pod(name, name)
-        cluster.wait_bound(name)
-
-    cluster.server.create(f"{RESOURCE}/devicetaintrules", rule(driver=CLASS, device="gpu-0"))
-
-    cluster.wait(lambda: cluster.is_leaving("one"))
-    assert "deletionTimestamp" not in cluster.pod("two")["metadata"]
-    assert cluster.told("DeviceTaintManagerEviction") == ["Marking for deletion"]
-    if cluster.has_pod("one"):
-        cluster.end_pod("one")
-    cluster.add_claim("three")
-    cluster.add_pod("three", "three")
-    assert "cannot allocate all claims" in cluster.wait_refused("three")
 
 
 def test_a_request_that_tolerates_the_taint_for_ever_stays(cluster: ControlPlane) -> None:

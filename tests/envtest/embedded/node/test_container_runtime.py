@@ -91,12 +91,6 @@ def test_the_exit_code_of_a_program_counts(node: Node) -> None:
         assert node.changed.wait_for(lambda: "failed with 1" in node.lines(), 20)
 
 
-def test_without_a_device_there_is_no_program(node: Node) -> None:
-    node.start("sh", "-c", "nvidia-smi -L || echo none", device="")
-
-    node.wait("sh: 1: nvidia-smi: not found", "none")
-
-
 def test_a_pod_that_ends_wakes_who_sleeps_and_its_log_stays(node: Node) -> None:
     node.start("sh", "-c", "echo one && sleep 9999999999999 && echo two")
     node.wait("one")
@@ -140,14 +134,6 @@ def test_a_container_has_begun_once_its_program_has_printed_something(node: Node
 
     assert asked.wait(20)
     assert (container.begun, node.lines()) == (True, ["GPU 0"])
-
-
-def test_logs_of_long_ago_are_forgotten(node: Node) -> None:
-    for number in range(501):
-        node.start(uid=f"pod-{number}", device="")
-
-    assert node.runtime.find_log("pod-0", "main") is None
-    assert "the image's own command" in node.lines("pod-500")[0]
 
 
 def test_a_program_that_cannot_be_started_is_no_silent_end(node: Node) -> None:

@@ -118,40 +118,6 @@ def test_a_refused_container_is_told_of_and_tried_again_while_others_run(node: N
     node.wait(lambda: node.phase("train") == "Running")
 
 
-def test_while_it_waits_the_status_says_why(node: Node) -> None:
-    with AnsweringSocket(sockets(node) / "a.sock", lambda _asked: NO):
-        node.bind("train", "gpus")
-
-        node.wait(
-            lambda: node.told("BackOff", "Back-off restarting failed container main in pod train_default")
-        )
-        node.wait(lambda: "waiting" in status(node, "train").get("state", {}))
-        assert status(node, "train")["state"]["waiting"]["reason"] in (
-            "RunContainerError",
-            "CrashLoopBackOff",
-        )
-        conditions = {one["type"]: one["status"] for one in (node.pod("train") or {})["status"]["conditions"]}
-        assert conditions["Ready"] == "False"
-
-
-def test_no_plugin_is_a_no(node: Node) -> None:
-    node.bind("train", "gpus")
-
-    node.wait(lambda: node.told("Failed", f"did not answer within 0.3 s at {sockets(node)}"))
-    with AnsweringSocket(sockets(node) / "a.sock"):
-        node.wait(lambda: "running" in status(node, "train").get("state", {}))
-
-
-def test_a_pod_that_is_never_restarted_has_failed_with_its_hook(node: Node) -> None:
-    with AnsweringSocket(sockets(node) / "a.sock", lambda _asked: NO):
-        node.bind("job", "gpus", policy="Never")
-
-        node.wait(lambda: node.phase("job") == "Failed")
-
-    assert status(node, "job")["state"]["terminated"]["reason"] == "StartError"
-    node.wait(lambda: node.plugin.claims.prepared == {})
-
-
 @pytest.mark.parametrize(
     ("mode", "said"), [(None, "no such file or directory"), (0o644, "permission denied")]
 )

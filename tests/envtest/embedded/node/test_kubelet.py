@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from driver.errors import ClaimBlocked
 from envtest.embedded.api import unforeseen
-from envtest.embedded.node import kubelet_plugins
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.node.kubelet_claims import container_claims
 from envtest.embedded.server import EmbeddedApiServer
@@ -22,7 +20,6 @@ from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from tests.envtest.embedded.node.kubelet_node import (
     CLAIMS,
     DRIVER,
-    KIND,
     PODS,
     SLICES,
     Node,
@@ -67,12 +64,6 @@ def test_the_plugin_is_told_that_it_is_registered_and_serves_from_then_on(node: 
         assert node.plugin.sockets.registration.outcome == Registered()
 
 
-def test_a_plugin_whose_socket_goes_is_forgotten(registered: Node) -> None:
-    registered.plugin.registration_socket.unlink()
-
-    registered.wait(lambda: registered.kubelet.plugins.drivers == ())
-
-
 def test_slices_are_wiped_at_the_start_and_when_their_plugin_was_away_too_long(node: Node) -> None:
     node.server.create(SLICES, slice_object("old", "nic.example.com"))
     node.kubelet = EmbeddedKubelet(node.server, node.layout, node.runtime, KubeletTimes(scan=0.05, wipe=0.2))
@@ -101,23 +92,6 @@ def test_the_health_that_the_plugin_streams_is_known_until_it_goes(registered: N
     registered.plugin.service.stop()
     registered.wait(lambda: health.of(DRIVER, "node/gpu", "gpu-0") == {"health": "Unknown"})
     assert health.of(DRIVER, "node/gpu", "gpu-1") == {"health": "Unknown"}
-
-
-def test_the_health_of_a_pods_devices_is_in_its_status_and_follows(registered: Node) -> None:
-    registered.bind("train", "gpus", main(request="first"))
-    registered.wait_running("train")
-
-    def told() -> list[dict[str, Any]]:
-        (status,) = (registered.pod("train") or {})["status"]["containerStatuses"]
-        found: list[dict[str, Any]] = status["allocatedResourcesStatus"]
-        return found
-
-    def entry(**health: str) -> list[dict[str, Any]]:
-        return [{"name": "claim:gpus/first", "resources": [{"resourceID": f"{KIND}=a", **health}]}]
-
-    registered.wait(lambda: told() == entry(health="Unknown"))
-    registered.plugin.board.update((DeviceHealth("node/gpu", "gpu-0", "unhealthy", 10, "XID 79"),))
-    registered.wait(lambda: told() == entry(health="Unhealthy", message="XID 79"))
 
 
 def test_a_pod_gets_its_claim_prepared_and_each_container_its_devices(registered: Node) -> None:
@@ -162,21 +136,6 @@ def test_a_pod_that_has_ended_gives_its_claims_back_and_stays(registered: Node) 
     assert registered.phase("job") == "Succeeded"
 
 
-def test_the_plugins_error_is_told_and_the_next_try_asks_again(registered: Node) -> None:
-    registered.plugin.claims.failures["gpus"] = ClaimBlocked("the GPU is busy", "wait")
-    registered.bind("train", "gpus")
-
-    words = (
-        "Failed to prepare dynamic resources: prepare dynamic resources: "
-        "NodePrepareResources failed for ResourceClaim gpus: the GPU is busy"
-    )
-    registered.wait(lambda: registered.told("FailedPrepareDynamicResources", words))
-    assert registered.phase("train") == "Pending"
-
-    registered.plugin.claims.failures.clear()
-    assert registered.wait_running("train")["main"] == {"a": "1", "b": "1"}
-
-
 def test_a_claim_that_cannot_be_unprepared_keeps_its_devices_until_it_can(registered: Node) -> None:
     registered.bind("train", "gpus")
     registered.wait_running("train")
@@ -199,15 +158,6 @@ def test_without_a_plugin_no_pod_starts(node: Node) -> None:
     words = f"DRA driver {DRIVER} is not registered"
     node.wait(lambda: node.told("FailedPrepareDynamicResources", words))
     assert node.kubelet.claims.claims() == []
-
-
-def test_pods_of_other_nodes_are_left_alone(registered: Node) -> None:
-    registered.bind("elsewhere", "theirs", node="node-b")
-    registered.bind("here", "gpus")
-    registered.wait_running("here")
-
-    assert registered.phase("elsewhere") != "Running"
-    assert len(registered.plugin.claims.prepared) == 1
 
 
 def test_a_claim_that_is_not_reserved_for_a_pod_is_refused(registered: Node) -> None:
@@ -275,34 +225,6 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
     assert "pod sick" in faults[0].doing
     assert isinstance(faults[0].error, KeyError)
     assert len(faults) + len(NOTED.take()) < 8  # it is tried again, with a back-off
-
-
-def test_a_scan_for_sockets_that_fails_is_noted_and_followed_by_another(
-    registered: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failures = [OSError("stale file handle")]
-
-    def fails_once(path: Path) -> bool:
-        if failures:
-            raise failures.pop()
-        return path.is_socket()
-
-    monkeypatch.setattr(kubelet_plugins, "_is_socket", fails_once)
-    registered.wait(lambda: not failures)
-    registered.layout.registry_dir.unlink()
-
-    registered.wait(lambda: registered.kubelet.plugins.drivers == ())
-    (fault,) = NOTED.take()
-    assert fault.doing == "kubelet of node-a: looking for plugins"
-
-
-def test_an_event_says_that_a_command_is_not_run_while_its_container_runs(registered: Node) -> None:
-    registered.bind("train", "gpus", {**main(), "command": ["python3", "train.py"]})
-
-    registered.wait(lambda: registered.told("NotPlayed", "does not run the command of the container main"))
-    assert registered.phase("train") == "Running"
-    (event,) = (one for one in registered.server.objects("events") if one["reason"] == "NotPlayed")
-    assert event["count"] == 1
 
 
 def test_a_container_waits_for_its_config_map_and_a_pod_for_its_volume(registered: Node) -> None:

@@ -1,1 +1,1 @@
-"""The cases: tables of requests, from which sequences are made."""
+"""HTTP requests about the kinds and verbs that the embedded API server has, as tables."""

@@ -1,1 +1,0 @@
-"""Admission that takes effect through objects: policies, and webhooks."""

@@ -1,1 +1,0 @@
-"""What webhooks and admission policies of kube-apiserver decide about a write, and how they match it."""

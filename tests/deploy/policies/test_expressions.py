@@ -1,0 +1,106 @@
+"""The expressions of deploy/admission-policy.yaml say of each write what the table says, read by our CEL.
+
+``tests/api`` has Kubernetes say the same. Here only expressions are tried: ``concerns`` plays the rules about
+the resources of a policy, and a variable says who may bind claims, in the place of ``authorizer``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from envtest.client.api import objects_in
+from envtest.client.shipped import PACKAGE_ROOT
+from kubernetes_rules.cel.program import Program, check_expression
+from kubernetes_rules.cel.types import DYN
+from tests.api.policy_rows import ADMIN, NODELESS, OWN, ROWS, TENANT, Row
+
+Object = dict[str, Any]
+
+POLICIES = [
+    one
+    for one in objects_in(PACKAGE_ROOT / "deploy" / "admission-policy.yaml")
+    if one["kind"] == "ValidatingAdmissionPolicy"
+]
+PLURALS = {"ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims", "Event": "events"}
+NAMES = ("object", "oldObject", "request", "variables", "mayBind")
+MAY_BIND = 'authorizer.group("resource.k8s.io").resource("resourceclaims").subresource("binding")'
+
+
+def user(who: str) -> Object:
+    """The user as the API server knows it."""
+    account = who.removesuffix(NODELESS)
+    if who in (TENANT, ADMIN):
+        return {"username": who, "extra": {}}
+    extra = {"authentication.kubernetes.io/node-name": (OWN,)} if account == who else {}
+    return {"username": f"system:serviceaccount:gpu-dra:{account}", "extra": extra}
+
+
+def plain(raw: Any) -> Any:
+    """A value of JSON as a value of CEL."""
+    if isinstance(raw, dict):
+        return {key: plain(value) for key, value in raw.items()}
+    return tuple(map(plain, raw)) if isinstance(raw, list) else raw
+
+
+def concerns(policy: Object, row: Row) -> bool:
+    """Whether the policy is about writes like this."""
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    operation = "CREATE" if row.old is None else "DELETE" if row.new is None else "UPDATE"
+    item = row.new or row.old
+    assert item is not None
+    resource = "/".join(filter(None, (PLURALS[item["kind"]], row.subresource)))
+    return resource in rule["resources"] and operation in rule["operations"]
+
+
+@cache
+def compiled(expression: str) -> Program:
+    """The program of an expression, in which ``authorizer`` is replaced."""
+    if expression.startswith(MAY_BIND):
+        assert expression.endswith('.check("update").allowed()')
+        expression = "mayBind"
+    return check_expression(expression, dict.fromkeys(NAMES, DYN), {}, new=True).program()
+
+
+def refusals(policy: Object, row: Row) -> dict[int, str]:
+    """What the expressions of a policy say against a write, by their places."""
+    spec, variables = policy["spec"], dict[str, Any]()
+    given = [plain(row.new), plain(row.old), {"userInfo": user(row.who)}, variables, row.who == ADMIN]
+
+    def value(expression: str) -> Any:
+        return compiled(expression).run_on(given).value
+
+    if not concerns(policy, row) or not all(
+        value(one["expression"]) for one in spec.get("matchConditions", ())
+    ):
+        return {}
+    for one in spec.get("variables", ()):
+        variables[one["name"]] = value(one["expression"])
+    return {
+        place: one["message"] if "message" in one else value(one["messageExpression"])
+        for place, one in enumerate(spec["validations"])
+        if value(one["expression"]) is not True
+    }
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_write_is_refused_as_the_table_says(row: Row) -> None:
+    said = [text for policy in POLICIES for text in refusals(policy, row).values()]
+
+    # Kubernetes says the first one.
+    assert row.said in said[0] if row.said else said == []
+
+
+def test_every_expression_refuses_something() -> None:
+    refusing = {
+        (name_of(policy), place) for row in ROWS for policy in POLICIES for place in refusals(policy, row)
+    }
+
+    every = {(name_of(one), place) for one in POLICIES for place in range(len(one["spec"]["validations"]))}
+    assert every - refusing == set()
+
+
+def name_of(policy: Object) -> str:
+    return str(policy["metadata"]["name"])

@@ -1,1 +1,0 @@
-"""Cases of pods, written and random: new ones, and updates of them."""

@@ -1,1 +1,0 @@
-"""Cases of rules in CEL: those of CustomResourceDefinitions, and those of admission policies."""
