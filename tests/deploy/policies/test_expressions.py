@@ -13,7 +13,7 @@ import pytest
 
 from envtest.client.api import objects_in
 from envtest.client.shipped import PACKAGE_ROOT
-from kubernetes_rules.cel.program import Program, check_expression
+from kubernetes_rules.cel.program import Program, compile_program
 from kubernetes_rules.cel.types import DYN
 from tests.api.policy_rows import ADMIN, NODELESS, OWN, ROWS, TENANT, Row
 
@@ -61,16 +61,20 @@ def compiled(expression: str) -> Program:
     if expression.startswith(MAY_BIND):
         assert expression.endswith('.check("update").allowed()')
         expression = "mayBind"
-    return check_expression(expression, dict.fromkeys(NAMES, DYN), {}, new=True).program()
+    expression = f"dyn({expression})"
+    for name in NAMES:
+        expression = f"cel.bind({name}, given.{name}, {expression})"
+    return compile_program(expression, "given", DYN)
 
 
 def refusals(policy: Object, row: Row) -> dict[int, str]:
     """What the expressions of a policy say against a write, by their places."""
     spec, variables = policy["spec"], dict[str, Any]()
-    given = [plain(row.new), plain(row.old), {"userInfo": user(row.who)}, variables, row.who == ADMIN]
+    values = (plain(row.new), plain(row.old), {"userInfo": user(row.who)}, variables, row.who == ADMIN)
+    given = dict(zip(NAMES, values, strict=True))
 
     def value(expression: str) -> Any:
-        return compiled(expression).run_on(given).value
+        return compiled(expression).run(given).value
 
     if not concerns(policy, row) or not all(
         value(one["expression"]) for one in spec.get("matchConditions", ())
