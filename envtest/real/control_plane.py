@@ -48,6 +48,9 @@ def make_users(node_count: int) -> dict[str, render.User]:
 def write_files(description: Description) -> None:
     """Write what the control plane reads: keys, kubeconfigs and configuration."""
     layout = description.layout
+    # With this mode from the beginning: the tokens are never readable for others.
+    layout.tokens.touch(mode=0o600)
+    layout.tokens.write_text(render.tokens_csv(description.users))
     for name, user in description.users.items():
         write_kubeconfig(description, name, user.token)
     (layout.folder / "audit-policy.json").write_text(render.audit_policy())

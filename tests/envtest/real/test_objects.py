@@ -7,21 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from envtest.client import paths
 from envtest.client.api import objects_in
 from envtest.client.errors import ClusterError
-from envtest.client.layout import ClusterLayout
-from envtest.real import description
-from envtest.real.__main__ import main
 from envtest.real.api_server import holder_pod
-from envtest.real.assets import Assets
 from envtest.real.containers import container_id
-from envtest.real.control_plane import make_users
-from envtest.real.description import Description
 from envtest.real.nodes import is_ready
-from envtest.real.slots import Slot
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -122,42 +114,3 @@ def test_every_role_is_bound_to_the_account_of_its_name() -> None:
         assert binding["metadata"].get("namespace") == rights[kind, role]["metadata"].get("namespace")
         assert binding["roleRef"]["name"] == role
         assert [subject["name"] for subject in binding["subjects"]] == [role]
-
-
-def test_stop_without_a_cluster_says_so(short_folder: Path) -> None:
-    result = CliRunner().invoke(main, ["stop", str(short_folder)])
-
-    assert result.exit_code == 1
-    assert f"there is no cluster in {short_folder}" in result.output
-
-
-def test_stop_of_a_cluster_that_is_gone_removes_all_but_its_logs(short_folder: Path) -> None:
-    layout = ClusterLayout(short_folder)
-    assets = Assets(Path("/binaries"), "1.37")
-    description.save(Description(layout, Slot(0), assets, make_users(1), node_count=1, audit=False))
-    layout.logs.mkdir()
-    layout.log("etcd").touch()
-
-    result = CliRunner().invoke(main, ["stop", str(short_folder)])
-
-    assert result.exit_code == 0
-    assert sorted(path.name for path in short_folder.rglob("*")) == ["etcd.log", "logs"]
-
-
-def test_start_takes_one_to_four_nodes(short_folder: Path) -> None:
-    result = CliRunner().invoke(main, ["start", str(short_folder), "--nodes", "5"])
-
-    assert result.exit_code == 2
-    assert "1<=x<=4" in result.output
-
-
-def test_start_with_too_few_programs_leaves_the_folder_alone(
-    short_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(short_folder))
-
-    result = CliRunner().invoke(main, ["start", str(short_folder / "state")])
-
-    assert result.exit_code == 1
-    assert "a real cluster needs" in result.output
-    assert not (short_folder / "state").exists()
