@@ -8,7 +8,7 @@ Where things are:
     containers    running a command inside a container
     assets        which binaries a cluster runs; build makes them with Go from the modules in go/
     image         the one image of a cluster
-    slots         keep clusters on one machine apart; description has what a cluster uses
+    slots         keep clusters on one machine apart
     render        configuration files; commands the command lines; control_plane and nodes start them
     processes     starts and stops processes through supervisor, the process that owns all of them
     isolation     the cluster's own mounts; cgroups its control groups

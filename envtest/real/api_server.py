@@ -22,7 +22,7 @@ from envtest.client.layout import state_folder
 from envtest.cluster import Processes
 from envtest.real import control_plane
 from envtest.real.assets import Assets
-from envtest.real.description import Description
+from envtest.real.control_plane import Description
 from envtest.real.render import IMAGE
 from envtest.real.slots import take_slot
 

@@ -13,7 +13,7 @@ from envtest.client.layout import NodeLayout
 from envtest.cluster import ContainerFacts, PlayedPrograms
 from envtest.real import containers, control_plane, nodes
 from envtest.real.api_server import RealApiServer
-from envtest.real.description import Description
+from envtest.real.control_plane import Description
 from envtest.real.processes import ClusterProcess, Processes
 
 

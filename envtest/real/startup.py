@@ -16,7 +16,7 @@ from envtest.real import build, control_plane, nodes
 from envtest.real.api_server import FOLDER_PREFIX
 from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
-from envtest.real.description import Description
+from envtest.real.control_plane import Description
 from envtest.real.image import busybox_image
 from envtest.real.processes import Processes, launch
 from envtest.real.slots import take_slot

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from envtest.client import paths
 from envtest.client.api import objects_in
@@ -14,13 +13,6 @@ from envtest.client.errors import ClusterError
 from envtest.real.api_server import holder_pod
 from envtest.real.containers import container_id
 from envtest.real.nodes import is_ready
-
-PROJECT = Path(__file__).resolve().parents[3]
-
-
-def manifest(path: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The objects of a manifest by kind and name."""
-    return {(o["kind"], o["metadata"]["name"]): o for o in objects_in(PROJECT / path)}
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -73,44 +65,3 @@ def test_paths_without_a_name_are_collections() -> None:
     assert paths.pod("p", "ns") == "/api/v1/namespaces/ns/pods/p"
     assert paths.pod(namespace="ns") == "/api/v1/namespaces/ns/pods"
     assert paths.resource_slice("s") == "/apis/resource.k8s.io/v1/resourceslices/s"
-
-
-@pytest.mark.parametrize("name", ["gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events"])
-def test_each_policy_binds_exactly_the_service_accounts_that_have_rights(name: str) -> None:
-    """A service account with a right to write that a policy forgets could write for every node."""
-    rights = manifest("deploy/rbac.yaml")
-    policy = manifest("deploy/admission-policy.yaml")
-    accounts = [
-        f'"system:serviceaccount:{entry["metadata"]["namespace"]}:{name}"'
-        for (kind, name), entry in rights.items()
-        if kind == "ServiceAccount"
-    ]
-    spec = policy["ValidatingAdmissionPolicy", name]["spec"]
-
-    condition = spec["matchConditions"][0]["expression"]
-    assert all(account in condition for account in accounts)
-    assert condition.count("system:serviceaccount:") == len(accounts) == 2
-    assert spec["failurePolicy"] == "Fail"
-    binding = policy["ValidatingAdmissionPolicyBinding", name]["spec"]
-    assert binding == {"policyName": name, "validationActions": ["Deny"]}
-
-
-def test_rights_hold_no_wildcards_and_no_secrets() -> None:
-    for (kind, _), entry in manifest("deploy/rbac.yaml").items():
-        if kind in {"ClusterRole", "Role"}:
-            text = yaml.safe_dump(entry["rules"])
-            assert "*" not in text
-            assert "secrets" not in text
-
-
-def test_every_role_is_bound_to_the_account_of_its_name() -> None:
-    rights = manifest("deploy/rbac.yaml")
-    roles = [(kind, name) for kind, name in rights if kind in {"ClusterRole", "Role"}]
-    assert len(roles) == 3
-    for kind, role in roles:
-        binding = rights[f"{kind}Binding", role]
-
-        assert binding["roleRef"]["kind"] == kind
-        assert binding["metadata"].get("namespace") == rights[kind, role]["metadata"].get("namespace")
-        assert binding["roleRef"]["name"] == role
-        assert [subject["name"] for subject in binding["subjects"]] == [role]
