@@ -14,12 +14,22 @@ from envtest.embedded.access.rights import check_claim_rights, reviews
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler
-from envtest.embedded.api.requests import parse_request
+from envtest.embedded.api.requests import User, parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.api.statuses import Refused
+from envtest.embedded.api.unforeseen import Noted, Unforeseen
 from envtest.embedded.api.verbs import resource_of
 
-__all__ = ["ALWAYS", "ContainerLog", "EmbeddedApiServer", "Fault", "Refused"]
+__all__ = [
+    "ALWAYS",
+    "ContainerLog",
+    "EmbeddedApiServer",
+    "Fault",
+    "Noted",
+    "Refused",
+    "Unforeseen",
+    "User",
+]
 
 Object = dict[str, Any]
 

@@ -13,8 +13,6 @@ FEATURE_GATES = ("DRADeviceTaintRules",)
 # Off by default. Tests of the webhook send objects in all versions, and the scheduler of 1.36 reads
 # DeviceTaintRules as v1beta2. v1alpha3 has ResourcePoolStatusRequest.
 OTHER_APIS = ",".join(f"resource.k8s.io/{version}=true" for version in ("v1beta1", "v1beta2", "v1alpha3"))
-_APIS_OF_GATES = {"GenericWorkload": "scheduling.k8s.io/v1beta1=true"}
-"""APIs that are off by default even where their feature gate is on."""
 SERVICE_ADDRESSES = "10.96.0.0/16"
 ISSUER = "https://kubernetes.default.svc"
 
@@ -49,7 +47,6 @@ def kube_apiserver(
     are turned on.
     """
     bound = address if ip_address(address).is_loopback else "0.0.0.0"  # noqa: S104 - pods have own networks
-    apis = [OTHER_APIS, *(_APIS_OF_GATES[gate] for gate in gates if gate in _APIS_OF_GATES)]
     arguments = [
         f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--secure-port={slot.port('kube-apiserver')}",
@@ -76,7 +73,7 @@ def kube_apiserver(
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={layout.folder}/kubelet-client.crt",
         f"--kubelet-client-key={layout.folder}/kubelet-client.key",
-        f"--runtime-config={','.join(apis)}",
+        f"--runtime-config={OTHER_APIS}",
         _feature_gates(gates),
     ]
     if audit:

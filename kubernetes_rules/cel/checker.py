@@ -10,27 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubernetes_rules.cel import syntax, types
-from kubernetes_rules.cel.issues import ExpressionInvalid
 from kubernetes_rules.cel.libraries import FUNCTIONS
 from kubernetes_rules.cel.library_numbers import QUANTITY
 from kubernetes_rules.cel.types import Overload, Type, Uint
 
 DEVICE = Type("kubernetes.DRADevice")
-Objects = Mapping[str, Mapping[str, Type]]
-"""The fields of each type of object, by the name of the type."""
-DEVICE_OBJECTS: Objects = {
-    DEVICE.name: {
-        "driver": types.STRING,
-        "allowMultipleAllocations": types.BOOL,
-        "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.DYN)),
-        "capacity": types.map_of(types.STRING, types.map_of(types.STRING, QUANTITY)),
-    }
+_DEVICE_FIELDS = {
+    "driver": types.STRING,
+    "allowMultipleAllocations": types.BOOL,
+    "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.DYN)),
+    "capacity": types.map_of(types.STRING, types.map_of(types.STRING, QUANTITY)),
 }
-RESERVED_WORDS = frozenset((
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if",
-    "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
-))  # fmt: skip
-"""The words that a field is not named by directly: ``namespace`` becomes ``__namespace__``."""
 _ERROR = Type("!error!")
 _DYNAMIC = frozenset(("dyn", "!error!"))
 _SHOWN = {
@@ -72,22 +62,15 @@ _PRIMITIVE = frozenset(("bool", "int", "uint", "double", "string", "bytes", "nul
 _GENERIC_OR_TYPE = frozenset(("list", "map"))
 
 
-class TypeInvalid(ExpressionInvalid):
+class TypeInvalid(syntax.ExpressionInvalid):
     """An expression is wrong whatever its values are."""
 
 
 class Checker:
     """Checks one tree; see ``check``. ``issues`` are positions and messages of what is wrong."""
 
-    def __init__(
-        self,
-        variables: Mapping[str, syntax.Variable],
-        objects: Objects,
-        unknown_functions: frozenset[str] = frozenset(),
-    ) -> None:
-        self._unknown_functions = unknown_functions
+    def __init__(self, variables: Mapping[str, syntax.Variable]) -> None:
         self._outermost = dict(variables)
-        self._objects = objects
         self.issues: list[tuple[int, str]] = []
         self._scopes: list[dict[str, syntax.Variable]] = [self._outermost]
         self.bindings = Bindings()
@@ -97,10 +80,6 @@ class Checker:
     def final(self, kind: Type) -> Type:
         """The type without type parameters: unbound ones become dyn."""
         return _substitute(self.bindings, kind, free_to_dyn=True)
-
-    def is_object(self, name: str) -> bool:
-        """Whether a type of this name is an object with fields."""
-        return name in self._objects
 
     def check(self, node: syntax.Node) -> Type:
         """The type of a part, which is also written into it. Raises TypeInvalid for a very large tree."""
@@ -171,9 +150,6 @@ class Checker:
         if name in _TYPE_NAMES and name is not None:
             node.constant = Type(name)
             return types.type_of(_TYPE_NAMES[name])
-        if name in self._outermost and name is not None:
-            node.variable = self._outermost[name]
-            return node.variable.type
         kind = self._field(node, node.operand, node.field, optional=False)
         return types.BOOL if node.test_only else self._bound(kind)
 
@@ -183,10 +159,8 @@ class Checker:
             kind, optional = kind.parameters[0], True
         if kind.name == "map":
             result = kind.parameters[1]
-        elif kind.name in self._objects:
-            fields = self._objects[kind.name]
-            found = fields.get(field) or (fields.get(f"__{field}__") if field in RESERVED_WORDS else None)
-            result = found or self._wrong(node, f"undefined field '{field}'")
+        elif kind == DEVICE:
+            result = _DEVICE_FIELDS.get(field) or self._wrong(node, f"undefined field '{field}'")
         elif _is_parameter(kind):
             self.bindings.are_assignable([types.DYN], [kind])
             result = types.DYN
@@ -214,7 +188,7 @@ class Checker:
             else:
                 self.check(node.target)
         overloads = FUNCTIONS.get(node.function.removeprefix("."))
-        if overloads is None or node.function in self._unknown_functions:
+        if overloads is None:
             return self._undeclared(node, node.function)
         node.function = node.function.removeprefix(".")
         return self._resolve(node, overloads)

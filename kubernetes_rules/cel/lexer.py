@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kubernetes_rules.cel.issues import ExpressionInvalid
+from kubernetes_rules.cel.syntax import ExpressionInvalid
 
 _ESCAPE = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 # Possessive quantifiers such as ``*+`` never give characters back, so that long texts take linear time.

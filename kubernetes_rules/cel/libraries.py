@@ -34,8 +34,6 @@ def _by_name() -> dict[str, tuple[Overload, ...]]:
 
 
 FUNCTIONS = _by_name()
-NEWEST = frozenset(("includes",))
-"""The functions of Kubernetes 1.37: an older API server beside it would not know them."""
 COUNTED_BY_SIGNATURE = frozenset(
     overload.name for overload in (*_CORE_OVERLOADS, *library_lists.EXTENSION_OVERLOADS)
 )

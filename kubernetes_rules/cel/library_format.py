@@ -1,4 +1,7 @@
-"""Named formats such as ``format.dns1123Label()`` (k8s.io/apiserver/pkg/cel/library/format.go)."""
+"""Named formats such as ``format.dns1123Label()`` (k8s.io/apiserver/pkg/cel/library/format.go).
+
+What Kubernetes says of a text that does not fit is not imitated: there is one error instead of several.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +13,19 @@ from typing import Any, ClassVar
 from kubernetes_rules.cel.library_urls import NotUrl, parse_request_uri, to_bytes
 from kubernetes_rules.cel.types import STRING, Type, function, list_of, method, optional_of
 from kubernetes_rules.cel.values import OpaqueValue, optional, regex_units
-from kubernetes_rules.printed import quoted
 
 _FORMAT_TYPE = Type("kubernetes.NamedFormat")
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_UUID = re.compile("(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})")
-_BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
+_UUID = "(?i:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12})"
+_BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"
 _DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile("([0-9]{2}):([0-9]{2}):([0-9]{2})(?:.[0-9]+)?(?:z|[+-][0-9]{2}:[0-9]{2})")
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
-_LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
-    "and end with an alphanumeric character"
-)
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    "start and end with an alphanumeric character"
-)
-_LABEL_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character"
-)
-_NAME_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character"
-)
-
-Errors = tuple[str, ...]
+Holds = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,81 +35,49 @@ class NamedFormat(OpaqueValue):
     type: ClassVar[Type] = _FORMAT_TYPE
 
     name: str
-    errors: Callable[[str], Errors] = field(compare=False)
+    holds: Holds = field(compare=False)
     regex_size: int = field(compare=False)
 
 
-def _mismatch(
-    text: str, longest: int | None, pattern: str, rule: str, *examples: str, counted: str = "characters"
-) -> Errors:
-    """The errors of a text that should match a pattern and have at most ``longest`` bytes.
+def _matches(pattern: str, longest: int | None = None) -> Holds:
+    """Whether a text matches a pattern and has at most so many bytes."""
+    compiled = re.compile(pattern)
 
-    ``counted`` is the unit in the message of Kubernetes, which always counts bytes.
-    """
-    errors = []
-    if longest is not None and len(to_bytes(text)) > longest:
-        errors.append(f"must be no more than {longest} {counted}")
-    if not re.fullmatch(pattern, text):
-        shown = " or ".join(f"'{example}', " for example in examples)
-        errors.append(f"{rule} (e.g. {shown}regex used for validation is '{pattern}')")
-    return tuple(errors)
+    def holds(text: str) -> bool:
+        return compiled.fullmatch(text) is not None and (longest is None or len(to_bytes(text)) <= longest)
+
+    return holds
 
 
-def _label(text: str) -> Errors:
-    errors = _mismatch(text, 63, _LABEL, _LABEL_RULE, "my-name", "123-abc")
-    if errors and re.fullmatch(_SUBDOMAIN, text) and not re.fullmatch(_LABEL, text):
-        return (*errors[:-1], "must not contain dots")
-    return errors
+_label = _matches(_LABEL, 63)
+_subdomain = _matches(rf"{_LABEL}(\.{_LABEL})*", 253)
+_label_1035 = _matches("[a-z]([-a-z0-9]*[a-z0-9])?", 63)
+_name = _matches(_NAME, 63)
 
 
-def _subdomain(text: str, counted: str = "characters") -> Errors:
-    return _mismatch(text, 253, _SUBDOMAIN, _SUBDOMAIN_RULE, "example.com", counted=counted)
+def _is_qualified_name(text: str) -> bool:
+    prefix, slash, name = text.rpartition("/")
+    return _name(name) and (not slash or _subdomain(prefix))
 
 
-def _label_1035(text: str) -> Errors:
-    return _mismatch(text, 63, _LABEL_1035, _LABEL_1035_RULE, "my-name", "abc-123")
-
-
-def _label_value(text: str) -> Errors:
-    return _mismatch(text, 63, f"({_NAME})?", _VALUE_RULE, "MyValue", "my_value", "12345", counted="bytes")
-
-
-def _qualified_name(text: str) -> Errors:
-    *prefixes, name = text.split("/")
-    wrong_name = _mismatch(name, None, _NAME, _NAME_RULE, "MyName", "my.name", "123-abc")
-    if len(prefixes) > 1:
-        rule = _mismatch("", None, _NAME, f"a valid label key {_NAME_RULE}", "MyName", "my.name", "123-abc")
-        return (f"{rule[0]} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
-    errors = []
-    if prefixes == [""]:
-        errors.append("prefix part must be non-empty")
-    elif prefixes:
-        errors.extend(f"prefix part {error}" for error in _subdomain(prefixes[0], "bytes"))
-    if not name:
-        errors.append("name part must be non-empty")
-    elif len(to_bytes(name)) > 63:
-        errors.append("name part must be no more than 63 bytes")
-    return (*errors, *(f"name part {error}" for error in wrong_name))
-
-
-def _prefix_of(errors: Callable[[str], Errors]) -> Callable[[str], Errors]:
+def _prefix_of(holds: Holds) -> Holds:
     """The check of a prefix, to which more text will be appended: a dash at its end is not an error."""
 
-    def prefix_errors(text: str) -> Errors:
+    def holds_of_prefix(text: str) -> bool:
         written = to_bytes(text)
         if len(written) > 1 and written.endswith(b"-"):
             text = (written[:-2] + b"a").decode("utf-8", "surrogateescape")
-        return errors(text)
+        return holds(text)
 
-    return prefix_errors
+    return holds_of_prefix
 
 
-def _uri(text: str) -> Errors:
+def _is_uri(text: str) -> bool:
     try:
         parse_request_uri(to_bytes(text))
-    except NotUrl as error:
-        return (f"parse {quoted(text)}: {error}",)
-    return ()
+    except NotUrl:
+        return False
+    return True
 
 
 def _is_date(text: str) -> bool:
@@ -150,10 +97,6 @@ def _is_datetime(text: str) -> bool:
     return match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
 
 
-def _unless(holds: Callable[[str], object], error: str) -> Callable[[str], Errors]:
-    return lambda text: () if holds(text) else (error,)
-
-
 _DATETIME_REGEX_SIZE = len(r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$")
 _UUID_REGEX_SIZE = len("(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$")
 
@@ -161,16 +104,16 @@ FORMATS = {
     "dns1123Label": NamedFormat("DNS1123Label", _label, 30),
     "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _subdomain, 60),
     "dns1035Label": NamedFormat("DNS1035Label", _label_1035, 30),
-    "qualifiedName": NamedFormat("QualifiedName", _qualified_name, 60),
+    "qualifiedName": NamedFormat("QualifiedName", _is_qualified_name, 60),
     "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix_of(_label), 30),
     "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix_of(_subdomain), 60),
     "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix_of(_label_1035), 30),
-    "labelValue": NamedFormat("LabelValue", _label_value, 40),
-    "uri": NamedFormat("URI", _uri, 1103),
-    "uuid": NamedFormat("uuid", _unless(_UUID.fullmatch, "does not match the UUID format"), _UUID_REGEX_SIZE),
-    "byte": NamedFormat("byte", _unless(_BASE64.fullmatch, "invalid base64"), 84),
-    "date": NamedFormat("date", _unless(_is_date, "invalid date"), _DATETIME_REGEX_SIZE),
-    "datetime": NamedFormat("datetime", _unless(_is_datetime, "invalid datetime"), _DATETIME_REGEX_SIZE),
+    "labelValue": NamedFormat("LabelValue", _matches(f"({_NAME})?", 63), 40),
+    "uri": NamedFormat("URI", _is_uri, 1103),
+    "uuid": NamedFormat("uuid", _matches(_UUID), _UUID_REGEX_SIZE),
+    "byte": NamedFormat("byte", _matches(_BASE64), 84),
+    "date": NamedFormat("date", _is_date, _DATETIME_REGEX_SIZE),
+    "datetime": NamedFormat("datetime", _is_datetime, _DATETIME_REGEX_SIZE),
 }
 """The formats by the name that ``format.named`` takes; as in Kubernetes, their own names differ."""
 
@@ -180,7 +123,7 @@ def _named(name: str) -> Any:
 
 
 def _validate(form: NamedFormat, text: str) -> Any:
-    return optional(form.errors(text) or None)
+    return optional(None if form.holds(text) else (f"the text is not of the format {form.name}",))
 
 
 def _validate_cost(arguments: tuple[Any, ...], _: Any) -> int:

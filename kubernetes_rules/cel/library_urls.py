@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from kubernetes_rules.cel import types
 from kubernetes_rules.cel.types import BOOL, STRING, CelError, Overload, Type, function, method
 from kubernetes_rules.cel.values import OpaqueValue, traversed_string
-from kubernetes_rules.printed import quoted
 
 _URL_TYPE = Type("kubernetes.URL")
 
@@ -98,7 +97,7 @@ OVERLOADS = (
 
 
 class NotUrl(ValueError):
-    """A text is not a URL; the message says why, in the words of net/url."""
+    """A text is not a URL; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +195,12 @@ def unescape(text: bytes, part: str) -> bytes:
         found = match[0]
         if not found.startswith(b"%"):
             if found[0] not in _UNESCAPED["host"]:
-                raise NotUrl(f"invalid character {_shown(found)} in host name")
+                raise NotUrl("invalid character in host name")
             continue
         escape = text[match.start() : match.start() + 3]
         byte = -1 if match[1] is None else int(match[1], 16)
         if byte < 0 or (escape != b"%25" and not _may_escape(byte, part)):
-            raise NotUrl(f"invalid URL escape {_shown(escape)}")
+            raise NotUrl("invalid URL escape")
     return _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), text)
 
 
@@ -209,10 +208,6 @@ def _may_escape(byte: int, part: str) -> bool:
     if part == "host":
         return byte >= 0x80
     return part != "zone" or byte == 0x20 or byte in _UNESCAPED["host"]
-
-
-def _shown(text: bytes) -> str:
-    return quoted(text.decode("utf-8", "surrogateescape"))
 
 
 def _split_host_port(host: bytes) -> tuple[bytes, bytes]:
@@ -309,7 +304,7 @@ def _parse_host(scheme: bytes, host: bytes) -> bytes:
 
 def _check_port(port: bytes) -> None:
     if port and not _PORT.fullmatch(port):
-        raise NotUrl(f"invalid port {_shown(port)} after host")
+        raise NotUrl("invalid port after host")
 
 
 def _parse_ip_literal(host: bytes) -> bytes:

@@ -37,14 +37,10 @@ class Aborted(Exception):
     """The evaluation ends: it costs too much, or Kubernetes would panic. No operator absorbs this."""
 
 
-class CostExceeded(Aborted):
-    """The evaluation ends because it costs more than one evaluation may."""
-
-
 def check_cost(frame: Frame) -> None:
-    """Raises CostExceeded if the evaluation has cost more than it may."""
+    """Raises Aborted if the evaluation has cost more than it may."""
     if frame[COST] > COST_LIMIT or frame[WORK] > WORK_LIMIT:
-        raise CostExceeded(f"the evaluation costs more than {COST_LIMIT} units")
+        raise Aborted(f"the evaluation costs more than {COST_LIMIT} units")
 
 
 A, B = types.parameter("A"), types.parameter("B")
@@ -133,8 +129,7 @@ def add(left: Any, right: Any) -> Any:
     if isinstance(left, Timestamp) and isinstance(right, Duration):
         return timestamp(left.nanoseconds + right.nanoseconds, left.offset_seconds)
     if isinstance(left, tuple) and isinstance(right, tuple):
-        # Lists of objects of the API know how they are added.
-        return left.plus(right) if hasattr(left, "plus") else (*left, *right)
+        return (*left, *right)
     return _plus(left, right)
 
 

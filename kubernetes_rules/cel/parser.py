@@ -28,12 +28,9 @@ _INSERT = "cel.@mapInsert"
 _NO_NAME = "argument must be a simple name"
 
 
-def parse(text: str, *, binds: bool = True) -> Node:
-    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting.
-
-    ``binds``: the macro cel.bind() exists, which only selectors of devices have.
-    """
-    parser = _Parser(tokens_of(text), binds=binds)
+def parse(text: str) -> Node:
+    """The tree of an expression. Raises SyntaxInvalid for other text, RecursionError for deep nesting."""
+    parser = _Parser(tokens_of(text))
     tree = parser.expression()
     parser.expect("end")
     return tree
@@ -47,9 +44,8 @@ def _operator_name(operator: str) -> str:
 class _Parser:
     """Recursive descent over the tokens; its methods are named after the rules of the grammar."""
 
-    def __init__(self, tokens: list[Token], *, binds: bool) -> None:
+    def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
-        self._binds = binds
         self._position = 0
         self._depths: dict[str, int] = {}
 
@@ -192,7 +188,7 @@ class _Parser:
             return Select(operand, field_name, start=start, end=self._end(), at=at)
         arguments = self._arguments()
         call = Call(name.text, operand, arguments, start=start, end=self._end(), at=opening.start)
-        return call if name.text == "bind" and not self._binds else _expanded(call)
+        return _expanded(call)
 
     def _arguments(self) -> list[Node]:
         arguments: list[Node] = []

@@ -49,14 +49,11 @@ Plan = Constant | Path | Choice | Evaluate
 
 
 class Planner:
-    """Plans one tree. ``slots`` is the length that a frame needs; ``final`` is ``Checker.final``.
+    """Plans one tree. ``slots`` is the length that a frame needs; ``final`` is ``Checker.final``."""
 
-    The slots before ``first_slot`` are those of the variables of the expression.
-    """
-
-    def __init__(self, final: Callable[[Type], Type], first_slot: int = FIRST_SLOT) -> None:
+    def __init__(self, final: Callable[[Type], Type]) -> None:
         self._final = final
-        self.slots = first_slot
+        self.slots = FIRST_SLOT
         self._readers: dict[syntax.Variable, Evaluate] = {}
         self._bound: set[syntax.Variable] = set()
 
@@ -95,8 +92,6 @@ class Planner:
     def _select(self, node: syntax.Select) -> Plan:
         if node.constant is not None:
             return Constant(node.constant)
-        if node.variable is not None:
-            return Path(_read_slot(node.variable.slot))
         attribute = _attribute(self._plan(node.operand))
         attribute = attribute.followed_by(Step(node.field, test=node.test_only))
         return tested(attribute) if node.test_only else attribute

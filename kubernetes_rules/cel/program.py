@@ -7,25 +7,21 @@ takes long to import, so a process that compiles no expression does not import i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from kubernetes_rules.cel import syntax
 from kubernetes_rules.cel.attributes import DomainMap
-from kubernetes_rules.cel.checker import DEVICE_OBJECTS, Checker, Objects, TypeInvalid, shown_type
+from kubernetes_rules.cel.checker import Checker, TypeInvalid, shown_type
 from kubernetes_rules.cel.lexer import SyntaxInvalid
-from kubernetes_rules.cel.libraries import NEWEST
 from kubernetes_rules.cel.library_numbers import parse_quantity, parse_semver
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.library_strings import TYPES_OF_VERBS, clauses
 from kubernetes_rules.cel.operators import (
     COST,
-    COST_LIMIT,
-    FIRST_SLOT,
     Aborted,
-    CostExceeded,
     DeviceMap,
     Evaluate,
     Frame,
@@ -131,12 +127,7 @@ def _converts(kind: str, text: str) -> bool:
 
 
 class NoValue(Exception):
-    """An evaluation failed, or costs too much. ``cost`` are the units until then."""
-
-    def __init__(self, message: str, cost: int = 0, *, too_costly: bool = False) -> None:
-        super().__init__(message)
-        self.cost = cost
-        self.too_costly = too_costly
+    """An evaluation failed, or costs too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,67 +162,16 @@ class Program:
         # COST, WORK and DEVICE, then the slots of variables.
         return _run(part or self.evaluate, [0, 0, value] + [None] * self.slots)
 
-    def run_on(self, values: Sequence[Any]) -> Evaluation:
-        """Evaluates the program for the values of its variables, in their order. Raises NoValue."""
-        return _run(self.evaluate, [0, 0, None, *values] + [None] * self.slots)
-
 
 def _run(evaluate: Evaluate, frame: Frame) -> Evaluation:
     try:
         result = evaluate(frame)
         check_cost(frame)
-    except CostExceeded as error:
-        raise NoValue(str(error), frame[COST], too_costly=True) from error
     except (CelError, Aborted) as error:
-        too_costly = frame[COST] > COST_LIMIT
-        raise NoValue(str(error), frame[COST], too_costly=too_costly) from error
+        raise NoValue(str(error)) from error
     except RecursionError as error:
-        raise NoValue("it is nested too deeply", frame[COST]) from error
+        raise NoValue("it is nested too deeply") from error
     return Evaluation(result, frame[COST])
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """An expression whose types fit. ``result`` is the type of its value."""
-
-    expression: str
-    tree: Node
-    result: Type
-    checker: Checker = field(repr=False)
-    first_slot: int
-
-    def names(self) -> frozenset[str]:
-        """The names of all variables that the expression uses, those of macros too."""
-        return frozenset(node.name for node in self.checker.nodes if isinstance(node, syntax.Ident))
-
-    def program(self) -> Program:
-        """The program. Raises TypeInvalid if a constant in the expression is wrong."""
-        planner = Planner(self.checker.final, self.first_slot)
-        evaluate = planner.planned(self.tree)
-        return Program(evaluate, planner.slots)
-
-
-def check_expression(
-    expression: str, variables: Mapping[str, Type], objects: Objects, *, new: bool = False
-) -> Checked:
-    """Parse an expression and check its types.
-
-    ``new``: it is not stored yet, so that it may not use functions that only the newest Kubernetes has.
-
-    Raises SyntaxInvalid if the text is not an expression, TypeInvalid if it is wrong whatever the values.
-    """
-    first_slot = FIRST_SLOT + len(variables)
-    named = {
-        name: syntax.Variable(name, kind, FIRST_SLOT + index)
-        for index, (name, kind) in enumerate(variables.items())
-    }
-    try:
-        tree = parse(expression, binds=False)
-        checker = Checker(named, objects, NEWEST if new else frozenset())
-        result = _checked(tree, checker)
-    except RecursionError as error:
-        raise SyntaxInvalid("it is nested too deeply") from error
-    return Checked(expression, tree, result, checker, first_slot)
 
 
 def _checked(tree: Node, checker: Checker) -> Type:
@@ -250,7 +190,7 @@ def compile_program(expression: str, variable: str, kind: Type) -> Program:
     Raises SyntaxInvalid if the text is not an expression, TypeInvalid if it is wrong whatever the value.
     """
     try:
-        checker = Checker({variable: syntax.Variable(variable, kind)}, DEVICE_OBJECTS)
+        checker = Checker({variable: syntax.Variable(variable, kind)})
         tree = parse(expression)
         result = _checked(tree, checker)
         if result not in (BOOL, DYN):

@@ -17,6 +17,15 @@ ACCUMULATOR = "@result"
 UNUSED = "#unused"
 
 
+class ExpressionInvalid(ValueError):
+    """An expression is refused before it runs. ``issues`` are positions, in characters, and messages."""
+
+    def __init__(self, message: str, at: int = -1, more: tuple[tuple[int, str], ...] = ()) -> None:
+        self.issues = ((at, message), *more)
+        texts = (text if place < 0 else f"{text} at character {place}" for place, text in self.issues)
+        super().__init__("; ".join(texts))
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Node:
     """A part of an expression."""
@@ -55,14 +64,13 @@ class Ident(Node):
 class Select(Node):
     """``operand.field``, or ``has(operand.field)``.
 
-    The checker sets ``constant`` if it names a type, ``variable`` if it names a variable with a dot.
+    The checker sets ``constant`` if it names a type.
     """
 
     operand: Node
     field: str
     test_only: bool = False
     constant: Type | None = None
-    variable: Variable | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -75,9 +75,6 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def _equal_containers(left: Any, right: Any) -> bool:
-    # Values of objects of the API compare themselves.
-    if hasattr(left, "equals"):
-        return bool(left.equals(right))
     if isinstance(left, tuple):
         return (
             isinstance(right, tuple) and len(left) == len(right) and all(map(_equal_or_failed, left, right))
@@ -221,8 +218,7 @@ def traversal_units(value: Any) -> int:
     if isinstance(value, tuple):
         return sum(map(traversal_units, value))
     if isinstance(value, Mapping):
-        unseen = value.unseen_units() if hasattr(value, "unseen_units") else 0
-        return sum((traversal_units(key) + traversal_units(item) for key, item in value.items()), unseen)
+        return sum(traversal_units(key) + traversal_units(item) for key, item in value.items())
     return 1
 
 

@@ -38,53 +38,6 @@ def fields(*demands: Json) -> Json:
 
 @BOTH
 @pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (demand("zone", "In", "x", "y"), True),
-        (demand("zone", "In", "y"), False),
-        (demand("rack", "In", "y"), False),
-        (demand("zone", "NotIn", "y"), True),
-        (demand("zone", "NotIn", "x"), False),
-        (demand("rack", "NotIn", "x"), True),
-        (demand("zone", "Exists"), True),
-        (demand("rack", "Exists"), False),
-        (demand("zone", "DoesNotExist"), False),
-        (demand("rack", "DoesNotExist"), True),
-        (demand("gpus", "Gt", "7"), True),
-        (demand("gpus", "Gt", "8"), False),
-        (demand("gpus", "Lt", "9"), True),
-        (demand("rack", "Lt", "9"), False),
-        (demand("kind", "Gt", "7"), False),
-    ],
-)
-def test_requirements_on_labels(matches: Any, asked: Json, expected: bool) -> None:
-    assert matches(selector(labels(asked)), NODE) is expected
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (demand("metadata.name", "In", "a"), True),
-        (demand("metadata.name", "In", "b"), False),
-        (demand("metadata.name", "NotIn", "b"), True),
-        (demand("spec.other", "In", "a"), False),
-        (demand("spec.other", "NotIn", "a"), True),
-    ],
-)
-def test_requirements_on_fields(matches: Any, asked: Json, expected: bool) -> None:
-    assert matches(selector(fields(asked)), NODE) is expected
-
-
-@BOTH
-def test_a_term_without_requirements_takes_in_no_node(matches: Any) -> None:
-    assert not matches(selector({}), NODE)
-    assert not matches({}, NODE)
-    assert matches(selector({}, labels(demand("zone", "Exists"))), NODE)
-
-
-@BOTH
-@pytest.mark.parametrize(
     "term",
     [
         labels(demand("zone", "In")),

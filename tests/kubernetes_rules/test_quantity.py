@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubernetes_rules.quantity import Format, Quantity, format_bytes, parse_quantity
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("80Gi", 80 * 2**30),
-        ("1500m", Decimal("1.5")),
-        ("1e3", 1000),
-        ("1E", 10**18),
-        ("1E2", 100),
-        (".5Ki", 512),
-        ("-3", -3),
-        ("+7k", 7000),
-        ("5.", 5),
-        ("0.1n", Decimal("1e-9")),
-        ("-0.1n", Decimal("-1e-9")),
-        ("9999999999E", 2**63 - 1),
-    ],
-)
-def test_a_quantity_is_read_exactly(text: str, number: int | Decimal) -> None:
-    assert parse_quantity(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "0x10", "1.2.3", "1Gi1", "--1", "٣", "1" * 65])
@@ -137,13 +114,6 @@ def test_numbers_too_far_apart_are_not_added() -> None:
 _TEXTS = st.from_regex(
     r"[+-]?[0-9]{1,20}(\.[0-9]{1,12})?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", fullmatch=True
 )
-
-
-@given(_TEXTS)
-def test_what_is_printed_means_the_same_number(text: str) -> None:
-    quantity = Quantity.parse(text)
-    if abs(quantity.value) < 10**21:  # beyond, String() has no suffix left
-        assert Quantity.parse(str(quantity)) == quantity
 
 
 @given(_TEXTS)

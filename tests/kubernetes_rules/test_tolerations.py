@@ -32,12 +32,6 @@ def test_a_toleration_covers_what_it_names(toleration: Json, covered: bool) -> N
     assert tolerates(toleration, SICK) is covered
 
 
-def test_without_a_key_the_value_alone_decides() -> None:
-    assert tolerates({"operator": "Equal", "value": "5"}, SICK)
-    assert not tolerates({"operator": "Equal", "value": "6"}, SICK)
-    assert tolerates({}, {"key": "sick", "effect": "NoSchedule"})
-
-
 @pytest.mark.parametrize("operator", ["Gt", "Lt", "Like"])
 def test_an_operator_that_is_off_or_not_known_covers_nothing(operator: str) -> None:
     assert not tolerates({"key": "sick", "operator": operator, "value": "5"}, SICK)

@@ -50,7 +50,7 @@ AREAS: tuple[Area, ...] = (
 def cases_of(area: Area, seed: int) -> Iterator[Case]:
     """The written cases, then random ones without end, if there are any; the same for the same seed."""
     yield from area.written()
-    if area.start is not None:
+    if area.written_only:
         return
     rng = random.Random(f"{area.name} {seed}")  # noqa: S311 - no secret
     while True:

@@ -30,7 +30,7 @@ class Area:
     the same seed. ``difference`` describes how our answer to a case differs
     from the oracle's in a way that a user could see, None if it does not. ``start`` starts what answers the
     cases of the area instead of the oracle; its argument is the path of the oracle, beside which the programs
-    of Kubernetes lie. Such an area has written cases only.
+    of Kubernetes lie. ``written_only``: there are no random cases.
     """
 
     name: str
@@ -38,3 +38,4 @@ class Area:
     random: Callable[[Random], Case]
     difference: Callable[[Case, Answer], str | None]
     start: Callable[[Path], AbstractContextManager[Asked]] | None = None
+    written_only: bool = False

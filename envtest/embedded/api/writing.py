@@ -18,7 +18,7 @@ from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
 from kubernetes_rules.validation.kinds import created_errors, updated_errors
-from kubernetes_rules.validation.pods.claims import pod_status_errors
+from kubernetes_rules.validation.pods import pod_status_errors
 
 Object = dict[str, Any]
 

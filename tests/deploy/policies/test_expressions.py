@@ -13,17 +13,16 @@ import pytest
 
 from envtest.client.api import objects_in
 from envtest.client.shipped import PACKAGE_ROOT
-from kubernetes_rules.cel.program import Program, check_expression
+from kubernetes_rules.cel.program import Program, compile_program
 from kubernetes_rules.cel.types import DYN
 from tests.api.policy_rows import ADMIN, NODELESS, OWN, ROWS, TENANT, Row
 
 Object = dict[str, Any]
 
-POLICIES = [
-    one
-    for one in objects_in(PACKAGE_ROOT / "deploy" / "admission-policy.yaml")
-    if one["kind"] == "ValidatingAdmissionPolicy"
-]
+RIGHTS = [*objects_in(PACKAGE_ROOT / "deploy" / "rbac.yaml")]
+_OBJECTS = [*objects_in(PACKAGE_ROOT / "deploy" / "admission-policy.yaml")]
+POLICIES = [one for one in _OBJECTS if one["kind"] == "ValidatingAdmissionPolicy"]
+BINDINGS = [one for one in _OBJECTS if one["kind"] == "ValidatingAdmissionPolicyBinding"]
 PLURALS = {"ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims", "Event": "events"}
 NAMES = ("object", "oldObject", "request", "variables", "mayBind")
 MAY_BIND = 'authorizer.group("resource.k8s.io").resource("resourceclaims").subresource("binding")'
@@ -61,16 +60,20 @@ def compiled(expression: str) -> Program:
     if expression.startswith(MAY_BIND):
         assert expression.endswith('.check("update").allowed()')
         expression = "mayBind"
-    return check_expression(expression, dict.fromkeys(NAMES, DYN), {}, new=True).program()
+    expression = f"dyn({expression})"
+    for name in NAMES:
+        expression = f"cel.bind({name}, given.{name}, {expression})"
+    return compile_program(expression, "given", DYN)
 
 
 def refusals(policy: Object, row: Row) -> dict[int, str]:
     """What the expressions of a policy say against a write, by their places."""
     spec, variables = policy["spec"], dict[str, Any]()
-    given = [plain(row.new), plain(row.old), {"userInfo": user(row.who)}, variables, row.who == ADMIN]
+    values = (plain(row.new), plain(row.old), {"userInfo": user(row.who)}, variables, row.who == ADMIN)
+    given = dict(zip(NAMES, values, strict=True))
 
     def value(expression: str) -> Any:
-        return compiled(expression).run_on(given).value
+        return compiled(expression).run(given).value
 
     if not concerns(policy, row) or not all(
         value(one["expression"]) for one in spec.get("matchConditions", ())
@@ -104,3 +107,24 @@ def test_every_expression_refuses_something() -> None:
 
 def name_of(policy: Object) -> str:
     return str(policy["metadata"]["name"])
+
+
+@pytest.mark.parametrize("name", ["gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events"])
+def test_each_policy_binds_exactly_the_service_accounts_that_have_rights(name: str) -> None:
+    """A service account with a right to write that a policy forgets could write for every node."""
+    named = [one["metadata"] for one in RIGHTS if one["kind"] == "ServiceAccount"]
+    accounts = [f'"system:serviceaccount:{one["namespace"]}:{one["name"]}"' for one in named]
+    (spec,) = (one["spec"] for one in POLICIES if name_of(one) == name)
+
+    condition = spec["matchConditions"][0]["expression"]
+    assert all(account in condition for account in accounts)
+    assert condition.count("system:serviceaccount:") == len(accounts) == 2
+    assert spec["failurePolicy"] == "Fail"
+    (binding,) = (one["spec"] for one in BINDINGS if name_of(one) == name)
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def test_rights_hold_no_wildcards_and_no_secrets() -> None:
+    rules = [str(one["rules"]) for one in RIGHTS if "rules" in one]
+    assert len(rules) == 3
+    assert [rule for rule in rules if "*" in rule or "secrets" in rule] == []

@@ -44,40 +44,6 @@ def _one(allocator: Allocator, asked: Json) -> Json | None:
     return None if results is None else _allocated(asked, results[0])
 
 
-def test_what_is_assumed_is_not_given_again_until_it_is_released() -> None:
-    allocator = Allocator([published(devices(2))], [device_class()], [])
-    first, second = claim(exactly(), name="a"), claim(exactly(), name="b")
-    took = _one(allocator, first)
-    assert took is not None
-    allocator.assume(took)
-    other = _one(allocator, second)
-    assert other is not None
-    assert _devices_of(other["status"]["allocation"]) == ["gpu-1"]
-    allocator.assume(other)
-    assert _one(allocator, second) is None
-    allocator.release(took)
-    again = _one(allocator, second)
-    assert again is not None
-    assert _devices_of(again["status"]["allocation"]) == ["gpu-0"]
-
-
-def test_allocating_alone_holds_nothing() -> None:
-    allocator = Allocator([published(devices(1))], [device_class()], [])
-    assert _one(allocator, claim(exactly())) is not None
-    assert _one(allocator, claim(exactly())) is not None
-
-
-def test_released_partitions_give_their_counters_back() -> None:
-    listed = [device(name, consumesCounters=[consumes("set-0", memory="6")]) for name in ("a", "b")]
-    shared = [{"name": "set-0", "counters": counters(memory="10")}]
-    slices = [published(name="c", count=2, sharedCounters=shared), published(listed, name="d", count=2)]
-    holder = held("a")
-    allocator = Allocator(slices, [device_class()], [holder])
-    assert _one(allocator, claim(exactly())) is None
-    allocator.release(holder)
-    assert _one(allocator, claim(exactly())) is not None
-
-
 def test_released_shares_give_their_capacity_back() -> None:
     listed = [device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})]
     allocator = Allocator([published(listed)], [device_class()], [])
@@ -153,12 +119,6 @@ def test_an_amount_that_cannot_be_counted_with_makes_only_its_pool_invalid(
     assert _devices_of(found["status"]["allocation"]) == ["gpu-0"]
     with pytest.raises(PoolInvalid, match=f"pool gpu.example.com/bad is invalid: .*{reason}"):
         _one(allocator, claim(exactly(count=2)))
-
-
-def test_a_claim_without_a_kind_of_request_is_refused() -> None:
-    allocator = Allocator([], [device_class()], [])
-    with pytest.raises(AllocationFailed, match="claim ns/claim-1, request r0: it is of a kind"):
-        allocator.allocate(node(), [claim({"name": "r0"})])
 
 
 def test_devices_that_only_their_names_tell_apart_are_not_tried_in_every_combination() -> None:
@@ -279,13 +239,6 @@ def test_assuming_and_releasing_leaves_every_answer_as_it_was(seed: int) -> None
     assert answer() == before
 
 
-def test_the_alternative_that_was_taken_is_named() -> None:
-    allocator = Allocator([published(devices(1))], [device_class()], [])
-    results = allocator.allocate(node(), [claim(first_available("r0", wanted(count=2), wanted()))])
-    assert results is not None
-    assert results[0]["devices"]["results"][0]["request"] == "r0/s1"
-
-
 def test_nodes_that_publish_the_same_objects_have_devices_of_their_own() -> None:
     listed = devices(2)
     slices = [published(listed, nodeName=name, pool=name) for name in ("node-1", "node-2")]
@@ -299,15 +252,6 @@ def test_nodes_that_publish_the_same_objects_have_devices_of_their_own() -> None
         allocator.assume(_allocated(asked, results[0]))
         assert allocator.allocate({"metadata": {"name": name}}, [asked]) is None
     assert pools == {"node-1", "node-2"}
-
-
-def test_shares_of_one_attempt_add_up_whatever_the_name_of_the_capacity() -> None:
-    for name in ("slots", "gpu.example.com/slots"):
-        listed = [device("gpu-0", capacity={name: {"value": "10"}}, allowMultipleAllocations=True)]
-        allocator = Allocator([published(listed)], [device_class()], [])
-        six, four = (exactly(f"r{much}", capacity={"requests": {name: much}}) for much in ("6", "4"))
-        assert allocator.allocate(node(), [claim(six, four)]) is not None
-        assert allocator.allocate(node(), [claim(six), claim(six)]) is None
 
 
 def test_the_same_slices_can_be_tried_with_other_claims_and_without_taints() -> None:

@@ -22,49 +22,6 @@ ATTRIBUTE = "gpu.example.com/near"
 FULL = "gpu.example.com/memory"
 
 
-def chosen(devices: dict[str, Json], count: int, constraint: str) -> list[str] | None:
-    """The names of so many devices with these attributes that satisfy a constraint."""
-    listed = [device(name, attributes={"near": value}) for name, value in devices.items()]
-    asked = claim(exactly(count=count), constraints=[{constraint: ATTRIBUTE}])
-    found = Allocator([published(listed)], [device_class()], []).allocate(node(), [asked])
-    return None if found is None else [one["device"] for one in found[0]["devices"]["results"]]
-
-
-def test_lists_match_if_all_have_a_value_in_common() -> None:
-    rows: dict[str, Json] = {
-        "a": {"ints": [0, 1]},
-        "b": {"ints": [1, 2]},
-        "c": {"ints": [2, 0]},
-        "d": {"ints": [5, 1]},
-    }
-
-    # Any two of a, b and c have a value in common, and all three have none.
-    assert chosen(rows, 3, "matchAttribute") == ["a", "b", "d"]
-    assert chosen(rows, 4, "matchAttribute") is None
-
-
-def test_a_single_value_counts_as_a_list_of_one() -> None:
-    rows: dict[str, Json] = {"a": {"strings": ["x", "y"]}, "b": {"string": "z"}, "c": {"string": "y"}}
-    assert chosen(rows, 2, "matchAttribute") == ["a", "c"]
-
-
-def test_values_of_different_types_never_match() -> None:
-    rows: dict[str, Json] = {"a": {"ints": [1]}, "b": {"bools": [True]}, "c": {"strings": ["1"]}}
-    assert chosen(rows, 2, "matchAttribute") is None
-    assert chosen(rows, 3, "distinctAttribute") == ["a", "b", "c"]
-
-
-def test_distinct_lists_have_no_value_in_common() -> None:
-    rows: dict[str, Json] = {
-        "a": {"ints": [0, 1]},
-        "b": {"ints": [1, 2]},
-        "c": {"ints": [2, 3]},
-        "d": {"int": 0},
-    }
-    assert chosen(rows, 2, "distinctAttribute") == ["a", "c"]
-    assert chosen(rows, 3, "distinctAttribute") is None
-
-
 def shared(name: str) -> list[Json]:
     return [published([device("a", allowMultipleAllocations=True, capacity={name: {"value": "10"}})])]
 

@@ -40,10 +40,6 @@ def _gates(found: list[Refusal | None]) -> list[Gate | None]:
     return [None if one is None else one.gate for one in found]
 
 
-def test_a_device_that_passes_all_gates_is_not_refused() -> None:
-    assert _why([published([device("a")])], exactly()) == [None]
-
-
 def test_the_claim_that_holds_a_device_is_named() -> None:
     (why,) = _why([published([device("a")])], exactly(), [held("a", name="other")])
     assert why == Refusal(Gate.IN_USE, "in use by ns/other", ("ns/other",))
@@ -83,18 +79,6 @@ def test_the_claims_that_exhaust_a_counter_are_named() -> None:
     assert in_use.gate is Gate.IN_USE
     detail = "6 of counter memory of set-0 is needed, 4 of 10 is left"
     assert exhausted == Refusal(Gate.COUNTERS, detail, ("ns/holder",))
-
-
-@pytest.mark.parametrize(
-    ("asked", "detail"),
-    [
-        ({"memory": "64Gi"}, "64Gi of memory is needed, it has 40Gi"),
-        ({"colour": "1"}, "it has no capacity colour"),
-    ],
-)
-def test_a_device_that_never_had_as_much_says_what_it_has(asked: Json, detail: str) -> None:
-    slices = [published([device("a", capacity={"memory": {"value": "40Gi"}})])]
-    assert _why(slices, exactly(capacity={"requests": asked})) == [Refusal(Gate.CAPACITY, detail)]
 
 
 @pytest.mark.parametrize(

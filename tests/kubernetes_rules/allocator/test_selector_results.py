@@ -55,18 +55,6 @@ def test_an_expression_that_looks_at_more_may_read_anything(expression: str) -> 
     assert compile_selector(expression).reads is None
 
 
-def test_devices_differ_by_what_is_read_and_not_by_the_rest() -> None:
-    first, like_it, other = read(
-        with_attributes("a", model="A", uuid="1"),
-        with_attributes("b", model="A", uuid="2"),
-        with_attributes("c", model="B", uuid="1"),
-    )
-    results = SelectorResults()
-
-    assert [results.first_false(one, [IS_A]) for one in (first, like_it, other)] == [None, None, IS_A]
-    assert results.false_parts(other, f"true && {IS_A}") == (IS_A,)
-
-
 def test_a_type_or_a_missing_attribute_makes_a_difference() -> None:
     text, number, without = read(
         with_attributes("a", model="1"), with_attributes("b", model=1), with_attributes("c", other=1)
@@ -81,17 +69,6 @@ def test_a_type_or_a_missing_attribute_makes_a_difference() -> None:
     ]
     with pytest.raises(Unanswered, match=r"device gpu\.example\.com/pool-1/c: .*no such key: model"):
         results.first_false(without, [IS_A])
-
-
-def test_a_name_with_the_domain_of_the_driver_is_the_same_name() -> None:
-    short, long, both = read(
-        with_attributes("a", model="A"),
-        with_attributes("b", **{f"{DRIVER}/model": "A"}),
-        with_attributes("c", **{"model": "A", f"{DRIVER}/model": "B"}),
-    )
-    results = SelectorResults()
-
-    assert [results.first_false(one, [IS_A]) for one in (short, long, both)] == [None, None, IS_A]
 
 
 def test_a_device_with_a_broken_attribute_fails_also_if_that_is_not_read() -> None:

@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from tools.conformance.allocation import cases_capacity, cases_counters, cases_pools, cases_requests
+from tools.conformance.allocation.cases import CASES
 from tools.conformance.allocation.random_cases import random_case
 from tools.conformance.area import Answer, Area, Case
-
-CASES = (*cases_pools.CASES, *cases_requests.CASES, *cases_counters.CASES, *cases_capacity.CASES)
 
 
 def our_answer(case: Case) -> Answer:

@@ -91,4 +91,6 @@ def _difference(case: Case, answer: Answer) -> str | None:
     return f"{case['name']}:\n    " + "\n    ".join([*found[:_SHOWN], *more]) if found else None
 
 
-AREA = Area("api", written_cases, lambda rng: rng.choice(written_cases()), _difference, start=_real)
+AREA = Area(
+    "api", written_cases, lambda rng: rng.choice(written_cases()), _difference, _real, written_only=True
+)

@@ -31,6 +31,11 @@ _NO_CONTAINERS = "there are no containers to enter"
 LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("the certificate is in the kubeconfig, not in a file beside it", "config view", " .*authority.*"),
     LeftOut(
+        "messages have other words",
+        "get configmaps -l 'a=b=c'|apply -f unknown-field.yaml|patch configmap settings -p '.'",
+        "Error from server .*|The request is invalid: .*",
+    ),
+    LeftOut(
         "secrets and services are shown with name and age",
         "get (all|cm/settings) .*",
         r"NAME  (TYPE|AGE).*|(secret|service)/.*",

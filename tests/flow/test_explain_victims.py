@@ -53,12 +53,12 @@ def test_the_pods_that_are_named_make_room(cluster: Cluster, namespace: str, urg
 
     wait_for(cluster.api, paths.pod("serve", namespace), refused)
     answer = told(cluster, "serve", "-n", namespace)
-    rooms = {
-        one["policy"]: [[pod["name"] for pod in room["pods"]] for room in one["rooms"]]
+    victims = {
+        one["policy"]: [[pod["name"] for pod in there["pods"]] for there in one["victims"]]
         for one in answer["policies"]
     }
-    assert rooms == {"lower-priority": [["batch"]], "movable": [["train"]], "any": [["batch"]]}
-    [room] = answer["policies"][0]["rooms"]
+    assert victims == {"lower-priority": [["batch"]], "movable": [["train"]], "any": [["batch"]]}
+    [first] = answer["policies"][0]["victims"]
 
     cluster.api.delete(paths.pod("batch", namespace))
     wait_gone(cluster.api, paths.pod("batch", namespace))
@@ -67,4 +67,4 @@ def test_the_pods_that_are_named_make_room(cluster: Cluster, namespace: str, urg
     assert told(cluster, "serve", "-n", namespace)["verdict"] == "runs"
     claims = cluster.api.list_objects(f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")
     [own] = [one for one in claims if one["metadata"]["ownerReferences"][0]["name"] == "serve"]
-    assert sorted(one.rpartition("/")[2] for one in room["gains"]) == sorted(allocated(own))
+    assert sorted(one.rpartition("/")[2] for one in first["gains"]) == sorted(allocated(own))
