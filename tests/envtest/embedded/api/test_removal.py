@@ -30,19 +30,6 @@ def test_a_pod_on_a_node_waits_for_its_kubelet(server: EmbeddedApiServer) -> Non
     assert server.objects("pods") == []
 
 
-@pytest.mark.parametrize("status", [None, {"phase": "Succeeded"}, {"phase": "Failed"}])
-def test_a_pod_that_runs_nowhere_goes_at_once(
-    server: EmbeddedApiServer, status: dict[str, str] | None
-) -> None:
-    stored = server.create(PODS, pod("p", **({"nodeName": "n"} if status else {})))
-    if status:
-        server.replace(f"{PODS}/p/status", {**stored, "status": status})
-
-    server.delete(f"{PODS}/p")
-
-    assert server.objects("pods") == []
-
-
 def test_a_namespace_that_ends_takes_nothing_new_and_stays_until_it_is_finalized(
     server: EmbeddedApiServer,
 ) -> None:
@@ -67,38 +54,6 @@ def test_a_namespace_that_ends_takes_nothing_new_and_stays_until_it_is_finalized
     assert refused.body["details"]["causes"] == [{**cause, "message": "namespace team is being terminated"}]
     assert replaced.body["spec"] == {"finalizers": ["kubernetes"]}
     assert ask(server, "GET", team).code == 404
-
-
-@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-def test_the_namespaces_of_every_cluster_cannot_be_deleted(server: EmbeddedApiServer, name: str) -> None:
-    answer = ask(server, "DELETE", f"{NAMESPACES}/{name}")
-
-    assert answer.code == 403
-    assert answer.body["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
-
-
-def test_another_uid_is_another_object(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-
-    answer = ask(server, "DELETE", f"{PODS}/p", {"preconditions": {"uid": "another"}})
-
-    assert answer.code == 409
-
-
-def test_a_pod_is_bound_once_and_evicted(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
-
-    first = ask(server, "POST", f"{PODS}/p/binding", binding)
-    again = ask(server, "POST", f"{PODS}/p/binding", binding)
-    [stored] = server.objects("pods")
-    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 0}}
-    gone = ask(server, "POST", f"{PODS}/p/eviction", eviction)
-
-    assert (first.code, again.code, gone.code) == (201, 409, 201)
-    assert stored["spec"]["nodeName"] == "n"
-    assert stored["status"]["conditions"][0]["type"] == "PodScheduled"
-    assert server.objects("pods") == []
 
 
 def test_a_claim_that_loses_its_devices_loses_what_was_said_of_them(server: EmbeddedApiServer) -> None:
@@ -131,39 +86,3 @@ def test_without_a_garbage_collector_its_finalizers_keep_an_object(
     assert (answer.code, answer.body) == (200, stored)
     assert stored["metadata"]["finalizers"] == [finalizer]
     assert stored["metadata"]["deletionGracePeriodSeconds"] == 0
-
-
-def test_most_kinds_answer_a_status_once_the_object_is_gone(server: EmbeddedApiServer) -> None:
-    uid = server.create(CONFIG_MAPS, {"metadata": {"name": "c"}})["metadata"]["uid"]
-    server.create(CLAIMS, claim("c"))
-
-    plain, devices = ask(server, "DELETE", f"{CONFIG_MAPS}/c"), ask(server, "DELETE", f"{CLAIMS}/c")
-
-    assert plain.body["status"] == "Success"
-    assert plain.body["details"] == {"kind": "configmaps", "name": "c", "uid": uid}
-    assert devices.body["kind"] == "ResourceClaim"
-
-
-def test_a_write_without_the_last_finalizer_is_answered_as_it_was_asked_for(
-    server: EmbeddedApiServer,
-) -> None:
-    server.create(CONFIG_MAPS, {"metadata": {"name": "c", "finalizers": [KEEPS]}})
-    kept = ask(server, "DELETE", f"{CONFIG_MAPS}/c", {"orphanDependents": False})
-
-    freed = ask(server, "PUT", f"{CONFIG_MAPS}/c", {"metadata": {"name": "c"}})
-
-    assert (kept.code, freed.code) == (202, 200)
-    assert "finalizers" not in freed.body["metadata"]
-    assert freed.body["metadata"]["resourceVersion"] == kept.body["metadata"]["resourceVersion"]
-    assert ask(server, "GET", f"{CONFIG_MAPS}/c").code == 404
-
-
-def test_a_deleted_collection_is_answered(server: EmbeddedApiServer) -> None:
-    for name in "ab":
-        server.create(CONFIG_MAPS, {"metadata": {"name": name}})
-
-    answer = ask(server, "DELETE", f"{CONFIG_MAPS}?fieldSelector=metadata.name=a")
-
-    assert answer.body["kind"] == "ConfigMapList"
-    assert [one["metadata"]["name"] for one in answer.body["items"]] == ["a"]
-    assert [one["metadata"]["name"] for one in server.objects("configmaps")] == ["b"]

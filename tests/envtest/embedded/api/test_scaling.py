@@ -35,53 +35,6 @@ def stored(server: EmbeddedApiServer) -> Object:
     return found
 
 
-def test_a_scale_says_how_many_pods_are_wanted_there_and_selected(server: EmbeddedApiServer) -> None:
-    scale = ask(server, "GET", SCALE).body
-
-    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
-    assert scale["metadata"]["uid"] == stored(server)["metadata"]["uid"]
-    assert scale["spec"] == {"replicas": 3}
-    assert scale["status"] == {"replicas": 0, "selector": "app=web,!tier"}
-
-
-def test_a_scale_is_written_by_a_patch_and_by_an_update(server: EmbeddedApiServer) -> None:
-    answer = ask(server, "PATCH", SCALE, {"spec": {"replicas": 5}}, content_type=MERGE)
-    assert (answer.code, answer.body["kind"], answer.body["spec"]) == (200, "Scale", {"replicas": 5})
-    assert stored(server)["metadata"]["generation"] == 2
-
-    replaced = ask(server, "PUT", SCALE, {**answer.body, "spec": {"replicas": 0}})
-
-    assert replaced.code == 200
-    assert stored(server)["spec"]["replicas"] == 0
-
-
-def test_a_scale_of_before_and_one_below_nothing_are_refused(server: EmbeddedApiServer) -> None:
-    old = ask(server, "GET", SCALE).body
-    ask(server, "PATCH", SCALE, {"spec": {"replicas": 5}}, content_type=MERGE)
-
-    conflict = ask(server, "PUT", SCALE, {**old, "spec": {"replicas": 1}})
-    negative = ask(server, "PATCH", SCALE, {"spec": {"replicas": -1}}, content_type=MERGE)
-    other = ask(server, "PUT", SCALE, stored(server))
-
-    assert (conflict.code, conflict.body["reason"]) == (409, "Conflict")
-    assert negative.code == 422
-    text = (
-        'Scale.autoscaling "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal'
-    )
-    assert negative.body["message"] == f"{text} to 0"
-    assert other.code == 400
-    assert stored(server)["spec"]["replicas"] == 5
-
-
-def test_discovery_says_which_kind_scales(server: EmbeddedApiServer) -> None:
-    found = {one["name"]: one for one in ask(server, "GET", "/apis/apps/v1").body["resources"]}
-
-    scale = found["deployments/scale"]
-    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
-    assert "group" not in found["deployments/status"]
-    assert "daemonsets/scale" not in found
-
-
 def test_a_change_of_annotations_is_one_that_replica_sets_have_to_follow(server: EmbeddedApiServer) -> None:
     path = f"{APPS}/deployments/web"
     ask(server, "PATCH", path, {"metadata": {"annotations": {"a": "b"}}}, content_type=MERGE)

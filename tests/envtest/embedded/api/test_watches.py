@@ -61,18 +61,6 @@ def watch_of(server: EmbeddedApiServer, query: str, path: str = PODS) -> Iterato
         answer.close()
 
 
-def test_a_list_that_is_streamed_ends_with_a_marked_bookmark(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-
-    added, bookmark = events(server, STREAMED)
-
-    assert (added["type"], added["object"]["metadata"]["name"]) == ("ADDED", "p")
-    metadata = bookmark["object"]["metadata"]
-    assert bookmark["type"] == "BOOKMARK"
-    assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert metadata["resourceVersion"] == str(server.store.resource_version)
-
-
 def test_a_watch_that_wants_no_initial_events_gets_none(server: EmbeddedApiServer) -> None:
     server.create(PODS, pod("p"))
 
@@ -92,15 +80,6 @@ def test_options_that_make_no_sense_are_refused(server: EmbeddedApiServer, query
     [answer] = events(server, query)
 
     assert answer["code"] == code
-
-
-def test_a_watch_without_a_version_is_a_streamed_list(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-
-    found = events(server, "resourceVersion=0&allowWatchBookmarks=true")
-
-    assert [event["type"] for event in found] == ["ADDED", "BOOKMARK"]
-    assert "annotations" in found[1]["object"]["metadata"]
 
 
 def test_a_streamed_list_of_a_version_that_is_not_there_yet_is_an_error_event(
@@ -133,17 +112,6 @@ def test_the_parameter_has_no_effect_on_a_get(server: EmbeddedApiServer) -> None
     server.create(PODS, pod("p"))
 
     assert ask(server, "GET", f"{PODS}/p?watch=true").body["kind"] == "Pod"
-
-
-def test_metadata_alone_comes_to_who_wants_no_more(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-
-    added, bookmark = events(server, STREAMED, accept=METADATA)
-
-    for event in (added, bookmark):
-        item = event["object"]
-        assert item.keys() == {"kind", "apiVersion", "metadata"}
-        assert (item["kind"], item["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
 
 
 def test_only_the_first_row_of_a_watch_has_the_columns(server: EmbeddedApiServer) -> None:
@@ -265,17 +233,6 @@ def test_a_version_from_before_the_compaction_is_an_error_event(server: Embedded
     [event] = events(server, f"resourceVersion={then}")
 
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
-
-
-def test_changes_since_a_version_come_as_table_rows_to_who_wants_them(server: EmbeddedApiServer) -> None:
-    then = server.store.resource_version
-    server.create(PODS, pod("p"))
-
-    [event] = events(server, f"resourceVersion={then}", accept=TABLE)
-
-    assert event["type"] == "ADDED"
-    assert event["object"]["kind"] == "Table"
-    assert event["object"]["rows"][0]["cells"][:3] == ["p", "0/1", "Pending"]
 
 
 def test_a_watch_of_one_object_hears_of_no_other(server: EmbeddedApiServer) -> None:
