@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
+from envtest.embedded.server import Noted
 
 TIMES = KubeletTimes(scan=0.1, prepare_retry=(0.5, 1.0), unprepare_retry=0.3, create_retry=0.5)
 """Short, so that a driver that is not ready yet costs a test no minute."""
 
 
-_noted = unforeseen.Noted()
+_noted = Noted()
 
 
 @pytest.fixture(autouse=True)

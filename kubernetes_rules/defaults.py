@@ -1,4 +1,4 @@
-"""Fills in what the API server fills in: defaults of pods, workloads and claims.
+"""Fills in what the API server fills in: defaults of pods, workloads, claims and a few other kinds.
 
 Objects are JSON as the API has them. Go for workloads: pkg/apis/apps/v1/defaults.go,
 pkg/apis/batch/v1/defaults.go, and generateSelector in pkg/registry/batch/job/strategy.go.
@@ -257,3 +257,24 @@ def _take_labels(workload: Object) -> None:
     labels = (workload["spec"]["template"].get("metadata") or {}).get("labels")
     if labels and not workload["metadata"].get("labels"):
         workload["metadata"]["labels"] = dict(labels)
+
+
+def default_few(item: Object) -> None:
+    """Fill in the defaults of a Node, a PriorityClass, or an object of RBAC; nothing of another kind.
+
+    Go: defaults.go in pkg/apis/core/v1, scheduling/v1 and rbac/v1.
+    """
+    match item["kind"]:
+        case "Node":
+            status = item.get("status") or {}
+            if status.get("capacity") and status.get("allocatable") is None:
+                status["allocatable"] = dict(status["capacity"])
+        case "PriorityClass":
+            _fill(item, {"preemptionPolicy": "PreemptLowerPriority"})
+        case "Role" | "ClusterRole":
+            # The one list without omitempty in Go: an empty one is null.
+            item["rules"] = item.get("rules") or None
+        case "RoleBinding" | "ClusterRoleBinding":
+            people = [one for one in item.get("subjects") or () if one.get("kind") in ("User", "Group")]
+            for one in (item["roleRef"], *people):
+                one["apiGroup"] = one.get("apiGroup") or "rbac.authorization.k8s.io"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from driver.process.log import configure
-from envtest.embedded.api import unforeseen
+from envtest.embedded.server import Unforeseen
 from gpuctl.demo.brisk import BRISK_ON_REAL
 from tests import needs
 from tests.examples import LONG
@@ -125,7 +125,7 @@ def _no_fault_at_the_end() -> Iterator[None]:
     _fail_of(NOTED.take())
 
 
-def _fail_of(faults: list[unforeseen.Unforeseen]) -> None:
+def _fail_of(faults: list[Unforeseen]) -> None:
     if faults:
         listed = "\n".join(map(str, faults))
         pytest.fail(f"{len(faults)} faults of the embedded cluster itself:\n{listed}", pytrace=False)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from envtest.embedded.api.unforeseen import Noted
+from envtest.embedded.server import Noted
 
 NOTED = Noted()

@@ -4,7 +4,6 @@ ClusterError
 ├── MissingPrerequisite   this machine lacks a right, a program or a binary
 ├── BuildFailed           Go could not build the binaries
 ├── NotReady              a component ended or did not come up in time
-├── SupervisorGone        the process that owns a cluster does not answer: the cluster is gone
 ├── WaitTimeout           an object did not reach the state that was waited for
 ├── CommandFailed         a command inside a container ended with an error
 └── ApiRefused            the API server answered with an error; ``status`` is the HTTP status
@@ -28,10 +27,6 @@ class BuildFailed(ClusterError):
 
 class NotReady(ClusterError):
     """A component ended, or did not come up in time."""
-
-
-class SupervisorGone(ClusterError):
-    """The process that owns a cluster does not answer: the cluster is gone, with all its processes."""
 
 
 class WaitTimeout(ClusterError):

@@ -92,7 +92,7 @@ class ClusterLayout:
 
     @property
     def logs(self) -> Path:
-        """The folder of the logs; ``stop`` leaves nothing else in a folder that the user chose."""
+        """The folder of the logs."""
         return self.folder / "logs"
 
     @property
@@ -104,11 +104,6 @@ class ClusterLayout:
     def etcd_socket(self) -> Path:
         """Where etcd takes requests, without asking who sends them."""
         return self.folder / "etcd.sock"
-
-    @property
-    def description(self) -> Path:
-        """What another process needs to know to attach to the running cluster (JSON)."""
-        return self.folder / "cluster.json"
 
     @property
     def tokens(self) -> Path:

@@ -2,13 +2,13 @@
 
 Where things are:
 
-    api_server    starts etcd and kube-apiserver alone, for any user
-    startup       starts a cluster; cleaning removes what one leaves
-    cluster       RealCluster: attach, use, close; node-bound tokens of service accounts
+    api_server    etcd and kube-apiserver alone, for any user; tokens of service accounts
+    startup       starts a cluster
+    cluster       RealCluster: use, close
     containers    running a command inside a container
     assets        which binaries a cluster runs; build makes them with Go from the modules in go/
     image         the one image of a cluster
-    slots         keep clusters on one machine apart; description lets other processes attach
+    slots         keep clusters on one machine apart
     render        configuration files; commands the command lines; control_plane and nodes start them
     processes     starts and stops processes through supervisor, the process that owns all of them
     isolation     the cluster's own mounts; cgroups its control groups

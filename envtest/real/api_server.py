@@ -20,9 +20,9 @@ from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
 from envtest.client.layout import state_folder
 from envtest.cluster import Processes
-from envtest.real import control_plane, description
+from envtest.real import control_plane
 from envtest.real.assets import Assets
-from envtest.real.description import Description
+from envtest.real.control_plane import Description
 from envtest.real.render import IMAGE
 from envtest.real.slots import take_slot
 
@@ -32,11 +32,14 @@ _LIFETIME_SECONDS = 24 * 3600
 
 
 class RealApiServer:
-    """A running API server. ``api`` is a client as administrator, and ``server`` its URL."""
+    """A running API server. ``api`` is a client as administrator, and ``server`` its URL.
+
+    ``described`` has the numbers and folders that it uses.
+    """
 
     def __init__(self, described: Description, processes: Processes) -> None:
         """Wait for the API server whose processes are started."""
-        self._described = described
+        self.described = described
         self.processes = processes
         self.kubernetes = described.assets.kubernetes
         self.folder = described.layout.folder
@@ -46,27 +49,16 @@ class RealApiServer:
     @property
     def admin(self) -> Path:
         """The administrator's kubeconfig."""
-        return self.kubeconfig("admin")
+        return self.described.layout.kubeconfig("admin")
 
     @property
     def admin_token(self) -> str:
         """The administrator's bearer token."""
-        return self._described.users["admin"].token
-
-    def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of admin, controller-manager, scheduler, or a node by its name.
-
-        Raises:
-            ClusterError: there is no such user.
-        """
-        if user not in self._described.users:
-            known = ", ".join(self._described.users)
-            raise ClusterError(f"the cluster has no user {user}: choose one of {known}")
-        return self._described.layout.kubeconfig(user)
+        return self.described.users["admin"].token
 
     def api_as(self, token: str) -> ApiClient:
         """A client of the API server that shows this token."""
-        return ApiClient(self.server, self._described.layout.authority, token)
+        return ApiClient(self.server, self.described.layout.authority, token)
 
     def mint_token(self, namespace: str, service_account: str, node: str) -> str:
         """A token of an existing service account as its pod on a node has it."""
@@ -76,8 +68,8 @@ class RealApiServer:
         """A kubeconfig with a fresh ``mint_token``; each call writes the same file again."""
         token = self.mint_token(namespace, service_account, node)
         name = f"{namespace}.{service_account}.{node}"
-        control_plane.write_kubeconfig(self._described, name, token)
-        return self._described.layout.kubeconfig(name)
+        control_plane.write_kubeconfig(self.described, name, token)
+        return self.described.layout.kubeconfig(name)
 
     def stop_api_server(self) -> None:
         """Kill the API server: connections break, and nobody answers at its port any more."""
@@ -85,8 +77,8 @@ class RealApiServer:
 
     def start_api_server(self) -> None:
         """Start the stopped API server at the same port with the same objects; wait until ready."""
-        control_plane.start_api_server(self.processes, self._described)
-        control_plane.wait_api_server(self.processes, self._described)
+        control_plane.start_api_server(self.processes, self.described)
+        control_plane.wait_api_server(self.processes, self.described)
 
     def audit_events(self) -> list[Object]:
         """The audit log so far: an Event of audit.k8s.io/v1 for each request.
@@ -94,9 +86,9 @@ class RealApiServer:
         Raises:
             ClusterError: it was started without audit.
         """
-        if not self._described.audit:
+        if not self.described.audit:
             raise ClusterError("the API server notes nothing: start the cluster with audit=True")
-        lines = self._described.layout.log("audit").read_text().splitlines()
+        lines = self.described.layout.log("audit").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
 
@@ -118,7 +110,6 @@ def api_server_alone(assets: Assets) -> Iterator[RealApiServer]:
         cleanup.callback(processes.shutdown)
         users = control_plane.make_users(node_count=0)
         described = Description(layout, slot, assets, users, node_count=0, audit=False)
-        description.save(described)
         control_plane.write_files(described)
         control_plane.start_etcd(processes, described)
         control_plane.start_api_server(processes, described)

@@ -11,8 +11,9 @@ from typing import Self
 from envtest.client import paths
 from envtest.client.layout import NodeLayout
 from envtest.cluster import ContainerFacts, PlayedPrograms
-from envtest.real import containers, control_plane, description, nodes
+from envtest.real import containers, control_plane, nodes
 from envtest.real.api_server import RealApiServer
+from envtest.real.control_plane import Description
 from envtest.real.processes import ClusterProcess, Processes
 
 
@@ -26,22 +27,12 @@ class RealCluster(RealApiServer):
 
     runs_programs = True
 
-    def __init__(self, described: description.Description, processes: Processes) -> None:
+    def __init__(self, described: Description, processes: Processes) -> None:
         """Wait for the API server of a cluster whose processes are started."""
         super().__init__(described, processes)
         self._closed = False
         self.processes: Processes = processes
         self.nodes = described.nodes
-
-    @classmethod
-    def attach(cls, folder: Path) -> Self:
-        """The cluster that another process started in a folder.
-
-        Raises:
-            ClusterError: none runs there.
-        """
-        described = description.load(folder)
-        return cls(described, Processes(described.layout, None))
 
     def __enter__(self) -> Self:
         """The cluster itself."""
@@ -57,7 +48,7 @@ class RealCluster(RealApiServer):
         self.close()
 
     def close(self) -> None:
-        """End all processes and remove mounts, control groups and files; logs stay unless it is owned.
+        """End all processes and remove mounts, control groups and files.
 
         A closed cluster may be closed again.
 
@@ -75,7 +66,7 @@ class RealCluster(RealApiServer):
         There is no kube-proxy, so the address of its Service, which pods have in KUBERNETES_SERVICE_HOST,
         leads nowhere.
         """
-        return control_plane.machine_address(), self._described.slot.port(control_plane.API_SERVER)
+        return control_plane.machine_address(), self.described.slot.port(control_plane.API_SERVER)
 
     def play(self, programs: PlayedPrograms) -> None:
         """Containers run programs here."""
@@ -90,7 +81,7 @@ class RealCluster(RealApiServer):
             ClusterError: the container does not run, or the command did not end in time.
         """
         node, identity = self._find_container(pod, namespace, container)
-        return containers.run_in_container(self._described.assets, node, identity, command)
+        return containers.run_in_container(self.described.assets, node, identity, command)
 
     def _find_container(self, pod: str, namespace: str, container: str | None) -> tuple[NodeLayout, str]:
         """The node of a container, and the runtime's id of it. Raises ClusterError."""
@@ -114,7 +105,7 @@ class RealCluster(RealApiServer):
             CommandFailed: it could not be ended.
             ClusterError: the container was never started.
         """
-        containers.kill_container(self._described.assets, *self._find_container(pod, namespace, container))
+        containers.kill_container(self.described.assets, *self._find_container(pod, namespace, container))
 
     def tag_image(self, image: str, name: str) -> None:
         """Give an image that all nodes have another name beside its own.
@@ -123,7 +114,7 @@ class RealCluster(RealApiServer):
             CommandFailed: a node has no such image.
         """
         for node in self.nodes:
-            nodes.tag_image(self._described, node, image, name)
+            nodes.tag_image(self.described, node, image, name)
 
     def import_image(self, archive: Path) -> None:
         """Load the images of a docker or OCI archive into every node; pods name them as the archive does.
@@ -132,7 +123,7 @@ class RealCluster(RealApiServer):
             NotReady: a node did not take it in time.
         """
         for node in self.nodes:
-            nodes.import_image(self.processes, self._described, node, archive)
+            nodes.import_image(self.processes, self.described, node, archive)
 
     def kubelet(self, node: int) -> ClusterProcess:
         """The kubelet of a node, to be stopped, killed or read."""
@@ -140,7 +131,7 @@ class RealCluster(RealApiServer):
 
     def start_kubelet(self, node: int) -> None:
         """Start a stopped kubelet and wait until it serves and its node is Ready."""
-        nodes.start_kubelet(self.processes, self._described, self.nodes[node])
+        nodes.start_kubelet(self.processes, self.described, self.nodes[node])
         nodes.wait_kubelet(self.processes, self.api, self.nodes[node])
 
     def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
@@ -159,4 +150,4 @@ class RealCluster(RealApiServer):
 
     def start_containerd(self, node: int) -> None:
         """Start a containerd that ended."""
-        nodes.start_containerd(self.processes, self._described, self.nodes[node])
+        nodes.start_containerd(self.processes, self.described, self.nodes[node])

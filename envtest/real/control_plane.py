@@ -6,14 +6,16 @@ import secrets
 import socket
 import ssl
 import subprocess
+from dataclasses import dataclass
 
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused, ClusterError
-from envtest.client.layout import ClusterLayout
+from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.client.waiting import wait_until
 from envtest.cluster import Processes
 from envtest.real import commands, render
-from envtest.real.description import Description
+from envtest.real.assets import Assets
+from envtest.real.slots import Slot
 
 _ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -28,6 +30,33 @@ _PROBE_SECONDS = 5.0
 _LOOPBACK = "127.0.0.1"
 # An address for documentation (RFC 5737): nothing is sent there, the kernel only looks up the route.
 _SOMEWHERE = ("203.0.113.1", 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The fixed properties of a cluster.
+
+    ``users`` are by the names of their kubeconfigs; ``audit`` says whether the API server writes an
+    audit log. ``gates`` are the feature gates of the control plane that are turned on.
+    """
+
+    layout: ClusterLayout
+    slot: Slot
+    assets: Assets
+    users: dict[str, render.User]
+    node_count: int
+    audit: bool
+    gates: tuple[str, ...] = ()
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://127.0.0.1:{self.slot.port('kube-apiserver')}"
+
+    @property
+    def nodes(self) -> tuple[NodeLayout, ...]:
+        """The folders of the nodes."""
+        return tuple(self.layout.node(index) for index in range(self.node_count))
 
 
 def make_users(node_count: int) -> dict[str, render.User]:
@@ -48,6 +77,9 @@ def make_users(node_count: int) -> dict[str, render.User]:
 def write_files(description: Description) -> None:
     """Write what the control plane reads: keys, kubeconfigs and configuration."""
     layout = description.layout
+    # With this mode from the beginning: the tokens are never readable for others.
+    layout.tokens.touch(mode=0o600)
+    layout.tokens.write_text(render.tokens_csv(description.users))
     for name, user in description.users.items():
         write_kubeconfig(description, name, user.token)
     (layout.folder / "audit-policy.json").write_text(render.audit_policy())

@@ -19,7 +19,7 @@ from envtest.client.layout import NodeLayout
 from envtest.client.waiting import wait_until
 from envtest.real import cgroups, commands, render
 from envtest.real.containers import ctr
-from envtest.real.description import Description
+from envtest.real.control_plane import Description
 from envtest.real.processes import Processes
 
 _MOUNTED = "mounted"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envtest.client.errors import ClusterError, NotReady, SupervisorGone
+from envtest.client.errors import ClusterError, NotReady
 from envtest.client.layout import ClusterLayout
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import STOP_SECONDS, Process, ProcessLogs
@@ -67,7 +67,7 @@ class ClusterProcess(Process):
 class Processes(ProcessLogs):
     """All processes of one cluster, which share its PID and mount namespace and end with it."""
 
-    def __init__(self, layout: ClusterLayout, unshare: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, layout: ClusterLayout, unshare: subprocess.Popen[bytes]) -> None:
         super().__init__(layout)
         self._unshare = unshare
 
@@ -120,20 +120,17 @@ class Processes(ProcessLogs):
 
         Raises:
             ClusterError: something could not be removed.
-            SupervisorGone: there is no supervisor.
         """
         try:
             self.ask("shutdown", timeout_seconds=SHUTDOWN_SECONDS)
         finally:
-            if self._unshare is not None:
-                self._unshare.wait(SHUTDOWN_SECONDS)
+            self._unshare.wait(SHUTDOWN_SECONDS)
 
     def ask(self, operation: str, **request: Any) -> dict[str, Any]:
         """Send a request to the supervisor and return its answer.
 
         Raises:
-            ClusterError: it was refused.
-            SupervisorGone: there is nobody to ask.
+            ClusterError: it was refused, or the supervisor is gone, and the cluster with it.
         """
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(request.get("timeout_seconds", 0) + STOP_SECONDS)
@@ -143,7 +140,7 @@ class Processes(ProcessLogs):
                 with connection.makefile("rb") as lines:
                     line = lines.readline()
             except OSError as error:
-                raise SupervisorGone(
+                raise ClusterError(
                     f"the supervisor of the cluster in {self._layout.folder} does not answer "
                     f"({error}): the cluster is gone"
                 ) from error
@@ -153,26 +150,23 @@ class Processes(ProcessLogs):
         return answer
 
 
-def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *, owned: bool) -> Processes:
-    """Start the supervisor of a cluster in namespaces of its own.
+def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path) -> Processes:
+    """Start the supervisor of a cluster, which ends with this process, in namespaces of its own.
 
     Args:
         layout: the cluster's existing folder.
         slot: what the cluster may use.
         slot_lock: the descriptor with the slot's lock, which the supervisor then holds too.
         binaries: goes first on the PATH of all processes.
-        owned: end the cluster when this process ends, and remove its logs too.
 
     Raises:
         NotReady: the supervisor did not come up; the message has what it wrote.
     """
     layout.logs.mkdir(exist_ok=True)
     # A pidfd becomes readable when its process ends, however it ends, and is never another process's.
-    owner = os.pidfd_open(os.getpid()) if owned else None
-    descriptors = [slot_lock] if owner is None else [slot_lock, owner]
+    owner = os.pidfd_open(os.getpid())
     arguments = ["--folder", str(layout.folder), "--slot", str(slot.index)]
-    arguments += ["--slot-lock", str(slot_lock)]
-    arguments += ["--keep-logs"] if owner is None else ["--owner", str(owner)]
+    arguments += ["--slot-lock", str(slot_lock), "--owner", str(owner)]
     # --fork: the child is the first process of the new PID namespace. --kill-child: it ends with unshare.
     # --mount-proc: its /proc shows that namespace.
     namespaces = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
@@ -188,13 +182,12 @@ def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, "PATH": path, "PYTHONPATH": python_path},
-                pass_fds=descriptors,
+                pass_fds=[slot_lock, owner],
                 # A signal from the terminal reaches this process only, which then ends the cluster in order.
                 start_new_session=True,
             )
     finally:
-        if owner is not None:
-            os.close(owner)
+        os.close(owner)
     assert unshare.stdout is not None
     with unshare.stdout as output:
         first_line = output.readline()

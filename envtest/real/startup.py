@@ -10,14 +10,13 @@ from pathlib import Path
 
 from envtest.client import paths
 from envtest.client.errors import ClusterError, MissingPrerequisite
-from envtest.client.layout import MAX_NODES, ClusterLayout, state_folder
+from envtest.client.layout import MAX_NODES, state_folder
 from envtest.client.waiting import wait_for
-from envtest.real import build, control_plane, description, nodes
+from envtest.real import build, control_plane, nodes
 from envtest.real.api_server import FOLDER_PREFIX
 from envtest.real.assets import find_assets
-from envtest.real.cleaning import remove_files
 from envtest.real.cluster import RealCluster
-from envtest.real.description import Description
+from envtest.real.control_plane import Description
 from envtest.real.image import busybox_image
 from envtest.real.processes import Processes, launch
 from envtest.real.slots import take_slot
@@ -39,21 +38,18 @@ _LOADER_MARK = b"/ld-linux"
 def start_cluster(
     node_count: int = 1,
     kubernetes: str = build.DEFAULT_KUBERNETES,
-    folder: Path | None = None,
     *,
-    owned: bool = True,
     audit: bool = False,
     gates: Sequence[str] = (),
 ) -> RealCluster:
     """Start a cluster and return it when all its nodes are Ready, after about six seconds.
 
+    It ends with this process, however that ends.
+
     Args:
         node_count: from 1 to 4.
         kubernetes: a minor version of ``build.VERSIONS``; if its binaries are nowhere, they are
             built first, which takes minutes.
-        folder: an empty or new folder with a short path; a temporary one unless given.
-        owned: end the cluster with this process, however that ends, and remove the folder.
-            Otherwise it runs until it is closed, and its logs stay.
         audit: have the API server write an audit log, for ``RealCluster.audit_events``.
         gates: feature gates to turn on in the API server, the controller manager and the scheduler.
 
@@ -61,18 +57,19 @@ def start_cluster(
         MissingPrerequisite: this machine lacks something.
         BuildFailed: the binaries could not be built.
         NotReady: a component did not come up.
-        ClusterError: the folder is in use or its path too long, or no slot is free.
+        ClusterError: the path of the temporary folder is too long, or no slot is free.
     """
     if not 1 <= node_count <= MAX_NODES:
         raise ClusterError(f"a cluster has 1 to {MAX_NODES} nodes, not {node_count}")
     check_machine()
     assets = find_assets(kubernetes)
-    layout = make_folder(folder)
+    # mkdtemp makes a folder that only root can enter.
+    layout = state_folder(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
     slot, slot_lock = take_slot()
     try:
-        processes = launch(layout, slot, slot_lock, assets.folder, owned=owned)
+        processes = launch(layout, slot, slot_lock, assets.folder)
     except BaseException:
-        remove_files(layout, keep_logs=not owned)
+        shutil.rmtree(layout.folder)
         raise
     finally:
         # The supervisor holds the lock from now on, or nobody does.
@@ -86,29 +83,8 @@ def start_cluster(
         raise
 
 
-def make_folder(folder: Path | None) -> ClusterLayout:
-    """Make the state folder of a new cluster, which only root can enter.
-
-    Raises:
-        ClusterError: there is something else in it, or its path is too long.
-    """
-    if folder is None:
-        return state_folder(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
-    layout = state_folder(folder)
-    layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    others = sorted(path.name for path in layout.folder.iterdir() if path != layout.logs)
-    if others:
-        raise ClusterError(
-            f"the folder {layout.folder} is in use (it holds {', '.join(others[:3])}): stop the "
-            f"cluster in it, or choose an empty folder"
-        )
-    layout.folder.chmod(0o700)  # it may have been there
-    return layout
-
-
 def _bring_up(described: Description, processes: Processes) -> RealCluster:
     """Start all components, those that can at the same time, and wait for the nodes."""
-    description.save(described)
     control_plane.write_files(described)
     control_plane.start_etcd(processes, described)
     control_plane.start_api_server(processes, described)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -23,7 +24,7 @@ import click
 
 from envtest.client.errors import ClusterError
 from envtest.client.layout import ClusterLayout
-from envtest.real import cgroups, cleaning, isolation
+from envtest.real import cgroups, isolation
 from envtest.real.slots import Slot
 
 READY_LINE = b"ready\n"
@@ -213,21 +214,36 @@ def wake_on(*signals: signal.Signals) -> int:
     return reader
 
 
+def clean(layout: ClusterLayout, slot: Slot) -> None:
+    """Unmount, remove the control groups, remove the files; must run in the cluster's namespace.
+
+    Raises:
+        ClusterError: something is still in use; files below a mount are never removed, because
+            they may be the machine's.
+    """
+    # First of all, so that no file is removed through a mount.
+    mounted = isolation.unmount_below(layout.folder)
+    if mounted:
+        raise ClusterError(f"cannot unmount {', '.join(map(str, mounted))}: files are left there")
+    busy = cgroups.remove(slot.cgroup_prefix)
+    shutil.rmtree(layout.folder)
+    if busy:
+        raise ClusterError(f"processes live on in the control groups {', '.join(map(str, busy))}")
+
+
 @click.command()
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
 @click.option("--slot", "slot_index", type=int, required=True)
 @click.option("--slot-lock", type=int, required=True, help="Descriptor that holds the slot's lock.")
-@click.option("--owner", type=int, help="Descriptor (pidfd) of the process to end with.")
-@click.option("--keep-logs", is_flag=True)
-def main(folder: Path, slot_index: int, slot_lock: int, owner: int | None, *, keep_logs: bool) -> None:
+@click.option("--owner", type=int, required=True, help="Descriptor (pidfd) of the process to end with.")
+def main(folder: Path, slot_index: int, slot_lock: int, owner: int) -> None:
     """Own the processes of the cluster in FOLDER until its end."""
     layout, slot = ClusterLayout(folder), Slot(slot_index)
-    inherited = [slot_lock] if owner is None else [slot_lock, owner]
-    for descriptor in inherited:
+    for descriptor in (slot_lock, owner):
         # They came through exec and would go on to every child: the slot would never be free.
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - it takes no keywords
     child_ended = wake_on(signal.SIGCHLD)
-    ends = [wake_on(signal.SIGTERM, signal.SIGINT)] + ([] if owner is None else [owner])
+    ends = [wake_on(signal.SIGTERM, signal.SIGINT), owner]
     # What an earlier cluster of this slot has left: its lock is free, so it is gone.
     cgroups.remove(slot.cgroup_prefix)
     isolation.arrange(layout)
@@ -243,7 +259,7 @@ def main(folder: Path, slot_index: int, slot_lock: int, owner: int | None, *, ke
     supervisor.kill_all()
     answer: Answer = {}
     try:
-        cleaning.clean(layout, slot, keep_logs=keep_logs)
+        clean(layout, slot)
     except (ClusterError, OSError) as error:
         answer = {"error": f"cleaning up after the cluster: {error}"}
     if asker is not None:

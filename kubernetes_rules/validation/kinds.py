@@ -23,13 +23,17 @@ from kubernetes_rules.validation.field import (
     unique,
 )
 from kubernetes_rules.validation.metadata import (
-    changed_metadata_errors,
     metadata_errors,
     metadata_update_errors,
     name_errors,
 )
-from kubernetes_rules.validation.pods.resources import quantity_errors, resource_name_errors
-from kubernetes_rules.validation.pods.spec import pod_errors, pod_update_errors, template_errors
+from kubernetes_rules.validation.pods import (
+    pod_errors,
+    pod_update_errors,
+    quantity_errors,
+    resource_name_errors,
+    template_errors,
+)
 from kubernetes_rules.validation.taints import node_taint_errors
 
 Object = dict[str, Any]
@@ -88,26 +92,22 @@ def created_errors(group: str, item: Object, *, namespaced: bool) -> list[FieldE
         return dra_kinds.errors_of(item)
     if kind == "Pod":
         return unique(pod_errors(item))
-    # Names of events are made of those of other objects, and their finalizers do not matter.
-    errors = metadata_errors(
-        item["metadata"],
-        namespaced=namespaced,
-        name_rule=_NAMES.get(kind, name_errors),
-        standard_finalizers=kind != "Event",
-    )
+    errors = metadata_errors(item["metadata"], namespaced=namespaced, name_rule=_NAMES.get(kind, name_errors))
     return unique(errors + _own(kind, item, None))
 
 
 def updated_errors(group: str, new: Object, old: Object, *, namespaced: bool) -> list[FieldError]:
     """The errors of ``new`` as an update of ``old``, but not of its status."""
-    kind = new["kind"]
-    errors = changed_metadata_errors(new["metadata"], old["metadata"], namespaced=namespaced)
+    kind, metadata = new["kind"], new["metadata"]
+    # Go: validateCommonFields in k8s.io/apiserver/pkg/registry/rest, which holds for every kind.
+    errors = metadata_errors(metadata, namespaced=namespaced, name_rule=names.path_segment)
     if group == _DRA:
-        return unique(errors + dra_kinds.update_errors_of(new, old))
-    if kind == "Pod":
-        return unique(errors + pod_update_errors(new, old))
-    errors += metadata_update_errors(new["metadata"], old["metadata"], standard_finalizers=kind != "Event")
-    return unique(errors + _own(kind, new, old))
+        errors += dra_kinds.update_errors_of(new, old)
+    elif kind == "Pod":
+        errors += pod_update_errors(new, old)
+    else:
+        errors += metadata_update_errors(metadata, old["metadata"]) + _own(kind, new, old)
+    return unique(errors)
 
 
 def _own(kind: str, item: Object, old: Object | None) -> list[FieldError]:

@@ -28,12 +28,10 @@ def metadata_errors(
     path: str = "metadata",
     name_rule: Callable[[str], list[str]] = name_errors,
     checks_generate_name: bool = True,
-    standard_finalizers: bool = True,
 ) -> list[FieldError]:
     """The errors of a new object's metadata.
 
-    ``name_rule`` is the rule of names of the object's kind. Classes are not checked for generateName. Most
-    kinds take no finalizers without a domain but the ``standard_finalizers``.
+    ``name_rule`` is the rule of names of the object's kind. Classes are not checked for generateName.
     """
     errors: list[FieldError] = []
     prefix = metadata.get("generateName") or ""
@@ -59,23 +57,10 @@ def metadata_errors(
     errors += _owner_errors(metadata.get("ownerReferences") or [], f"{path}.ownerReferences")
     finalizers = metadata.get("finalizers") or []
     errors += _finalizer_errors(finalizers, f"{path}.finalizers")
-    return errors + (_standard_errors(finalizers, f"{path}.finalizers") if standard_finalizers else [])
+    return errors + _standard_errors(finalizers, f"{path}.finalizers")
 
 
-def changed_metadata_errors(new: Object, old: Object, *, namespaced: bool) -> list[FieldError]:
-    """The errors of an update of metadata that hold for every kind, custom ones too.
-
-    Go: validateCommonFields in k8s.io/apiserver/pkg/registry/rest.
-    """
-    common = metadata_errors(
-        new, namespaced=namespaced, name_rule=names.path_segment, standard_finalizers=False
-    )
-    return common + metadata_update_errors(new, old, standard_finalizers=False)
-
-
-def metadata_update_errors(
-    new: Object, old: Object, path: str = "metadata", *, standard_finalizers: bool = True
-) -> list[FieldError]:
+def metadata_update_errors(new: Object, old: Object, path: str = "metadata") -> list[FieldError]:
     """The errors of an update of metadata; the server has already restored what clients cannot change."""
     errors: list[FieldError] = []
     finalizers = new.get("finalizers") or []
@@ -95,7 +80,7 @@ def metadata_update_errors(
             errors.append(field.invalid(f"{path}.{name}", new.get(name), _IMMUTABLE))
     errors += label_errors(new, path)
     errors += _owner_errors(new.get("ownerReferences") or [], f"{path}.ownerReferences")
-    return errors + (_standard_errors(finalizers, f"{path}.finalizers") if standard_finalizers else [])
+    return errors + _standard_errors(finalizers, f"{path}.finalizers")
 
 
 def template_metadata_errors(metadata: Object, path: str) -> list[FieldError]:
@@ -197,16 +182,10 @@ def _finalizer_errors(finalizers: list[str], path: str) -> list[FieldError]:
 
 
 def _standard_errors(finalizers: list[str], path: str) -> list[FieldError]:
-    return [
-        error
-        for index, name in enumerate(finalizers)
-        for error in standard_finalizer_errors(name, f"{path}[{index}]")
-    ]
-
-
-def standard_finalizer_errors(name: str, path: str) -> list[FieldError]:
-    """The error of a finalizer that has no domain and is none of Kubernetes' own."""
-    if "/" in name or name in _STANDARD_FINALIZERS:
-        return []
+    """The errors of finalizers that have no domain and are none of Kubernetes' own."""
     text = "name is neither a standard finalizer name nor is it fully qualified"
-    return [field.invalid(path, name, text)]
+    return [
+        field.invalid(f"{path}[{index}]", name, text)
+        for index, name in enumerate(finalizers)
+        if "/" not in name and name not in _STANDARD_FINALIZERS
+    ]

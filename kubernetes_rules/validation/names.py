@@ -15,13 +15,12 @@ DRIVER_BYTES = 63
 IDENTIFIER_BYTES = 32
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
 _IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
-_LABEL_RE, _LABEL_1035_RE, _SUBDOMAIN_RE, _KEY_RE, _VALUE_RE, _IDENTIFIER_RE = (
-    re.compile(text) for text in (_LABEL, _LABEL_1035, _SUBDOMAIN, _KEY, _VALUE, _IDENTIFIER)
+_LABEL_RE, _SUBDOMAIN_RE, _KEY_RE, _VALUE_RE, _IDENTIFIER_RE = (
+    re.compile(text) for text in (_LABEL, _SUBDOMAIN, _KEY, _VALUE, _IDENTIFIER)
 )
 _CASELESS_RE = re.compile(_SUBDOMAIN, re.IGNORECASE | re.ASCII)
 _ENDS = "must start and end with an alphanumeric character"
@@ -48,18 +47,6 @@ def dns_label(text: str, counted: str = "bytes") -> list[str]:
             return [*wrong, "must not contain dots"]
         rule = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
         wrong.append(_pattern(rule + _ENDS, _LABEL, "my-name", "123-abc"))
-    return wrong
-
-
-def dns_label_1035(text: str) -> list[str]:
-    """The messages for an invalid RFC 1035 label, which begins with a letter."""
-    wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} characters"]
-    if not _LABEL_1035_RE.fullmatch(text):
-        rule = (
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-            "alphabetic character, and end with an alphanumeric character"
-        )
-        wrong.append(_pattern(rule, _LABEL_1035, "my-name", "abc-123"))
     return wrong
 
 

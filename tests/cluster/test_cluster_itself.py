@@ -21,7 +21,7 @@ from envtest.client import paths
 from envtest.client.errors import ApiUnreachable, ClusterError, CommandFailed, NotReady
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_gone
-from envtest.real import cgroups, description
+from envtest.real import cgroups
 from envtest.real.assets import ASSETS_VARIABLE, find_assets
 from envtest.real.cluster import RealCluster
 from envtest.real.nodes import is_ready
@@ -41,7 +41,7 @@ import json, sys
 cluster = start_cluster(kubernetes=sys.argv[1])
 cluster.api.create(json.loads(sys.argv[2]))
 wait_for(cluster.api, paths.pod("sleeper"), lambda pod: pod["status"].get("phase") == "Running")
-print(cluster.folder, flush=True)
+print(cluster.folder, cluster.described.slot.cgroup_prefix, flush=True)
 sys.stdin.read()
 """
 
@@ -156,7 +156,7 @@ def test_nobody_on_this_machine_is_answered_without_a_token(real_cluster: RealCl
     ports, abstract = listening(processes_naming(str(real_cluster.folder)))
     assert abstract == set()
     codes = {port: code_for_a_stranger(port) for port in ports}
-    slot = description.load(real_cluster.folder).slot
+    slot = real_cluster.described.slot
     # Containerd's port takes only streams that the kubelet has asked for, each at a path with a secret.
     [streams] = {port for port in codes if port not in slot.ports}
     assert codes.pop(streams) == 404
@@ -234,9 +234,7 @@ def test_nothing_is_left_after_the_owner_is_killed(kubernetes: str) -> None:
     )
     with holder:
         assert holder.stdout is not None
-        folder = holder.stdout.readline().strip()
-        described = description.load(Path(folder))
-        prefix = described.slot.cgroup_prefix
+        folder, prefix = holder.stdout.readline().split()
         handles = [os.pidfd_open(pid) for pid in processes_naming(folder)]
         assert len(handles) > 8, "the cluster's processes are found by its folder"
         assert f" {folder}" in Path(f"/proc/{processes_naming(folder)[-1]}/mounts").read_text()
@@ -264,9 +262,11 @@ def test_failed_start_names_the_component_and_leaves_nothing(
     etcd.chmod(0o755)
     monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path))
     folder = Path(tempfile.mkdtemp(prefix="k"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
     with pytest.raises(NotReady, match="etcd ended with status 3:\nthe disk is full"):
-        start_cluster_in(kubernetes=kubernetes, folder=folder)
+        start_cluster_in(kubernetes=kubernetes)
 
-    assert not folder.exists()
+    assert list(folder.iterdir()) == []
+    folder.rmdir()
     assert processes_naming(str(folder)) == []

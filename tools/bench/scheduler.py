@@ -22,7 +22,7 @@ import click
 from driver.devices.names import pool_name
 from envtest.client import paths
 from envtest.client.api import ApiClient
-from envtest.real import commands, control_plane, description, nodes
+from envtest.real import commands, control_plane, nodes
 from envtest.real.build import VERSIONS
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
@@ -207,7 +207,7 @@ def measure(
 
 
 def _work_off(cluster: RealCluster, count: int, limit: float) -> Pace:
-    described = description.load(cluster.folder)
+    described = cluster.described
     arguments = commands.kube_scheduler(described.layout, described.slot)
     binary = described.assets.binary(control_plane.SCHEDULER)
     claims = _changes(cluster.api, paths.resource_claim())

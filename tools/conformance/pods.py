@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from kubernetes_rules.defaults import created_pod
-from kubernetes_rules.validation.pods.spec import pod_errors
+from kubernetes_rules.validation.pods import pod_errors
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.validation.cases import changed
 from tools.conformance.validation.changes import REMOVED, Change

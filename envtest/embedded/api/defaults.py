@@ -7,8 +7,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from kubernetes_rules.defaults import created_pod, defaulted_claim_spec, defaulted_pod, defaulted_workload
-from kubernetes_rules.kind_defaults import fill_in_defaults
+from kubernetes_rules.defaults import (
+    created_pod,
+    default_few,
+    defaulted_claim_spec,
+    defaulted_pod,
+    defaulted_workload,
+)
 from kubernetes_rules.pod_resources import quality_of_service
 
 Object = dict[str, Any]
@@ -69,7 +74,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
         case "namespaces":
             _default_namespace(item, old)
         case _ if resource:
-            fill_in_defaults(item, old)
+            default_few(item)
     return item
 
 

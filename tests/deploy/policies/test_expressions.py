@@ -19,11 +19,10 @@ from tests.api.policy_rows import ADMIN, NODELESS, OWN, ROWS, TENANT, Row
 
 Object = dict[str, Any]
 
-POLICIES = [
-    one
-    for one in objects_in(PACKAGE_ROOT / "deploy" / "admission-policy.yaml")
-    if one["kind"] == "ValidatingAdmissionPolicy"
-]
+RIGHTS = [*objects_in(PACKAGE_ROOT / "deploy" / "rbac.yaml")]
+_OBJECTS = [*objects_in(PACKAGE_ROOT / "deploy" / "admission-policy.yaml")]
+POLICIES = [one for one in _OBJECTS if one["kind"] == "ValidatingAdmissionPolicy"]
+BINDINGS = [one for one in _OBJECTS if one["kind"] == "ValidatingAdmissionPolicyBinding"]
 PLURALS = {"ResourceSlice": "resourceslices", "ResourceClaim": "resourceclaims", "Event": "events"}
 NAMES = ("object", "oldObject", "request", "variables", "mayBind")
 MAY_BIND = 'authorizer.group("resource.k8s.io").resource("resourceclaims").subresource("binding")'
@@ -108,3 +107,24 @@ def test_every_expression_refuses_something() -> None:
 
 def name_of(policy: Object) -> str:
     return str(policy["metadata"]["name"])
+
+
+@pytest.mark.parametrize("name", ["gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events"])
+def test_each_policy_binds_exactly_the_service_accounts_that_have_rights(name: str) -> None:
+    """A service account with a right to write that a policy forgets could write for every node."""
+    named = [one["metadata"] for one in RIGHTS if one["kind"] == "ServiceAccount"]
+    accounts = [f'"system:serviceaccount:{one["namespace"]}:{one["name"]}"' for one in named]
+    (spec,) = (one["spec"] for one in POLICIES if name_of(one) == name)
+
+    condition = spec["matchConditions"][0]["expression"]
+    assert all(account in condition for account in accounts)
+    assert condition.count("system:serviceaccount:") == len(accounts) == 2
+    assert spec["failurePolicy"] == "Fail"
+    (binding,) = (one["spec"] for one in BINDINGS if name_of(one) == name)
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def test_rights_hold_no_wildcards_and_no_secrets() -> None:
+    rules = [str(one["rules"]) for one in RIGHTS if "rules" in one]
+    assert len(rules) == 3
+    assert [rule for rule in rules if "*" in rule or "secrets" in rule] == []

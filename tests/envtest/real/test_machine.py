@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import tarfile
 import threading
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from envtest.client.errors import MissingPrerequisite
-from envtest.client.layout import ClusterLayout
-from envtest.real import cgroups, cleaning
+from envtest.real import cgroups
 from envtest.real.image import FOLDERS, root_filesystem
 from envtest.real.isolation import mounts_below
 from envtest.real.startup import PROGRAMS, check_machine, needs_loader
@@ -113,21 +111,6 @@ def test_mounts_below_a_folder_are_found_innermost_first_with_odd_names() -> Non
     )
 
     assert mounts_below(Path("/k1"), table) == [Path("/k1/a b/c"), Path("/k1/a b"), Path("/k1")]
-
-
-@pytest.mark.parametrize("keep_logs", [True, False])
-def test_files_are_removed_and_logs_kept_on_request(tmp_path: Path, keep_logs: bool) -> None:
-    layout = ClusterLayout(tmp_path / "state")
-    layout.logs.mkdir(parents=True)
-    layout.log("etcd").write_text("it ran")
-    layout.node(0).cdi_dir.mkdir(parents=True)
-    layout.description.write_text(json.dumps({}))
-    (layout.folder / "link").symlink_to(tmp_path)
-
-    cleaning.remove_files(layout, keep_logs=keep_logs)
-
-    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
-    assert left == ({"state", "state/logs", "state/logs/etcd.log"} if keep_logs else set())
 
 
 def test_busybox_of_this_machine_is_judged_by_the_same_mark() -> None:

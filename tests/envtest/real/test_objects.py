@@ -6,29 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from click.testing import CliRunner
 
 from envtest.client import paths
 from envtest.client.api import objects_in
 from envtest.client.errors import ClusterError
-from envtest.client.layout import ClusterLayout
-from envtest.real import description
-from envtest.real.__main__ import main
 from envtest.real.api_server import holder_pod
-from envtest.real.assets import Assets
 from envtest.real.containers import container_id
-from envtest.real.control_plane import make_users
-from envtest.real.description import Description
 from envtest.real.nodes import is_ready
-from envtest.real.slots import Slot
-
-PROJECT = Path(__file__).resolve().parents[3]
-
-
-def manifest(path: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The objects of a manifest by kind and name."""
-    return {(o["kind"], o["metadata"]["name"]): o for o in objects_in(PROJECT / path)}
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -81,83 +65,3 @@ def test_paths_without_a_name_are_collections() -> None:
     assert paths.pod("p", "ns") == "/api/v1/namespaces/ns/pods/p"
     assert paths.pod(namespace="ns") == "/api/v1/namespaces/ns/pods"
     assert paths.resource_slice("s") == "/apis/resource.k8s.io/v1/resourceslices/s"
-
-
-@pytest.mark.parametrize("name", ["gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events"])
-def test_each_policy_binds_exactly_the_service_accounts_that_have_rights(name: str) -> None:
-    """A service account with a right to write that a policy forgets could write for every node."""
-    rights = manifest("deploy/rbac.yaml")
-    policy = manifest("deploy/admission-policy.yaml")
-    accounts = [
-        f'"system:serviceaccount:{entry["metadata"]["namespace"]}:{name}"'
-        for (kind, name), entry in rights.items()
-        if kind == "ServiceAccount"
-    ]
-    spec = policy["ValidatingAdmissionPolicy", name]["spec"]
-
-    condition = spec["matchConditions"][0]["expression"]
-    assert all(account in condition for account in accounts)
-    assert condition.count("system:serviceaccount:") == len(accounts) == 2
-    assert spec["failurePolicy"] == "Fail"
-    binding = policy["ValidatingAdmissionPolicyBinding", name]["spec"]
-    assert binding == {"policyName": name, "validationActions": ["Deny"]}
-
-
-def test_rights_hold_no_wildcards_and_no_secrets() -> None:
-    for (kind, _), entry in manifest("deploy/rbac.yaml").items():
-        if kind in {"ClusterRole", "Role"}:
-            text = yaml.safe_dump(entry["rules"])
-            assert "*" not in text
-            assert "secrets" not in text
-
-
-def test_every_role_is_bound_to_the_account_of_its_name() -> None:
-    rights = manifest("deploy/rbac.yaml")
-    roles = [(kind, name) for kind, name in rights if kind in {"ClusterRole", "Role"}]
-    assert len(roles) == 3
-    for kind, role in roles:
-        binding = rights[f"{kind}Binding", role]
-
-        assert binding["roleRef"]["kind"] == kind
-        assert binding["metadata"].get("namespace") == rights[kind, role]["metadata"].get("namespace")
-        assert binding["roleRef"]["name"] == role
-        assert [subject["name"] for subject in binding["subjects"]] == [role]
-
-
-def test_stop_without_a_cluster_says_so(short_folder: Path) -> None:
-    result = CliRunner().invoke(main, ["stop", str(short_folder)])
-
-    assert result.exit_code == 1
-    assert f"there is no cluster in {short_folder}" in result.output
-
-
-def test_stop_of_a_cluster_that_is_gone_removes_all_but_its_logs(short_folder: Path) -> None:
-    layout = ClusterLayout(short_folder)
-    assets = Assets(Path("/binaries"), "1.37")
-    description.save(Description(layout, Slot(0), assets, make_users(1), node_count=1, audit=False))
-    layout.logs.mkdir()
-    layout.log("etcd").touch()
-
-    result = CliRunner().invoke(main, ["stop", str(short_folder)])
-
-    assert result.exit_code == 0
-    assert sorted(path.name for path in short_folder.rglob("*")) == ["etcd.log", "logs"]
-
-
-def test_start_takes_one_to_four_nodes(short_folder: Path) -> None:
-    result = CliRunner().invoke(main, ["start", str(short_folder), "--nodes", "5"])
-
-    assert result.exit_code == 2
-    assert "1<=x<=4" in result.output
-
-
-def test_start_with_too_few_programs_leaves_the_folder_alone(
-    short_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(short_folder))
-
-    result = CliRunner().invoke(main, ["start", str(short_folder / "state")])
-
-    assert result.exit_code == 1
-    assert "a real cluster needs" in result.output
-    assert not (short_folder / "state").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def test_requests_come_through_the_socket_until_shutdown_is_asked_for(
     supervisor: Supervisor, short_folder: Path
 ) -> None:
     layout = ClusterLayout(short_folder)
-    processes = Processes(layout, None)
+    processes = Processes(layout, subprocess.Popen(["true"]))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(layout.supervisor_socket))
         listener.listen()
@@ -146,4 +147,4 @@ def test_a_connection_without_a_request_is_no_request() -> None:
 
 def test_a_cluster_that_is_gone_is_named(short_folder: Path) -> None:
     with pytest.raises(ClusterError, match=f"cluster in {short_folder} does not answer .* is gone"):
-        Processes(ClusterLayout(short_folder), None).shutdown()
+        Processes(ClusterLayout(short_folder), subprocess.Popen(["true"])).shutdown()

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from envtest.embedded.api.requests import User
+from envtest.embedded.server import User
 from tools.conformance.area import Answer, Case
 
 Step = dict[str, Any]

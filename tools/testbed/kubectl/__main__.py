@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from pathlib import Path
 
 import click
 
@@ -24,7 +22,7 @@ def main() -> None:
 @main.command()
 def record() -> None:
     """Run the commands on a real cluster (root) and write the recorded answers again."""
-    with tempfile.TemporaryDirectory() as folder, start_cluster(folder=Path(folder, "cluster")) as cluster:
+    with start_cluster() as cluster:
         recorded = list(answers(find_assets().binary("kubectl"), cluster.admin, commands()))
     ANSWERS.write_text(written(recorded))
 

@@ -31,6 +31,11 @@ _NO_CONTAINERS = "there are no containers to enter"
 LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("the certificate is in the kubeconfig, not in a file beside it", "config view", " .*authority.*"),
     LeftOut(
+        "messages have other words",
+        "get configmaps -l 'a=b=c'|apply -f unknown-field.yaml|patch configmap settings -p '.'",
+        "Error from server .*|The request is invalid: .*",
+    ),
+    LeftOut(
         "secrets and services are shown with name and age",
         "get (all|cm/settings) .*",
         r"NAME  (TYPE|AGE).*|(secret|service)/.*",
@@ -70,7 +75,9 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(_NO_MANAGERS, "get configmap settings -o yaml --show-managed-fields"),
     LeftOut(_NO_MANAGERS, "patch deployment made --subresource=scale .*"),
     LeftOut(
-        "a refused patch is shown as Go shows it", 'patch configmap settings .*color":3.*', "The request.*"
+        "errors say the same in other words",
+        r"apply -f unknown-field.yaml|get configmaps -l 'a=b=c'|patch configmap settings .*(color\":3.*|\{')",
+        "(The request|Error from server).*",
     ),
     LeftOut("a refused pod is shown as Go shows it", "patch pod talker .*", r"[ +-].*|@@ .*"),
     LeftOut(

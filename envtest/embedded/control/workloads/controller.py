@@ -1,19 +1,21 @@
 """Makes pods of Deployments, ReplicaSets and Jobs, as kube-controller-manager does.
 
-StatefulSets, DaemonSets and CronJobs are stored without effect.
+Go: pkg/controller/replicaset. StatefulSets, DaemonSets and CronJobs are stored without effect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from envtest.embedded.api.defaults import now
+from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import kinds
 from envtest.embedded.control.change_loop import Controller, ObjectBackOff
-from envtest.embedded.control.objects import uid_of
+from envtest.embedded.control.objects import Objects, is_deleted, uid_of
+from envtest.embedded.control.workloads import owned_pods
 from envtest.embedded.control.workloads.deployments import Deployments
 from envtest.embedded.control.workloads.jobs import Jobs
-from envtest.embedded.control.workloads.owned_pods import by_controller
-from envtest.embedded.control.workloads.replica_sets import ReplicaSets
 from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
@@ -40,7 +42,7 @@ class EmbeddedWorkloadController(Controller):
         ]
         if not workloads:
             return None
-        pods = by_controller(self._objects.list(kinds.PODS))
+        pods = owned_pods.by_controller(self._objects.list(kinds.PODS))
 
         def reconcile(one: Object) -> float | None:
             mine = pods.get(uid_of(one), [])
@@ -52,3 +54,68 @@ class EmbeddedWorkloadController(Controller):
             return self._replica_sets.sync(one, mine)
 
         return self._back_off.for_each(workloads, reconcile)
+
+
+_COMPONENT = "replicaset-controller"
+
+
+class ReplicaSets:
+    """Reconciles single ReplicaSets. For one thread."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._pods = owned_pods.OwnedPods(objects, _COMPONENT)
+
+    def sync(self, replica_set: Object, mine: Sequence[Object]) -> float | None:
+        """Create or delete pods until their number is right, and write the status.
+
+        ``mine`` are its pods. Returns in how many seconds a pod may become available, or a refused write is
+        to be tried again.
+        """
+        active = [pod for pod in mine if owned_pods.is_active(pod)]
+        refused = None if is_deleted(replica_set) else self._managed(replica_set, active)
+        least = replica_set["spec"].get("minReadySeconds", 0)
+        waits = [owned_pods.seconds_to_available(pod, least) for pod in active]
+        status = _status(replica_set, active, mine, waits, refused)
+        if status != replica_set.get("status"):
+            self._objects.replace_status(kinds.REPLICA_SETS, replica_set, status)
+        again = [owned_pods.REFUSED_SECONDS] if refused is not None else []
+        return min([*(wait for wait in waits if wait), *again], default=None)
+
+    def _managed(self, replica_set: Object, active: Sequence[Object]) -> Refused | None:
+        """Create or delete pods; returns the refusal that stopped it, None where none did."""
+        missing = replica_set["spec"].get("replicas", 1) - len(active)
+        template = replica_set["spec"]["template"]
+        try:
+            for _ in range(missing):
+                self._pods.create(replica_set, owned_pods.pod_of(replica_set, template))
+            for pod in owned_pods.deletion_order(active)[: max(0, -missing)]:
+                self._pods.delete(replica_set, pod)
+        except Refused as refused:
+            return refused
+        return None
+
+
+def _status(
+    replica_set: Object,
+    active: Sequence[Object],
+    mine: Sequence[Object],
+    waits: Sequence[float | None],
+    refused: Refused | None,
+) -> Object:
+    counts = {
+        "fullyLabeledReplicas": len(active),
+        "readyReplicas": sum(wait is not None for wait in waits),
+        "availableReplicas": sum(wait == 0 for wait in waits),
+    }
+    before = list((replica_set.get("status") or {}).get("conditions") or ())
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": str(refused)}
+    # The condition of a failure is left as it was written first.
+    conditions = [] if refused is None else before or [{**failure, "lastTransitionTime": now()}]
+    return {
+        "replicas": len(active),
+        **{name: count for name, count in counts.items() if count},
+        "terminatingReplicas": sum(map(owned_pods.is_terminating, mine)),
+        "observedGeneration": replica_set["metadata"]["generation"],
+        **({"conditions": conditions} if conditions else {}),
+    }

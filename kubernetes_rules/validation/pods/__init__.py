@@ -1,1 +1,0 @@
-"""What is wrong with pods: of claims and resources all rules, of the rest common mistakes."""
