@@ -83,7 +83,7 @@ def run(oracle: Path, count: int, seed: int, only: tuple[str, ...]) -> None:
                         found += 1
                         if found <= _SHOWN:
                             print(f"{area.name}: {difference}\n  {json.dumps(case, sort_keys=True)}")
-        asked_for = min(count, len(area.written())) if area.start else count
+        asked_for = min(count, len(area.written())) if area.written_only else count
         print(f"{area.name}: {asked_for} cases with seed {seed}, {found} different")
         different += found
     if different:
@@ -92,14 +92,13 @@ def run(oracle: Path, count: int, seed: int, only: tuple[str, ...]) -> None:
 
 @main.command()
 @_ORACLE
-@click.option("--random", "more", default=400, show_default=True, help="Random cases beside the written.")
 @click.option("--area", "only", multiple=True, type=click.Choice([area.name for area in AREAS]))
-def record(oracle: Path, more: int, only: tuple[str, ...]) -> None:
+def record(oracle: Path, only: tuple[str, ...]) -> None:
     """Write tests/vectors/ anew from the oracle's answers."""
     for area in AREAS:
         if only and area.name not in only:
             continue
-        wanted = list(itertools.islice(cases_of(area, 0), len(area.written()) + more))
+        wanted = list(itertools.islice(cases_of(area, 0), len(area.written()) + area.recorded))
         with (area.start or Oracle)(oracle) as asked:
             print(f"{area.name}: {write_vectors(area.name, asked.ask(wanted))} vectors")
 

@@ -30,7 +30,8 @@ class Area:
     the same seed. ``difference`` describes how our answer to a case differs
     from the oracle's in a way that a user could see, None if it does not. ``start`` starts what answers the
     cases of the area instead of the oracle; its argument is the path of the oracle, beside which the programs
-    of Kubernetes lie. ``written_only``: there are no random cases.
+    of Kubernetes lie. ``written_only``: there are no random cases; else so many are
+    ``recorded`` beside the written ones.
     """
 
     name: str
@@ -39,3 +40,4 @@ class Area:
     difference: Callable[[Case, Answer], str | None]
     start: Callable[[Path], AbstractContextManager[Asked]] | None = None
     written_only: bool = False
+    recorded: int = 400

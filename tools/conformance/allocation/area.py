@@ -44,4 +44,4 @@ def _difference(case: Case, answer: Answer) -> str | None:
     return f"Kubernetes {json.dumps(answer, sort_keys=True)}\n  ours       {json.dumps(ours, sort_keys=True)}"
 
 
-AREA = Area("allocation", lambda: CASES, random_case, _difference)
+AREA = Area("allocation", lambda: CASES, random_case, _difference, recorded=800)

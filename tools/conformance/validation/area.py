@@ -156,4 +156,4 @@ def _cut(path: str) -> str:
     return _LONG_KEY.sub(lambda match: f"[{field.shortened(match[1], _KEY_BYTES)}]", path)
 
 
-AREA = Area("validation", lambda: list(written_cases()), _random, _difference)
+AREA = Area("validation", lambda: list(written_cases()), _random, _difference, recorded=1500)

@@ -123,4 +123,4 @@ def _start(oracle: Path) -> Iterator[Asked]:
         yield Confirmed(asked)
 
 
-AREA = Area("victims", lambda: CASES, random_case, _difference, _start)
+AREA = Area("victims", lambda: CASES, random_case, _difference, _start, recorded=250)
