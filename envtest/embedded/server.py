@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from envtest.embedded.access.claim_rights import check_claim_rights
 from envtest.embedded.access.gate import Gate
-from envtest.embedded.access.reviews import reviews
+from envtest.embedded.access.rights import check_claim_rights, reviews
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler
@@ -19,6 +18,7 @@ from envtest.embedded.api.requests import User, parse_request
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.unforeseen import Noted, Unforeseen
+from envtest.embedded.api.verbs import resource_of
 
 __all__ = [
     "ALWAYS",
@@ -117,22 +117,22 @@ class EmbeddedApiServer(ServedApi):
         """Create an object in the collection at ``path`` without a connection."""
         request = parse_request("POST", path)
         assert request is not None
-        return self.verbs.create(request, item)
+        return self.verbs.create(request, resource_of(request), item, [])
 
     def replace(self, path: str, item: Object) -> Object:
         """Replace the object at ``path`` without a connection."""
         request = parse_request("PUT", path)
         assert request is not None
-        return self.verbs.update(request, item)[1]
+        return self.verbs.update(request, resource_of(request), item, [])[1]
 
     def delete(self, path: str) -> None:
         """Delete the object, or the whole collection, at ``path`` without a connection."""
         request = parse_request("DELETE", path)
         assert request is not None
         if request.verb == "delete":
-            self.verbs.delete(request)
+            self.verbs.delete(request, resource_of(request), None, [])
         else:
-            self.verbs.deletecollection(request)
+            self.verbs.deletecollection(request, resource_of(request), None, [])
 
     def fail(self, verb: str, path: str, **how: Any) -> Fault:
         """Let the next requests fail; ``how`` are the fields of Fault."""

@@ -25,7 +25,7 @@ from tests.kubeletplugin.fake_node import FakeNode
 
 ROOT = f"{Path(__file__).resolve().parents[2]}/"
 
-MOST: Mapping[str, int] = {"prepare a whole GPU": 40, "explain a pod": 52, "POST a pod": 39}
+MOST: Mapping[str, int] = {"prepare a whole GPU": 40, "explain a pod": 52, "POST a pod": 25}
 """The most files that each call may pass."""
 
 

@@ -12,18 +12,17 @@ from typing import Any
 from envtest.embedded.api import unforeseen, wire
 from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.patching import APPLY, check_patch_type
-from envtest.embedded.api.plain_paths import JSON, plain_answer, unknown_path
-from envtest.embedded.api.pod_logs import serve_log
-from envtest.embedded.api.pod_proxy import serve_proxy
+from envtest.embedded.api.plain_paths import JSON, plain_answer
+from envtest.embedded.api.pod_paths import serve_log, serve_proxy
 from envtest.embedded.api.reading import table_of_resource
 from envtest.embedded.api.requests import Request, parse_request
+from envtest.embedded.api.resources import GROUPS, Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
-from envtest.embedded.api.verbs import body_resource
+from envtest.embedded.api.verbs import body_resource, resource_of
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
-from envtest.embedded.schema.bodies import BodyError, object_of, read_json, read_yaml
-from envtest.embedded.schema.decoding import DecodingError
+from envtest.embedded.schema.decoding import BodyError, DecodingError, object_of, read_json, read_yaml
 from envtest.embedded.shown.forms import YAML, Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0
@@ -91,11 +90,8 @@ class Handler(StreamRequestHandler):
         except Refused as refused:
             self._send_json(refused.code, refused.body)
             return True
-        if (plain := plain_answer(self._api, head)) is not None:
-            self._send(plain.code, plain.data, plain.media_type)
-            return True
-        if request is None or (request.group and request.group not in self._api.catalogue.groups()):
-            plain = unknown_path(self._api, head.target)
+        if request is None or (request.group and request.group not in GROUPS):
+            plain = plain_answer(self._api, head)
             self._send(plain.code, plain.data, plain.media_type)
             return True
         request = replace(request, user=user)
@@ -111,20 +107,20 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         form = Form()
         try:
-            resource = self._api.verbs.resource_of(request)
+            resource = resource_of(request)
             if resource.collection == ("", "endpoints"):
                 warnings.append(_ENDPOINTS)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
-                return serve_log(self._api, stream, request)
+                return serve_log(self._api, stream, request, resource)
             if request.subresource == "proxy":
-                return serve_proxy(self._api, self.wfile, request)
+                return serve_proxy(self._api, self.wfile, request, resource)
             # kubectl get asks for a Table: the server chooses the columns.
             form, include = asked_form(head.header("accept")), request.query.get("includeObject", "")
             if request.verb == "watch":
-                return serve_watch(self._api, stream, request, form)
+                return serve_watch(self._api, stream, request, resource, form)
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
-            code, answer = self._done(request, head, body, stale, warnings)
+            code, answer = self._done(request, resource, head, body, stale, warnings)
             if answer.get("kind") != "Status":
                 taken = body_resource(request, resource)
                 formed = form.of_list if request.verb in _LISTS else form.of_object
@@ -139,34 +135,39 @@ class Handler(StreamRequestHandler):
         return True
 
     def _done(
-        self, request: Request, head: wire.HttpRequest, body: bytes, stale: int | None, warnings: list[str]
+        self,
+        request: Request,
+        resource: Resource,
+        head: wire.HttpRequest,
+        body: bytes,
+        stale: int | None,
+        warnings: list[str],
     ) -> tuple[int, Any]:
         verbs = self._api.verbs
-        resource = verbs.resource_of(request)
         taken = resource.kind_of(request.subresource)
         match request.verb:
             case "get":
-                return 200, verbs.get(request, stale)
+                return 200, verbs.get(request, resource, stale)
             case "list":
-                return 200, verbs.list(request, stale)
+                return 200, verbs.list(request, resource, stale)
             case "create":
-                return _CREATED, verbs.create(request, _parsed(head, body, taken), warnings)
+                return _CREATED, verbs.create(request, resource, _parsed(head, body, taken), warnings)
             case "update":
-                created, item = verbs.update(request, _parsed(head, body, taken), warnings)
+                created, item = verbs.update(request, resource, _parsed(head, body, taken), warnings)
                 return _CREATED if created else 200, item
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
                 check_patch_type(kind)
                 patch = _patch(body, is_apply=kind == APPLY)
                 # An apply of an object that is not there creates it, and is answered 201.
-                created, item = verbs.patch(request, patch, kind, warnings)
+                created, item = verbs.patch(request, resource, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
                 options = _options(head, body)
-                is_accepted, item = verbs.delete(request, options, warnings)
+                is_accepted, item = verbs.delete(request, resource, options, warnings)
                 return _ACCEPTED if is_accepted else 200, item
             case _:
-                return 200, verbs.deletecollection(request, _options(head, body), warnings)
+                return 200, verbs.deletecollection(request, resource, _options(head, body), warnings)
 
     def _ended_by(self, fault: Fault) -> bool:
         """Whether the fault has dealt with the request."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from envtest.embedded.api.resources import VERSION, Catalogue, Resource
+from envtest.embedded.api.resources import GROUPS, VERSION, Resource, of_group
 from envtest.embedded.api.wire import json_bytes
 from envtest.embedded.schema.types import FieldType, fields_of, type_of
 
@@ -36,24 +36,24 @@ _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 _SCHEMAS = "#/components/schemas/"
 
 
-def index_v3(catalogue: Catalogue) -> Object:
+def index_v3() -> Object:
     """Where the document of each group is."""
     entries: Object = {}
-    for group in ("", *catalogue.groups()):
+    for group in ("", *GROUPS):
         path = f"apis/{group}/{VERSION}" if group else f"api/{VERSION}"
         # Clients may keep a document for as long as its hash is the same.
-        digest = _hash(catalogue.of_group(group))
+        digest = _hash(of_group(group))
         entries[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return {"paths": entries}
 
 
-def document_v3(catalogue: Catalogue, path: str) -> Object | None:
+def document_v3(path: str) -> Object | None:
     """The document of ``api/v1`` or ``apis/GROUP/VERSION``, None where there is none."""
     match path.strip("/").split("/"):
         case ["api", "v1"]:
-            return _document(catalogue.of_group(""))
-        case ["apis", group, "v1"] if group in catalogue.groups():
-            return _document(catalogue.of_group(group))
+            return _document(of_group(""))
+        case ["apis", group, "v1"] if group in GROUPS:
+            return _document(of_group(group))
     return None
 
 

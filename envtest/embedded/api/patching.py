@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.strategic_merge import strategic_merged
-from envtest.embedded.schema.bodies import repeated_fields
+from envtest.embedded.schema.decoding import repeated_fields
 from envtest.embedded.schema.types import FieldType
 
 MERGE = "application/merge-patch+json"

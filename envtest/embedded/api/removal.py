@@ -5,24 +5,18 @@ An eviction is refused while a PodDisruptionBudget of the pod forbids it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from envtest.embedded.api.admission import NAMESPACES
+from envtest.embedded.api.admission import NAMESPACES, Quotas
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.quota import Quotas
-from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.statuses import Refused, plain_go_error
 from envtest.embedded.api.store import Collection, Key, Store
 from kubernetes_rules import disruption_budgets as budget_rules
-from kubernetes_rules.deletion import FOREGROUND, ORPHAN, Deletion, Policy, deletion
+from kubernetes_rules.deletion import Deletion, Policy, deletion
 
 Object = dict[str, Any]
-
-Place = tuple[Collection, Key]
-"""Where an object is stored."""
 
 _PODS = ("", "pods")
 _POLICIES: dict[Collection, Policy] = {
@@ -43,17 +37,11 @@ _CONDITION = {
 
 
 class Removal:
-    """Deletes from one store. To be called while the store is held.
+    """Deletes from one store. To be called while the store is held."""
 
-    ``on_garbage`` is called when the garbage collector has something to do, with the objects that it has to
-    look at; without one nothing owned is deleted, as by a kube-apiserver without controllers.
-    """
-
-    def __init__(self, store: Store, catalogue: Catalogue, quotas: Quotas) -> None:
+    def __init__(self, store: Store, quotas: Quotas) -> None:
         self._store = store
-        self._catalogue = catalogue
         self._quotas = quotas
-        self.on_garbage: Callable[[Iterable[Place]], None] | None = None
 
     def delete(self, collection: Collection, key: Key, options: Object, *, dry: bool = False) -> Deletion:
         """Delete the object, or mark it while finalizers or its kubelet still need it.
@@ -77,7 +65,6 @@ class Removal:
         item = found.item
         if found.is_changed:
             item = self._store.put(collection, key, found.item)
-            self.look_at(collection, key, item)
         if found.is_over:
             item = self.remove(collection, key)
         return replace(found, item=item)
@@ -85,39 +72,9 @@ class Removal:
     def remove(self, collection: Collection, key: Key) -> Object:
         """Remove the object for good."""
         last = self._store.remove(collection, key)
-        metadata = last["metadata"]
-        if self.on_garbage is not None:
-            dependents = self._store.dependents(metadata["uid"])
-            # An owner may wait for this object, before it goes itself.
-            owners = self._owners(metadata.get("ownerReferences") or (), key[0])
-            if dependents or owners:
-                self.on_garbage([*dependents, *owners])
         if key[0]:
             self._quotas.refresh(key[0])
         return last
-
-    def look_at(self, collection: Collection, key: Key, item: Object, old: Object | None = None) -> None:
-        """Have the garbage collector look at an object that was written in the place of ``old``."""
-        if self.on_garbage is None:
-            return
-        metadata = item["metadata"]
-        owners = metadata.get("ownerReferences") or ()
-        finalizers = metadata.get("finalizers") or () if "deletionTimestamp" in metadata else ()
-        before = () if old is None else old["metadata"].get("ownerReferences") or ()
-        if owners or ORPHAN in finalizers or FOREGROUND in finalizers:
-            self.on_garbage([(collection, key)])
-        if before and before != owners:
-            # An owner may have waited for this object, which perhaps no longer blocks its deletion.
-            self.on_garbage(self._owners(before, key[0]))
-
-    def _owners(self, references: Iterable[Object], namespace: str) -> list[Place]:
-        found = []
-        for reference in references:
-            resource = self._catalogue.of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
-            if resource is not None:
-                key = (namespace if resource.namespaced else "", reference.get("name", ""))
-                found.append((resource.collection, key))
-        return found
 
     def _end_namespace(self, key: Key, stored: Object, *, dry: bool) -> Deletion:
         """Mark a namespace as deleted: the namespace controller empties it and removes its finalizer then."""

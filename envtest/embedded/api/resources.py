@@ -258,27 +258,23 @@ RESOURCES: tuple[Resource, ...] = (
 )
 
 
-class Catalogue:
-    """The resources that an API server serves."""
+_BY_NAME = {(one.group, one.version, one.plural): one for one in RESOURCES}
+_BY_KIND = {(one.api_version, one.kind): one for one in RESOURCES}
 
-    def __init__(self) -> None:
-        self.resources = RESOURCES
-        self._by_name = {(one.group, one.version, one.plural): one for one in RESOURCES}
-        self._by_kind = {(one.api_version, one.kind): one for one in RESOURCES}
+GROUPS = tuple(sorted({resource.group for resource in RESOURCES if resource.group}))
+"""The named API groups."""
 
-    def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """The served resource of that name, None for an unknown one."""
-        return self._by_name.get((group, version, plural))
 
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The served resource of that kind, None for an unknown one."""
-        return self._by_kind.get((api_version, kind))
+def find_resource(group: str, version: str, plural: str) -> Resource | None:
+    """The served resource of that name, None for an unknown one."""
+    return _BY_NAME.get((group, version, plural))
 
-    def groups(self) -> list[str]:
-        """The named API groups."""
-        return sorted({resource.group for resource in self.resources if resource.group})
 
-    def of_group(self, group: str) -> tuple[Resource, ...]:
-        """The resources of a group, in the order that discovery has them."""
-        found = (one for one in self.resources if one.group == group)
-        return tuple(sorted(found, key=lambda one: one.plural))
+def resource_of_kind(api_version: str, kind: str) -> Resource | None:
+    """The served resource of that kind, None for an unknown one."""
+    return _BY_KIND.get((api_version, kind))
+
+
+def of_group(group: str) -> tuple[Resource, ...]:
+    """The resources of a group, in the order that discovery has them."""
+    return tuple(sorted((one for one in RESOURCES if one.group == group), key=lambda one: one.plural))

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.faults import Faults
 from envtest.embedded.api.requests import Request, User
-from envtest.embedded.api.resources import Catalogue
 from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
-from envtest.embedded.api.wire import EncodedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +60,7 @@ class ServerTls:
 class ServedApi:
     """A stateful API as its connections see it.
 
-    ``catalogue`` has the resources that it serves. ``faults`` makes requests fail. ``verbs`` has the switches
+    ``faults`` makes requests fail. ``verbs`` has the switches
     of an older server. Each watch sends a bookmark when ``bookmarks_due`` rises, and ends when
     ``watch_generation`` rises; ``watches`` counts the watches that began. ``find_log`` finds the log of a
     container, by the UID of its pod and its own name. ``admit_client`` finds the user of a request, from its
@@ -76,13 +74,11 @@ class ServedApi:
     def __init__(self, tls: ServerTls | None = None) -> None:
         self.tls = tls
         self.store = Store()
-        self.catalogue = Catalogue()
-        self.verbs = Verbs(self.store, self.catalogue)
+        self.verbs = Verbs(self.store)
         self.faults = Faults()
         self.minor = "37"
         self.host = "127.0.0.1"
         self.ahead_seconds = 0.0
-        self.encoded = EncodedObjects()
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0

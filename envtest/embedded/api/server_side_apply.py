@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from envtest.embedded.api.statuses import Refused, conflict_causes
+from envtest.embedded.api.statuses import Refused, conflict_causes, plain_go_error
 from envtest.embedded.schema.types import FieldType
 
 Object = dict[str, Any]
@@ -274,6 +274,8 @@ def _merged(live: Any, wanted: Any, kind: FieldType) -> Any:
     if not isinstance(wanted, list) or kind.keys is None:
         return copy.deepcopy(wanted)
     own = {entry_step(item, kind): item for item in wanted}
+    if len(own) < len(wanted):
+        raise plain_go_error("failed to create typed patch object: a list has duplicate entries for a key")
     there = {entry_step(item, kind): item for item in live or []}
     return [
         _merged(there.get(step), own[step], kind.item) if step in own else there[step]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 import time
 from bisect import bisect_right
@@ -21,34 +19,20 @@ Collection = tuple[str, str]
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
 
-_KEPT_BYTES = 64 * 1024 * 1024
-"""How much memory the history may take, by estimate."""
-_CHANGE_BYTES = 200
-_ENTRY_BYTES = 120
-"""What an entry of a map takes in memory beyond its JSON: the average over pods, leases and slices."""
-_FORGOTTEN_PART = 8
-_INTERNED = frozenset({("resource.k8s.io", "resourceslices")})
-"""The collections whose objects are many, large and alike: their equal parts are stored once."""
+_KEPT_CHANGES = 2_000
+"""How many changes of each collection are remembered."""
 
 _version_of = attrgetter("resource_version")
-
-_MOST_PARTS = 200_000
-_MOST_ENTRIES = 8
-"""Larger maps and lists are hardly ever equal to another one, so only their entries are interned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the object after it (before it, for DELETED) and the object before it.
-
-    ``held_bytes`` is about what the memory of the earlier object takes, which the history alone refers to.
-    """
+    """One write: the object after it (before it, for DELETED) and the object before it."""
 
     resource_version: int
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     item: Object
     previous: Object | None
-    held_bytes: int
 
 
 @dataclass(slots=True)
@@ -57,7 +41,6 @@ class _History:
 
     changes: list[Change] = field(default_factory=list)
     floor: int = 0
-    held_bytes: int = 0
 
 
 class Expired(Exception):
@@ -72,9 +55,8 @@ class Store:
 
     Objects are never changed once they are stored: a writer puts another one in their place.
     ``changed`` is held during each access. A change of an object does not notify it, but the conditions of
-    that object's collection. The history takes up to 64 MiB: beyond that the oldest changes of the collection
-    with the largest history are forgotten. Each of ``listeners`` is called with every change while the store
-    is held, and may write on.
+    that object's collection. The oldest of many changes of a collection are forgotten. Each of ``listeners``
+    is called with every change while the store is held, and may write on.
     """
 
     def __init__(self) -> None:
@@ -84,10 +66,8 @@ class Store:
         self._objects: dict[Collection, dict[Key, Object]] = {}
         self._sorted: dict[Collection, list[Key]] = {}
         self._history: dict[Collection, _History] = defaultdict(_History)
-        self._history_bytes = 0
         self._conditions: dict[Collection, WeakSet[threading.Condition]] = defaultdict(WeakSet)
         self._dependents: dict[str, set[tuple[Collection, Key]]] = defaultdict(set)
-        self._interner = Interner()
         self._resource_version = 1
         self._compacted = 0
 
@@ -158,7 +138,7 @@ class Store:
             objects = self._objects.setdefault(collection, {})
             previous = objects.get(key)
             # etcd counts all writes of all collections with one revision; so does this store.
-            stored = self._stamped(self._interner.interned(item) if collection in _INTERNED else item)
+            stored = self._stamped(item)
             objects[key] = stored
             # An object that was there already keeps its place.
             if previous is None:
@@ -239,35 +219,17 @@ class Store:
         item: Object,
         previous: Object | None,
     ) -> None:
-        held = _CHANGE_BYTES + (_memory_bytes(previous) if previous else 0)
         history = self._history[collection]
-        change = Change(self._resource_version, kind, item, previous, held)
+        change = Change(self._resource_version, kind, item, previous)
         history.changes.append(change)
-        history.held_bytes += held
-        self._history_bytes += held
-        while self._history_bytes > _KEPT_BYTES:
-            # Of the largest history, so that many writes of one collection do not end the watches of others.
-            self._forget(max(self._history.values(), key=attrgetter("held_bytes")))
+        if len(history.changes) > 2 * _KEPT_CHANGES:
+            # Many at once: the front of a list is removed by moving all that follows.
+            history.floor = history.changes[_KEPT_CHANGES - 1].resource_version
+            del history.changes[:_KEPT_CHANGES]
         for condition in self._conditions[collection]:
             condition.notify_all()
         for listener in self.listeners:
             listener(collection, change)
-
-    def _forget(self, history: _History) -> None:
-        """Forget the oldest changes of a history that is not empty."""
-        # Several at once: the front of a list is removed by moving all that follows.
-        count = -(-len(history.changes) // _FORGOTTEN_PART)
-        forgotten = sum(change.held_bytes for change in history.changes[:count])
-        history.floor = history.changes[count - 1].resource_version
-        history.held_bytes -= forgotten
-        self._history_bytes -= forgotten
-        del history.changes[:count]
-
-
-def _memory_bytes(item: Object) -> int:
-    """About how much memory an object takes."""
-    text = json.dumps(item, separators=(",", ":"), ensure_ascii=False)
-    return len(text) + _ENTRY_BYTES * text.count('":')
 
 
 def _owners(item: Object | None) -> set[str]:
@@ -328,41 +290,3 @@ class Watch:
             metadata = {**change.previous["metadata"], "resourceVersion": version}
             return "DELETED", {**change.previous, "metadata": metadata}
         return None
-
-
-class Interner:
-    """Replaces equal parts of objects by one, which must not be changed. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._parts: dict[Any, Any] = {}
-
-    def interned(self, value: Any) -> Any:
-        """An equal value, made of parts that other objects may have too."""
-        return self._intern(value)[0]
-
-    def _intern(self, value: Any) -> tuple[Any, bool]:
-        """The value, and whether it is in the table: those in it are equal only if they are identical."""
-        if isinstance(value, str):
-            return self._kept(value, value) if len(value) < 128 else (value, False)
-        if isinstance(value, dict):
-            entries = [(sys.intern(key), *self._intern(item)) for key, item in value.items()]
-            copied: Any = {key: item for key, item, _ in entries}
-            if len(entries) > _MOST_ENTRIES or not all(held for _, _, held in entries):
-                return copied, False
-            return self._kept(("map", *((key, id(item)) for key, item, _ in entries)), copied)
-        if isinstance(value, list):
-            items = [self._intern(item) for item in value]
-            copied = [item for item, _ in items]
-            if len(items) > _MOST_ENTRIES or not all(held for _, held in items):
-                return copied, False
-            return self._kept(("list", *(id(item) for item in copied)), copied)
-        return self._kept((type(value), value), value)
-
-    def _kept(self, key: Any, value: Any) -> tuple[Any, bool]:
-        found = self._parts.get(key, self)
-        if found is not self:
-            return found, True
-        if len(self._parts) >= _MOST_PARTS:
-            return value, False
-        self._parts[key] = value
-        return value, True

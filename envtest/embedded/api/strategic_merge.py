@@ -113,7 +113,6 @@ def _merge_ordered_lists(result: Object, patch: Object, kind: FieldType) -> None
             if name in holder and not isinstance(holder[name], list):
                 raise _malformed(f"{name} is no list")
         given, before = patch.pop(name, None), result.get(name)
-        _check_order(given or [], order, field.merge_key)
         if given is None and before is None:
             continue
         if given is None:
@@ -226,32 +225,6 @@ def _find(items: list[Any], key: str, value: Any) -> int | None:
         if item.get(key) == value:
             return at
     return None
-
-
-def _check_order(given: list[Any], order: list[Any], key: str) -> None:
-    """Raises Refused (500) when the list of the patch has another order than its $setElementOrder."""
-    left = [item for item in given if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
-    if not order or not given:
-        return
-    at = entry_at = 0
-    while at < len(left) and entry_at < len(order):
-        if isinstance(left[at], dict) and _DIRECTIVE in left[at]:
-            at += 1
-            continue
-        if _same(left[at], order[entry_at], key):
-            at += 1
-        entry_at += 1
-    if at < len(left):
-        raise _malformed(f"the order of the list is another one than that of {_ORDER}")
-
-
-def _same(item: Any, entry: Any, key: str) -> bool:
-    if not key:
-        return bool(item == entry)
-    for one in (item, entry):
-        if not isinstance(one, dict) or key not in one:
-            raise _no_key(key)
-    return bool(item[key] == entry[key])
 
 
 def _check_same_kind(original: list[Any], patch: list[Any], *, may_be_empty: bool = True) -> bool:

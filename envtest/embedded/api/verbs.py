@@ -6,17 +6,16 @@ is validated in full. A status is decoded by its type, and not validated beyond 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from envtest.embedded.api import admission, subresources, writing
-from envtest.embedded.api.applied_configs import check_config, check_place
+from envtest.embedded.api.admission import Quotas
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.patching import APPLY, STRATEGIC, patched
-from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import asked_version, list_page, not_found, shown, too_large_version
-from envtest.embedded.api.removal import Place, Removal, evict
+from envtest.embedded.api.removal import Removal, evict
 from envtest.embedded.api.requests import (
     Request,
     check_write_options,
@@ -24,7 +23,7 @@ from envtest.embedded.api.requests import (
     is_dry,
     query_flag,
 )
-from envtest.embedded.api.resources import Catalogue, Resource
+from envtest.embedded.api.resources import Resource, find_resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
@@ -64,13 +63,12 @@ class Verbs:
     claim as it is to be, and as it is.
     """
 
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self.catalogue = catalogue
         self.answers: Mapping[str, Callable[[Request, Object], Object]] = {}
         self.check_claim_rights: Callable[[Request, Object, Object], None] = _no_check
-        self._quotas = Quotas(store, catalogue)
-        self._removal = Removal(store, catalogue, self._quotas)
+        self._quotas = Quotas(store)
+        self._removal = Removal(store, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
         self.disabled_gates: frozenset[str] = ALPHA_GATES
 
@@ -79,20 +77,8 @@ class Verbs:
         """Deletes from the store, to be called while that is held."""
         return self._removal
 
-    def resource_of(self, request: Request) -> Resource:
-        """The resource that the request is for; raises Refused (404, 405)."""
-        resource = self.catalogue.find(request.group, request.version, request.resource)
-        if resource is None or not resource.has(request.subresource) or not is_place(request, resource):
-            raise Refused(404, _why_not_found(resource, request.subresource), details={})
-        # Across namespaces there is only list and watch.
-        everywhere = resource.namespaced and not request.namespace
-        if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
-            raise Refused(405, "the server does not allow this method on the requested resource", details={})
-        return resource
-
-    def get(self, request: Request, at_version: int | None = None) -> Object:
+    def get(self, request: Request, resource: Resource, at_version: int | None = None) -> Object:
         """One object; ``at_version`` is an earlier version that is to be shown."""
-        resource = self.resource_of(request)
         if asked_version(request) > self._store.resource_version:
             raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
@@ -102,38 +88,36 @@ class Verbs:
             raise not_found(resource, request.name)
         return shown(resource, past[key_of(request)])
 
-    def list(self, request: Request, at_version: int | None = None) -> Object:
+    def list(self, request: Request, resource: Resource, at_version: int | None = None) -> Object:
         """The objects that the selectors select, in pages when ``limit`` asks for them."""
-        return list_page(self._store, request, self.resource_of(request), self.missing_selectors, at_version)
+        return list_page(self._store, request, resource, self.missing_selectors, at_version)
 
-    def selection(self, request: Request) -> Callable[[Object], bool]:
+    def selection(self, request: Request, resource: Resource) -> Callable[[Object], bool]:
         """The predicate of the request's namespace and selectors."""
-        return selection(request, self.resource_of(request), self.missing_selectors)
+        return selection(request, resource, self.missing_selectors)
 
-    def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
+    def create(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Store a new object with name, UID and creation time, or bind or evict a pod."""
-        resource = self.resource_of(request)
         check_write_options(request)
-        found: Warnings = [] if warnings is None else warnings
         if request.subresource:
             return self._create_subresource(request, resource, body)
-        item = writing.read_body(request, resource, body, found)
-        self._warn_without_effect(resource, found)
+        item = writing.read_body(request, resource, body, warnings)
+        self._warn_without_effect(resource, warnings)
         answer = self.answers.get(resource.plural)
         return self._add(request, resource, item) if answer is None else answer(request, item)
 
-    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> tuple[bool, Object]:
+    def update(
+        self, request: Request, resource: Resource, body: Any, warnings: Warnings
+    ) -> tuple[bool, Object]:
         """Replace the object, or only its status, unless it changed since ``body`` was read.
 
         Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
         """
-        resource = self.resource_of(request)
         check_write_options(request)
-        found: Warnings = [] if warnings is None else warnings
         taken = body_resource(request, resource)
-        read = [writing.read_body(request, taken, body, found)]
+        read = [writing.read_body(request, taken, body, warnings)]
         writing.check_name(request, read[0]["metadata"])
-        self._warn_without_effect(resource, found)
+        self._warn_without_effect(resource, warnings)
 
         def change(stored: Object) -> Object:
             # Preparing changes what was read, so a further attempt reads the body again.
@@ -149,21 +133,22 @@ class Verbs:
         return False, self._changed(request, resource, change)
 
     def patch(
-        self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
+        self,
+        request: Request,
+        resource: Resource,
+        patch: Any,
+        content_type: str,
+        warnings: Warnings,
     ) -> tuple[bool, Object]:
         """Patch the object; an apply patch creates it if it is not there.
 
         Returns whether the object was created, and the object.
         """
-        resource = self.resource_of(request)
         check_write_options(request, is_apply=content_type == APPLY)
-        found: Warnings = [] if warnings is None else warnings
-        self._warn_without_effect(resource, found)
+        self._warn_without_effect(resource, warnings)
         taken = body_resource(request, resource)
         if content_type == APPLY and taken is resource:
-            check_config(resource, writing.kind_of(resource), patch)
-            config = writing.read_body(request, resource, patch, found, completes=False)
-            return self._apply(request, resource, config)
+            return self._apply(request, resource, writing.read_config(request, resource, patch))
 
         def change(stored: Object) -> Object:
             before = subresources.form_to_patch(resource, stored, request.subresource)
@@ -172,7 +157,7 @@ class Verbs:
             if content_type == STRATEGIC:
                 # Its result keeps the kind, whatever the patch says.
                 item |= {"apiVersion": taken.api_version, "kind": taken.kind}
-            wanted = writing.read_patched(request, taken, item, problems, found)
+            wanted = writing.read_patched(request, taken, item, problems, warnings)
             writing.check_applied_identity(resource, stored, wanted)
             return (
                 subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
@@ -181,17 +166,15 @@ class Verbs:
         return False, self._changed(request, resource, change)
 
     def delete(
-        self, request: Request, body: Any = None, warnings: Warnings | None = None
+        self, request: Request, resource: Resource, body: Any, warnings: Warnings
     ) -> tuple[bool, Object]:
         """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions.
 
         Returns whether the deletion is only accepted (202), and the answer: the object, or a Status of most
         kinds once it is gone.
         """
-        resource = self.resource_of(request)
         options = delete_options(request, body)
-        found: Warnings = [] if warnings is None else warnings
-        _warn_of_preserved(resource, options, found)
+        _warn_of_preserved(resource, options, warnings)
         admission.admit_delete(resource, request.name)
         while True:
             stored = self._existing(request, resource)
@@ -203,15 +186,11 @@ class Verbs:
             return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
         return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
 
-    def deletecollection(
-        self, request: Request, body: Any = None, warnings: Warnings | None = None
-    ) -> Object:
+    def deletecollection(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
-        resource = self.resource_of(request)
         options = delete_options(request, body)
-        found: Warnings = [] if warnings is None else warnings
-        _warn_of_preserved(resource, options, found)
-        listed = self.list(replace(request, verb="list"))
+        _warn_of_preserved(resource, options, warnings)
+        listed = self.list(replace(request, verb="list"), resource)
         for item in listed["items"]:
             metadata = item["metadata"]
             key = (metadata.get("namespace", ""), metadata["name"])
@@ -232,11 +211,6 @@ class Verbs:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
             return self._removal.delete(resource.collection, key_of(request), options, dry=dry)
-
-    def collect_garbage(self, on_garbage: Callable[[Iterable[Place]], None] | None) -> None:
-        """Have ``on_garbage`` called with the objects that a garbage collector has to look at."""
-        with self._store.changed:
-            self._removal.on_garbage = on_garbage
 
     def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
         while True:
@@ -291,7 +265,6 @@ class Verbs:
             if dry:
                 return shown(resource, item)
             stored = self._store.put(resource.collection, key, item)
-            self._removal.look_at(resource.collection, key, stored)
             self._quotas.refresh(request.namespace)
         return shown(resource, stored)
 
@@ -305,7 +278,7 @@ class Verbs:
             return writing.completed(resource, merged)
 
         def change(stored: Object) -> Object:
-            check_place(request, resource, config, is_new=False)
+            writing.check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
             writing.check_preconditions(request, resource, stored, config["metadata"])
             return merged_with(stored)
@@ -313,7 +286,7 @@ class Verbs:
         if self._store.get(resource.collection, key_of(request)) is None:
             if request.subresource:
                 raise not_found(resource, request.name)
-            check_place(request, resource, config, is_new=True)
+            writing.check_place(request, resource, config, is_new=True)
             merged = merged_with(None)
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             try:
@@ -392,9 +365,7 @@ class Verbs:
             self._removal.remove(resource.collection, key_of(request))
             # The answer is what was asked for, which was never stored.
             return shown(resource, item, request.subresource)
-        before = self._store.get(resource.collection, key_of(request))
         stored = self._store.put(resource.collection, key_of(request), item)
-        self._removal.look_at(resource.collection, key_of(request), stored, before)
         self._quotas.refresh(request.namespace)
         return shown(resource, stored, request.subresource)
 
@@ -413,7 +384,19 @@ class Verbs:
         return stored
 
 
-def is_place(request: Request, resource: Resource) -> bool:
+def resource_of(request: Request) -> Resource:
+    """The resource that the request is for; raises Refused (404, 405)."""
+    resource = find_resource(request.group, request.version, request.resource)
+    if resource is None or not resource.has(request.subresource) or not _is_place(request, resource):
+        raise Refused(404, _why_not_found(resource, request.subresource), details={})
+    # Across namespaces there is only list and watch.
+    everywhere = resource.namespaced and not request.namespace
+    if request.verb not in (_EVERYWHERE if everywhere else resource.verbs_of(request.subresource)):
+        raise Refused(405, "the server does not allow this method on the requested resource", details={})
+    return resource
+
+
+def _is_place(request: Request, resource: Resource) -> bool:
     """Whether the path is one of the resource: with a namespace where it has any, and only there."""
     # Reviews are stored nowhere, so they have no objects with paths of their own.
     if request.name and not request.subresource and resource.verbs == ("create",):

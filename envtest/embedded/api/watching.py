@@ -16,7 +16,7 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import invalid, status_body
 from envtest.embedded.api.store import Expired, Watch
-from envtest.embedded.api.wire import EncodedObjects, chunk, json_bytes, stream_head
+from envtest.embedded.api.wire import chunk, json_bytes, stream_head
 from envtest.embedded.shown.forms import METADATA, METADATA_LIST, TABLE, Form
 from kubernetes_rules.validation.field import FieldError, forbidden, not_supported
 
@@ -47,11 +47,8 @@ class WatchOptions:
 class _Events:
     """Writes the events of one watch in the form that the client asked for."""
 
-    def __init__(
-        self, stream: Stream, encoded: EncodedObjects, request: Request, resource: Resource, form: Form
-    ) -> None:
+    def __init__(self, stream: Stream, request: Request, resource: Resource, form: Form) -> None:
         self._stream = stream
-        self._encoded = encoded
         self.resource = resource
         self._form = form
         self._include = request.query.get("includeObject", "")
@@ -63,7 +60,7 @@ class _Events:
         if self._form.kind:
             self.send_as_it_is(kind, self._formed(seen, self._include))
         else:
-            self._write(kind, self._encoded.json_of(seen))
+            self.send_as_it_is(kind, seen)
 
     def send_as_it_is(self, kind: str, item: Object) -> None:
         """Send one event whose object has its final form."""
@@ -95,14 +92,13 @@ class _Events:
         self._stream.write(chunk(b'{"type":"%s","object":%s}\n' % (kind.encode(), data)))
 
 
-def serve_watch(api: ServedApi, stream: Stream, request: Request, form: Form) -> bool:
+def serve_watch(api: ServedApi, stream: Stream, request: Request, resource: Resource, form: Form) -> bool:
     """Serve a watch to its end; returns whether the connection goes on. Raises Refused (400, 422, 500).
 
     After a fault in the middle of the answer the connection ends, and the client sees a cut answer.
     """
-    resource = api.verbs.resource_of(request)
     options = watch_options(request)
-    selects = api.verbs.selection(request)
+    selects = api.verbs.selection(request, resource)
     with api.store.changed:
         current = api.store.resource_version
         version = current if options.from_now else options.version
@@ -111,7 +107,7 @@ def serve_watch(api: ServedApi, stream: Stream, request: Request, form: Form) ->
         oldest = api.store.oldest(resource.collection)
         watch = Watch(api.store, resource.collection, version, selects)
     stream.write(stream_head())
-    events = _Events(stream, api.encoded, request, resource, form)
+    events = _Events(stream, request, resource, form)
     try:
         # kube-apiserver answers 200 here too, and sends the error as an event.
         if options.with_initial and options.version > current:
@@ -167,15 +163,8 @@ def _errors(request: Request, initial: bool | None) -> list[FieldError]:
     errors = []
     if initial is not None and match != _NOT_OLDER:
         errors.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {_NOT_OLDER}"))
-    # A watch without a version is one with initial events, and has this match by default.
-    defaulted = initial is None and not match and request.query.get("resourceVersion", "") in ("", "0")
-    if match and initial is None:
-        text = f"{_MATCH} is forbidden for watch unless sendInitialEvents is provided"
-        errors.append(forbidden(_MATCH, text))
     if match and match != _NOT_OLDER:
         errors.append(not_supported(_MATCH, match, (_NOT_OLDER,)))
-    if (match or defaulted) and request.query.get("continue"):
-        errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
     return errors
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from dataclasses import dataclass
 from http import HTTPStatus
 from io import BufferedIOBase
@@ -18,7 +17,6 @@ _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_HEADERS = 100
 _MOST_LENGTH_DIGITS = 20
-_MOST_KEPT_BYTES = 8 * 1024 * 1024
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
@@ -148,31 +146,3 @@ def yaml_bytes(value: Any) -> bytes:
     # Numbers that the store keeps with their text are plain ones for the writer of YAML.
     plain = json.loads(json_bytes(value))
     return yaml.dump(plain, Dumper=yaml.CSafeDumper, width=1 << 20, allow_unicode=True, encoding="utf-8")
-
-
-class EncodedObjects:
-    """The JSON of the objects that were encoded last: a change that many watches send is encoded once.
-
-    Up to 8 MiB are kept. Objects must not change after that. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: dict[int, tuple[Any, bytes]] = {}
-        self._kept_bytes = 0
-
-    def json_of(self, item: Any) -> bytes:
-        """The object in compact JSON."""
-        # Encoding under the lock lets the other watches of the change wait for it.
-        with self._lock:
-            # An object that is kept keeps its id to itself.
-            found = self._kept.get(id(item))
-            if found is not None:
-                return found[1]
-            data = json_bytes(item)
-            self._kept[id(item)] = (item, data)
-            self._kept_bytes += len(data)
-            while self._kept_bytes > _MOST_KEPT_BYTES:
-                _, dropped = self._kept.pop(next(iter(self._kept)))
-                self._kept_bytes -= len(dropped)
-            return data

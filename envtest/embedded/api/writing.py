@@ -78,17 +78,14 @@ def kind_of(resource: Resource) -> FieldType:
     return found
 
 
-def read_body(
-    request: Request, resource: Resource, body: Any, warnings: list[str], *, completes: bool = True
-) -> Object:
+def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
     """A body as its own copy, without unknown fields; raises Refused (400).
 
     Unknown and repeated fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
-    ``completes`` puts in what Go's json always writes; what is applied must not get it.
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    item, problems = _decoded(resource, body, completes=completes)
+    item, problems = _decoded(resource, body)
     # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
     if problems and mode == "Strict":
@@ -96,6 +93,11 @@ def read_body(
         raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
     if mode == "Warn":
         warnings += problems
+    return _placed(request, resource, item)
+
+
+def _placed(request: Request, resource: Resource, item: Object) -> Object:
+    """An object that was read, in the form in which it is stored; raises Refused (400)."""
     metadata = item.setdefault("metadata", {})
     if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
         raise Refused(400, _OTHER_NAMESPACE)
@@ -104,7 +106,7 @@ def read_body(
     return events.to_core(item) if resource.group == events.GROUP else item
 
 
-def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Object, list[str]]:
+def _decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
     """A body of a built-in kind, and what strict decoding refuses of it; raises Refused (400)."""
     api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
     head = (
@@ -112,13 +114,42 @@ def _decoded(resource: Resource, body: Object, *, completes: bool) -> tuple[Obje
     )
     if (api_version, kind) != (resource.api_version, resource.kind):
         raise Refused(400, _other_kind(resource, api_version, kind, head))
-    decoder = Decoder(completes)
+    decoder = Decoder()
     try:
         item: Object = decoder.decode(body, kind_of(resource))
     except DecodingError as error:
         raise Refused(400, f"{head}{error}") from error
     item |= {"apiVersion": resource.api_version, "kind": resource.kind}
     return item, decoder.problems
+
+
+def read_config(request: Request, resource: Resource, body: Any) -> Object:
+    """What is to be applied, as its own copy; raises Refused (400; 500 for wrong fields, as Kubernetes)."""
+    if not isinstance(body, dict | None):
+        raise Refused(400, f"error decoding patch: it is a {type(body).__name__}, no object")
+    config = body or {}
+    if isinstance(config.get("metadata"), dict) and config["metadata"].get("managedFields") is not None:
+        raise Refused(400, "metadata.managedFields must be nil")
+    found = (config.get("apiVersion"), config.get("kind"))
+    if found != (resource.api_version, resource.kind):
+        raise Refused(400, f"invalid object type: {found[0]}, Kind={found[1]}")
+    decoder = Decoder(completes=False)
+    try:
+        item: Object = decoder.decode(config, kind_of(resource)) | {"apiVersion": found[0], "kind": found[1]}
+    except DecodingError as error:
+        raise plain_go_error(f"failed to create typed patch object: {error}") from error
+    if decoder.problems:
+        raise plain_go_error(f"failed to create typed patch object: {', '.join(decoder.problems)}")
+    return _placed(request, resource, item)
+
+
+def check_place(request: Request, resource: Resource, config: Object, *, is_new: bool) -> None:
+    """Check that the config is about the object in the request's path; raises Refused (400, 409)."""
+    metadata = config["metadata"]
+    if is_new and metadata.get("uid"):
+        raise _other_uid(request, resource, metadata["uid"], "")
+    if is_new or metadata.get("name"):
+        check_name(request, metadata)
 
 
 def read_patched(
@@ -140,11 +171,9 @@ def read_patched(
     if mode == "Warn":
         # Each attempt finds the same; one warning is enough.
         warnings += [text for text in problems if text not in warnings]
-    metadata = item.setdefault("metadata", {})
-    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
-        raise Refused(400, _OTHER_NAMESPACE)
-    check_name(request, metadata)
-    return events.to_core(item) if resource.group == events.GROUP else item
+    item = _placed(request, resource, item)
+    check_name(request, item["metadata"])
+    return item
 
 
 def check_name(request: Request, metadata: Object) -> None:

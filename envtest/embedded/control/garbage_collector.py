@@ -1,6 +1,6 @@
 """Deletes objects whose owners are gone, and ends deletions that wait for, or leave, what an object owns.
 
-It looks at an object when the API server says so, and at all objects once at its start.
+It looks at an object when the object or an owner of it changes, and at all objects once at its start.
 Go: pkg/controller/garbagecollector (attemptToDeleteItem, attemptToOrphanWorker).
 """
 
@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from envtest.embedded.api.removal import Place
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import Resource
+from envtest.embedded.api.resources import RESOURCES, Resource, resource_of_kind
 from envtest.embedded.api.statuses import Refused
+from envtest.embedded.api.store import Change, Collection, Key
 from envtest.embedded.control.change_loop import Controller
 from envtest.embedded.control.objects import CONFLICT, NOT_FOUND, is_deleted, uid_of
 from envtest.embedded.server import EmbeddedApiServer
 from kubernetes_rules.deletion import FOREGROUND, ORPHAN
 
 Object = dict[str, Any]
+
+Place = tuple[Collection, Key]
+"""Where an object is stored."""
 
 NAME = "garbage collector"
 _MANAGER = "kube-controller-manager"
@@ -37,8 +40,8 @@ class EmbeddedGarbageCollector(Controller):
         """Run in a thread of its own until ``stop``."""
         store = self._server.store
         with store.changed:
-            self._server.verbs.collect_garbage(self._note)
-            for resource in self._server.catalogue.resources:
+            store.listeners.append(self._changed)
+            for resource in RESOURCES:
                 self._pending |= {
                     (resource.collection, key): None for key, _ in store.items(resource.collection)
                 }
@@ -46,13 +49,27 @@ class EmbeddedGarbageCollector(Controller):
 
     def stop(self) -> None:
         """End the thread."""
-        self._server.verbs.collect_garbage(None)
+        with self._server.store.changed:
+            self._server.store.listeners.remove(self._changed)
         super().stop()
 
-    def _note(self, places: Iterable[Place]) -> None:
-        # The store is held by the writer.
-        self._pending |= dict.fromkeys(places)
-        self._loop.ask()
+    def _changed(self, collection: Collection, change: Change) -> None:
+        """Note what a change, whose writer holds the store, asks to be looked at."""
+        metadata = change.item["metadata"]
+        namespace, owners = metadata.get("namespace", ""), metadata.get("ownerReferences") or []
+        before = [] if change.previous is None else change.previous["metadata"].get("ownerReferences") or []
+        places: list[Place] = []
+        if change.type == "DELETED":
+            # An owner may wait for this object, before it goes itself.
+            places = [*self._server.store.dependents(metadata["uid"]), *_places(owners, namespace)]
+        elif owners or (is_deleted(change.item) and _POLICIES.keys() & set(metadata.get("finalizers") or ())):
+            places = [(collection, (namespace, metadata["name"]))]
+        if before != owners:
+            # An owner may have waited for this object, which perhaps no longer blocks its deletion.
+            places += _places(before, namespace)
+        if places:
+            self._pending |= dict.fromkeys(places)
+            self._loop.ask()
 
     def sync(self) -> float | None:
         """Look at all objects that may be garbage; one that changes meanwhile is looked at again."""
@@ -73,7 +90,7 @@ class EmbeddedGarbageCollector(Controller):
 
     def _look_at(self, place: Place) -> None:
         item = self._server.store.get(*place)
-        if item is None or all(one.collection != place[0] for one in self._server.catalogue.resources):
+        if item is None or all(one.collection != place[0] for one in RESOURCES):
             return
         finalizers = item["metadata"].get("finalizers") or ()
         if is_deleted(item) and ORPHAN in finalizers:
@@ -131,9 +148,7 @@ class EmbeddedGarbageCollector(Controller):
         """The references to owners that stay, to those that are gone, and to those that wait for it."""
         solid, dangling, waiting = [], [], []
         for reference in _owners(item):
-            resource = self._server.catalogue.of_kind(
-                reference.get("apiVersion", ""), reference.get("kind", "")
-            )
+            resource = resource_of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
             namespace = place[1][0]
             # Nobody can look up an owner of an unknown kind, or one in no known namespace.
             if resource is None or (resource.namespaced and not namespace):
@@ -160,11 +175,13 @@ class EmbeddedGarbageCollector(Controller):
         return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
 
     def _write(self, place: Place, item: Object) -> Object:
-        return self._server.verbs.update(self._request("update", place), item)[1]
+        return self._server.verbs.update(self._request("update", place), self._resource(place[0]), item, [])[
+            1
+        ]
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid_of(item)}}
-        self._server.verbs.delete(self._request("delete", place), options)
+        self._server.verbs.delete(self._request("delete", place), self._resource(place[0]), options, [])
 
     def _request(self, verb: Any, place: Place) -> Request:
         collection, (namespace, name) = place
@@ -175,7 +192,7 @@ class EmbeddedGarbageCollector(Controller):
 
     def _resource(self, collection: tuple[str, str]) -> Resource:
         # Any version of a resource will do.
-        return next(one for one in self._server.catalogue.resources if one.collection == collection)
+        return next(one for one in RESOURCES if one.collection == collection)
 
 
 def _owners(item: Object) -> list[Object]:
@@ -189,3 +206,14 @@ def _blocks(item: Object, owner_uid: str) -> bool:
 def _is_in_foreground(item: Object | None) -> bool:
     """Whether the object waits for what it owns before it goes."""
     return item is not None and is_deleted(item) and FOREGROUND in (item["metadata"].get("finalizers") or ())
+
+
+def _places(references: Iterable[Object], namespace: str) -> list[Place]:
+    """Where the owners of an object are stored."""
+    found = []
+    for reference in references:
+        resource = resource_of_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+        if resource is not None:
+            key = (namespace if resource.namespaced else "", reference.get("name", ""))
+            found.append((resource.collection, key))
+    return found

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from envtest.embedded.api.defaults import now
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
+from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.control import kinds
 from envtest.embedded.server import EmbeddedApiServer
 
@@ -99,7 +100,7 @@ class Objects:
         if propagation:
             options["propagationPolicy"] = propagation
         try:
-            self._server.verbs.delete(request, options)
+            self._server.verbs.delete(request, resource_of(request), options, [])
         except Refused as refused:
             # 409: the UID is another one.
             if refused.code not in (NOT_FOUND, CONFLICT):

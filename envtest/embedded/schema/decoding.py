@@ -1,13 +1,15 @@
-"""Checks an object against its type: wrong types are refused, unknown fields and nulls left out.
+"""Reads a body, and checks an object against its type: wrong types are refused, unknown fields left out.
 
 Objects become as Go's json writes them: it writes some fields that nobody has set, such as an empty
-``status``, and does not write others that are set to zero, such as ``hostNetwork: false``.
+``status``, and does not write others that are set to zero, such as ``hostNetwork: false``. What is no Unicode
+becomes U+FFFD or a question mark: bytes that are no UTF-8, and halves of surrogate pairs.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,16 +17,32 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from envtest.embedded.schema.bodies import Repeated
+import yaml
+
 from envtest.embedded.schema.types import FieldType, Struct, struct_of, unset_value, zero_of
 from kubernetes_rules.quantity import Quantity
 
 Object = dict[str, Any]
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 Place = tuple["Place | None", str | int]
 """Where a value is: the place of what holds it, and its key there."""
 
 _TIMES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9:]{5})")
 _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+class BodyError(ValueError):
+    """The body cannot be read; the text is a part of what the API server answers with 400."""
+
+
+class Repeated(dict[str, Any]):
+    """An object some of whose keys come more than once; ``pairs`` are all entries in their order."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
 
 
 class DecodingError(ValueError):
@@ -184,3 +202,66 @@ def _mismatch(value: Any, kind: FieldType, place: Place | None) -> DecodingError
     words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = words.get(type(value), "object")
     return DecodingError(f"json: cannot unmarshal {found} into field {_path(place)} of type {kind.shape}")
+
+
+def read_json(body: bytes) -> Any:
+    """The value of a JSON text; raises BodyError."""
+    try:
+        value = _DECODER.decode(body.decode(errors="replace"))
+    except (ValueError, RecursionError) as error:
+        raise BodyError(f"invalid JSON: {error}") from error
+    if _ESCAPED_SURROGATE.search(body):
+        return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
+
+
+def read_yaml(body: bytes) -> Any:
+    """The value of the first document of a YAML text; raises BodyError."""
+    # Most clients send JSON, which is YAML too and read far faster as JSON.
+    if body[:1] == b"{":
+        return read_json(body)
+    try:
+        documents = yaml.load_all(body.decode(errors="replace"), Loader=_Loader)
+        return next(iter(documents), {})
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BodyError(f"yaml: {error}") from error
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """The value of a body where an object is expected, which null is too; raises BodyError."""
+    if isinstance(value, dict | None):
+        return value or {}
+    raise BodyError(f"the body is a {type(value).__name__}, no object")
+
+
+def repeated_fields(value: Any, path: str = "") -> list[str]:
+    """A text for each key of the value that comes twice in its map."""
+    if isinstance(value, list):
+        return [text for index, one in enumerate(value) for text in repeated_fields(one, f"{path}[{index}]")]
+    if not isinstance(value, dict):
+        return []
+    names = [name for name, _ in value.pairs] if isinstance(value, Repeated) else []
+    found = [f'duplicate field "{path}{name}"' for at, name in enumerate(names) if name in names[:at]]
+    return found + [text for key, one in value.items() for text in repeated_fields(one, f"{path}{key}.")]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else Repeated(pairs)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number that can be stored")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+
+
+class _Loader(yaml.CSafeLoader):
+    """Takes times as texts, as JSON has them."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # type: ignore[type-var] # has no types

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from envtest.embedded.schema.bodies import BodyError
-from envtest.embedded.schema.decoding import DecodingError
+from envtest.embedded.schema.decoding import BodyError, DecodingError
 from envtest.embedded.schema.types import FieldType, tags_of, type_of
 
 MAGIC = b"k8s\x00"

@@ -75,7 +75,9 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut(_NO_MANAGERS, "get configmap settings -o yaml --show-managed-fields"),
     LeftOut(_NO_MANAGERS, "patch deployment made --subresource=scale .*"),
     LeftOut(
-        "a refused patch is shown as Go shows it", 'patch configmap settings .*color":3.*', "The request.*"
+        "errors say the same in other words",
+        r"apply -f unknown-field.yaml|get configmaps -l 'a=b=c'|patch configmap settings .*(color\":3.*|\{')",
+        "(The request|Error from server).*",
     ),
     LeftOut("a refused pod is shown as Go shows it", "patch pod talker .*", r"[ +-].*|@@ .*"),
     LeftOut(

@@ -119,7 +119,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
     [
         ("container=zz", 400, "container zz is not valid for pod p"),
         ("previous=true", 400, 'previous terminated container "c" in pod "p" not found'),
-        ("tailLines=abc", 400, 'strconv.ParseInt: parsing "abc": invalid syntax'),
+        ("tailLines=abc", 400, "tailLines has to be a number"),
         (
             "tailLines=-1",
             422,

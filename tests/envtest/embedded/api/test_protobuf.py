@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from envtest.embedded.schema.bodies import BodyError
-from envtest.embedded.schema.decoding import DecodingError
+from envtest.embedded.schema.decoding import BodyError, DecodingError
 from envtest.embedded.schema.protobuf import CONTENT_TYPE, MAGIC, from_protobuf
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask

@@ -1,45 +1,21 @@
-"""The store shares what is alike, remembers what was, and forgets no more than it says."""
+"""The store remembers what was, and forgets no more than it says."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from envtest.embedded.api import store as store_module
 from envtest.embedded.api.faults import ALWAYS
-from envtest.embedded.api.store import Interner, Store
+from envtest.embedded.api.store import Store
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
 THINGS = ("", "things")
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
-    max_leaves=20,
-)
 
 
 def put(store: Store, name: str, **fields: object) -> int:
     item = store.put(THINGS, ("", name), {"metadata": {"name": name, "uid": name}, **fields})
     return int(item["metadata"]["resourceVersion"])
-
-
-@given(st.lists(JSON, max_size=5))
-def test_shared_values_equal_what_they_stand_for(values: list[object]) -> None:
-    interner = Interner()
-
-    for value in [*values, *values]:
-        shared = interner.interned(value)
-        assert (shared, repr(shared)) == (value, repr(value))
-
-
-def test_equal_parts_are_one_part() -> None:
-    interner = Interner()
-
-    first, second = (interner.interned({"a": {"b": [1, "x"]}, "n": number}) for number in (1, 2))
-
-    assert first["a"] is second["a"]
 
 
 def test_an_earlier_version_shows_what_was_there_then() -> None:
@@ -57,10 +33,10 @@ def test_an_earlier_version_shows_what_was_there_then() -> None:
 
 
 def test_the_oldest_changes_are_forgotten_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_KEPT_BYTES", 5000)
+    monkeypatch.setattr(store_module, "_KEPT_CHANGES", 5)
     store = Store()
 
-    versions = [put(store, "n", value="x" * 100) for _ in range(15)]
+    versions = [put(store, "n", value=number) for number in range(13)]
 
     floor = store.oldest(THINGS)
     assert versions[0] < floor < versions[-1]

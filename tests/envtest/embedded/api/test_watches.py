@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trustme
 
-from envtest.embedded.api import store, watching, wire
+from envtest.embedded.api import store, watching
 from envtest.embedded.api.served import ServerTls
 from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.server import EmbeddedApiServer
@@ -80,35 +80,18 @@ def test_a_watch_that_wants_no_initial_events_gets_none(server: EmbeddedApiServe
 
 
 @pytest.mark.parametrize(
-    ("query", "code", "text"),
+    ("query", "code"),
     [
-        (
-            "sendInitialEvents=true",
-            422,
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (
-            "sendInitialEvents=true&resourceVersionMatch=Exact",
-            422,
-            'resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"',
-        ),
-        (
-            "resourceVersionMatch=NotOlderThan",
-            422,
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        ("continue=abc", 422, "resourceVersionMatch is forbidden when continue is provided"),
-        ("resourceVersion=x", 500, 'parsing "x": invalid syntax'),
-        ("limit=x", 400, 'parsing "x": invalid syntax'),
+        ("sendInitialEvents=true", 422),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", 422),
+        ("resourceVersion=x", 500),
+        ("limit=x", 400),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    server: EmbeddedApiServer, query: str, code: int, text: str
-) -> None:
+def test_options_that_make_no_sense_are_refused(server: EmbeddedApiServer, query: str, code: int) -> None:
     [answer] = events(server, query)
 
     assert answer["code"] == code
-    assert text in answer["message"]
 
 
 def test_a_watch_without_a_version_is_a_streamed_list(server: EmbeddedApiServer) -> None:
@@ -186,7 +169,7 @@ def test_a_slow_watch_gets_an_error_instead_of_a_gap(
     server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = Watch(server.store, ("", "pods"), server.store.resource_version, lambda _: True)
-    monkeypatch.setattr(store, "_KEPT_BYTES", 2000)
+    monkeypatch.setattr(store, "_KEPT_CHANGES", 3)
     server.create(PODS, pod("p"))
     for number in range(10):
         ask(server, "PATCH", f"{PODS}/p", {"metadata": {"labels": {"n": str(number)}}}, content_type=MERGE)
@@ -198,7 +181,7 @@ def test_a_slow_watch_gets_an_error_instead_of_a_gap(
 def test_a_watch_that_fell_behind_ends_with_the_error_of_a_version_that_is_too_old(
     server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_KEPT_BYTES", 2000)
+    monkeypatch.setattr(store, "_KEPT_CHANGES", 3)
     with watch_of(server, f"resourceVersion={server.store.resource_version}") as lines:
         # All in one go: the watch cannot look in between.
         with server.store.changed:
@@ -273,20 +256,6 @@ def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Pat
         eventually("the thread has ended", threading.active_count, lambda count: count <= before, seconds=30)
         connection.close()
         answer.close()
-
-
-def test_a_change_for_many_watches_is_encoded_once(server: EmbeddedApiServer) -> None:
-    item = server.create(PODS, pod("p"))
-
-    assert server.encoded.json_of(item) is server.encoded.json_of(item)
-
-
-def test_encoded_objects_are_dropped_before_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_MOST_KEPT_BYTES", 50)
-    encoded, items = wire.EncodedObjects(), [{"n": number} for number in range(100)]
-
-    assert [json.loads(encoded.json_of(item)) for item in items] == items
-    assert encoded.json_of(items[0]) is not encoded.json_of(dict(items[0]))
 
 
 def test_a_version_from_before_the_compaction_is_an_error_event(server: EmbeddedApiServer) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.schema.bodies import BodyError, read_json, read_yaml
-from envtest.embedded.schema.decoding import Decoder, DecodingError
+from envtest.embedded.schema.decoding import BodyError, Decoder, DecodingError, read_json, read_yaml
 from envtest.embedded.schema.types import type_of
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import ask

@@ -9,18 +9,6 @@
 //	    {"errors":["field: message"]}
 //	{"op":"pod","object":Pod, Deployment or DaemonSet,"old":what it replaces, absent on create}
 //	    {"errors":["field: message"]}; {"spec":the spec that would be stored}; {"error":"..."}
-//	{"op":"definitionRules","schema":openAPIV3Schema of a CustomResourceDefinition}
-//	    {"errors":["field: message"],"costs":{"path[rule]":[estimated cost, cardinality, cost of the message]}}
-//	{"op":"rules","schema":as above,"object":custom resource,"old":what it replaces, absent on create}
-//	    {"errors":["field: message"],"warnings":["..."],"left":units that are left of the request's cost}
-//	{"op":"policyObject","object":ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding}
-//	    {"errors":["field: message"]}
-//	{"op":"policy","policy":...,"binding":...,"params":[...],"paramScope":"namespace" or "root","namespace":Namespace,"write":{...},"object":...,"old":...}
-//	    {"warnings":["..."]}, and {"code":n,"reason":"...","message":"..."} if the write is denied
-//	{"op":"definition","object":CustomResourceDefinition,"old":what it replaces, absent on create}
-//	    {"errors":[[field, type, message]]}; {"spec":and "status" that would be stored}; both with "warnings"; {"error":"..."}
-//	{"op":"custom","schema":an openAPIV3Schema,"scale":its scale subresource,"object":a Widget of example.com/v1,"old":as above}
-//	    {"object":pruned and defaulted,"unknown":[path],"errors":[[field, type, message]]}; {"refused":"..."}; {"error":"..."}
 package main
 
 import (
@@ -32,7 +20,6 @@ import (
 
 	core "k8s.io/api/core/v1"
 	resource "k8s.io/api/resource/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/klog/v2"
 )
 
@@ -53,16 +40,6 @@ type request struct {
 
 	Object json.RawMessage
 	Old    json.RawMessage
-
-	Policy     json.RawMessage
-	Binding    json.RawMessage
-	Params     []json.RawMessage
-	ParamScope string
-	Namespace  *core.Namespace
-	Write      admitted
-
-	Schema json.RawMessage
-	Scale  *apiextensions.CustomResourceSubresourceScale
 }
 
 type answer map[string]any
@@ -85,18 +62,6 @@ func answerTo(line []byte) answer {
 		return validate(r.Object)
 	case "pod":
 		return pods(r.Object, r.Old)
-	case "definitionRules":
-		return definitionRules(&r)
-	case "rules":
-		return evaluateRules(&r)
-	case "policyObject":
-		return validatePolicy(r.Object)
-	case "policy":
-		return admit(&r)
-	case "definition":
-		return definition(r.Object, r.Old)
-	case "custom":
-		return custom(&r)
 	}
 	return failed(fmt.Errorf("unknown op %q", r.Op))
 }

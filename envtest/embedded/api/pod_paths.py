@@ -1,15 +1,23 @@
-"""Answers ``kubectl logs``: the log of a pod's container, refused in the words of API server and kubelet."""
+"""Answers what is below a pod: ``kubectl logs``, and requests to a port of the pod (``…/proxy/…``).
+
+Of the proxy only GET is served. The choice of the port is that of kube-apiserver 1.37 (pkg/registry/core/pod,
+ResourceLocation). The real one refuses 127.0.0.1; here all pods have that address.
+"""
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from io import BufferedIOBase
 from typing import Any
+from urllib.parse import urlencode
 
 from envtest.embedded.api.container_log import ContainerLog, LogLine
 from envtest.embedded.api.reading import not_found
-from envtest.embedded.api.requests import Request, query_flag, query_integer
+from envtest.embedded.api.requests import MOST_DIGITS, Request, query_flag, query_integer
+from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
 from envtest.embedded.api.statuses import Refused, invalid
 from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
@@ -17,6 +25,8 @@ from kubernetes_rules.validation import field as field_errors
 
 Object = dict[str, Any]
 
+_SCHEMES = ("", "http")
+_PROXY_SECONDS = 30.0
 _TEXT = "text/plain"
 
 
@@ -33,9 +43,8 @@ class LogOptions:
     since: datetime | None
 
 
-def serve_log(api: ServedApi, stream: Stream, request: Request) -> bool:
+def serve_log(api: ServedApi, stream: Stream, request: Request, resource: Resource) -> bool:
     """Answer a request for a log; always returns True: the connection goes on. Raises Refused."""
-    resource = api.verbs.resource_of(request)
     pod = api.store.get(resource.collection, (request.namespace, request.name))
     if pod is None:
         raise not_found(resource, request.name)
@@ -164,3 +173,49 @@ def _read_time(text: str) -> datetime:
         message = f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"'
         raise Refused(400, message) from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request, resource: Resource) -> bool:
+    """Ask the pod and pass its answer on; always returns True: the connection goes on. Raises Refused."""
+    # The port is part of the name in the path: pods/NAME:PORT/proxy.
+    name, port = pod_and_port(request.name)
+    pod = api.store.get(resource.collection, (request.namespace, name))
+    if pod is None:
+        raise not_found(resource, name)
+    address = str((pod.get("status") or {}).get("podIP") or "")
+    if not address:
+        raise Refused(400, "address not allowed")
+    query = f"?{urlencode(request.query)}" if request.query else ""
+    code, body, kind = _pod_answer(address, port or first_port(pod), f"/{request.below}{query}")
+    sink.write(answer_bytes(code, body, kind))
+    sink.flush()
+    return True
+
+
+def pod_and_port(text: str) -> tuple[str, int]:
+    """Name and port of ``[SCHEME:]NAME[:PORT]``; port 0 where none is said. Raises Refused (400)."""
+    parts = text.split(":")
+    scheme, name, port = parts if len(parts) == 3 else ("", parts[0], parts[1] if len(parts) == 2 else "")
+    is_port = not port or (port.isdecimal() and len(port) <= MOST_DIGITS)
+    if len(parts) > 3 or scheme not in _SCHEMES or not name or not is_port:
+        raise Refused(400, f'invalid pod request "{text}"')
+    return name, int(port or 0)
+
+
+def first_port(pod: Object) -> int:
+    """The first port of the first container that has one, and 80 of a pod without any."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return next((int(one["ports"][0]["containerPort"]) for one in containers if one.get("ports")), 80)
+
+
+def _pod_answer(address: str, port: int, path: str) -> tuple[int, bytes, str]:
+    """Status, body and content type of the pod's answer; raises Refused (503) where it does not answer."""
+    connection = http.client.HTTPConnection(address, port, timeout=_PROXY_SECONDS)
+    try:
+        connection.request("GET", path)
+        with connection.getresponse() as answer:
+            return answer.status, answer.read(), answer.getheader("Content-Type") or "text/plain"
+    except (OSError, http.client.HTTPException) as error:
+        raise Refused(503, f"error trying to reach service: {error}") from error
+    finally:
+        connection.close()

@@ -1,6 +1,6 @@
-"""Writes types.json from Kubernetes' sources: its OpenAPI documents, and k8s.io/api and k8s.io/apimachinery.
+"""Writes the types of the embedded API server from Kubernetes' sources: OpenAPI documents, two modules.
 
-python -m envtest.embedded.schema.extract KUBERNETES/api/openapi-spec/v3 API APIMACHINERY
+python -m tools.testbed.api_types KUBERNETES/api/openapi-spec/v3 API APIMACHINERY
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TYPES_FILE = Path(__file__).with_name("types.json")
+TYPES_FILE = Path(__file__).parents[2] / "envtest/embedded/schema/types.json"
 
 Schema = dict[str, Any]
 
