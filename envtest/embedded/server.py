@@ -15,6 +15,7 @@ from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.faults import ALWAYS, Fault
 from envtest.embedded.api.http import Handler
 from envtest.embedded.api.requests import User, parse_request
+from envtest.embedded.api.resources import RESOURCES
 from envtest.embedded.api.served import Listener, ServedApi, ServerTls
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.unforeseen import Noted, Unforeseen
@@ -26,6 +27,7 @@ __all__ = [
     "EmbeddedApiServer",
     "Fault",
     "Noted",
+    "RESOURCES",
     "Refused",
     "Unforeseen",
     "User",
