@@ -28,6 +28,7 @@ __all__ = [
     "EmbeddedApiServer",
     "Fault",
     "Noted",
+    "RESOURCES",
     "Refused",
     "Unforeseen",
     "User",

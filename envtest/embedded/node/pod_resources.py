@@ -2,12 +2,11 @@
 
 Go: pkg/kubelet/apis/podresources/server_v1.go, and GetDynamicResources in pkg/kubelet/cm. As there, plain
 init containers are left out, and a container that uses one request of a claim is listed with all its devices.
+Calls are not limited to a hundred a second.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,30 +24,6 @@ Object = dict[str, Any]
 
 FOLDER, SOCKET = "pod-resources", "kubelet.sock"
 
-CALLS_A_SECOND, CALLS_AT_ONCE = 100.0, 10.0
-"""DefaultQPS and DefaultBurstTokens of pkg/kubelet/apis/podresources."""
-
-
-class RateLimit:
-    """A token bucket that refuses calls beyond the kubelet's limit."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._tokens = CALLS_AT_ONCE
-        self._at = clock()
-
-    def allows(self) -> bool:
-        """Whether one more call may be answered now."""
-        with self._lock:
-            now = self._clock()
-            self._tokens = min(CALLS_AT_ONCE, self._tokens + (now - self._at) * CALLS_A_SECOND)
-            self._at = now
-            if self._tokens < 1.0:
-                return False
-            self._tokens -= 1.0
-            return True
-
 
 class PodResources:
     """The server of one kubelet, at pod-resources/kubelet.sock in its folder."""
@@ -58,7 +33,6 @@ class PodResources:
         self._path = kubelet_dir / FOLDER / SOCKET
         self._pods = pods
         self._claims = claims
-        self._limit = RateLimit()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="pod resources")
         self._server = grpc.server(self._pool)
 
@@ -89,20 +63,14 @@ class PodResources:
         self._server.stop(grace=None).wait()
         self._pool.shutdown()
 
-    def _refuse_above_limit(self, context: grpc.ServicerContext) -> None:
-        if not self._limit.allows():
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-
     def _list(
         self, _request: pb.ListPodResourcesRequest, context: grpc.ServicerContext
     ) -> pb.ListPodResourcesResponse:
-        self._refuse_above_limit(context)
         return listed(self._known_pods(context), self._claims)
 
     def _get(
         self, asked: pb.GetPodResourcesRequest, context: grpc.ServicerContext
     ) -> pb.GetPodResourcesResponse:
-        self._refuse_above_limit(context)
         wanted = asked.pod_name, asked.pod_namespace
         pods = {
             (pod["metadata"]["name"], pod["metadata"]["namespace"]): pod for pod in self._known_pods(context)
