@@ -28,7 +28,6 @@ __all__ = [
     "EmbeddedApiServer",
     "Fault",
     "Noted",
-    "RESOURCES",
     "Refused",
     "Unforeseen",
     "User",
