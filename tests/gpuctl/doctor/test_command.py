@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from envtest.client.api import ApiClient
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.doctor.check import Check, run_checks
@@ -50,6 +52,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     flags = flags_of(places_of(tmp_path, machine_in(tmp_path, "hgx-h100")))
     environment = {f"GPU_DRA_{name.upper()}": value for name, value in flags.items()}
     with EmbeddedApiServer() as server:
+        ApiClient(server.url, None, server.gate.admin_bearer).apply(PACKAGE_ROOT / "deploy/rbac.yaml")
         server.create("/api/v1/nodes", node())
         for item in plan_node("hgx-h100", NODE, None).slices:
             server.create(SLICES, item)

@@ -122,7 +122,7 @@ def test_a_slice_that_makes_no_sense_is_a_problem_of_its_node_alone() -> None:
     view = seen_as(Seen([bad, good], [claim("train", DEVICES[""][0])]))
 
     assert [node.name for node in view.nodes] == ["node-b", "node-a"]
-    assert (view.summary.gpus, view.summary.in_use) == (8, 1)
+    assert (view.summary.gpus, view.summary.in_use) == (16, 1)
     assert [one.nodes for one in view.problems] == [("node-b",)]
 
 
