@@ -107,12 +107,13 @@ def driver_pod(program: str, image: str = IMAGE, node_name: str = NODE) -> Objec
 
 
 def run_pod(server: EmbeddedApiServer, made: Object) -> None:
-    """Create a pod that is said to run; its namespace is made where it is missing."""
+    """Create a pod that is said to run; its namespace and account are made where they are missing."""
     space = made["metadata"]["namespace"]
     if space not in {one["metadata"]["name"] for one in server.objects("namespaces")}:
         server.create("/api/v1/namespaces", {"metadata": {"name": space}})
     pods = f"/api/v1/namespaces/{space}/pods"
-    if account := made["spec"].get("serviceAccountName"):
+    account = made["spec"].get("serviceAccountName")
+    if account and account not in {one["metadata"]["name"] for one in server.objects("serviceaccounts")}:
         server.create(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": account}})
     stored = server.create(pods, made)
     server.replace(f"{pods}/{made['metadata']['name']}/status", {**stored, "status": made["status"]})
