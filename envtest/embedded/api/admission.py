@@ -254,13 +254,9 @@ class Quotas:
         # Counted anew each time: kube-apiserver reads the status instead, which a controller corrects.
         total: dict[str, Quantity] = defaultdict(lambda: _NONE)
         namespace = quota["metadata"]["namespace"]
-        # Events have a second group for one collection, and resources several versions: each counts once.
-        counted = {one.collection: one for one in reversed(RESOURCES) if one.namespaced}
-        for resource in counted.values():
-            if resource.stored_group is None:
-                for item in self._store.in_namespace(resource.collection, namespace):
-                    if not quota_counts(quota, resource.plural, item):
-                        continue
+        for resource in RESOURCES:
+            for item in self._store.in_namespace(resource.collection, namespace):
+                if quota_counts(quota, resource.plural, item):
                     for name, amount in self._usage(resource, item).items():
                         total[name] = total[name].plus(amount)
         return total

@@ -23,13 +23,14 @@ from envtest.embedded.api.verbs import body_resource, resource_of
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.decoding import BodyError, DecodingError, object_of, read_json, read_yaml
-from envtest.embedded.shown.forms import YAML, Form, asked_form
+from envtest.embedded.shown.forms import Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
+_CREATED, _ACCEPTED = 201, 202
 _TEXT = "text/plain; charset=utf-8"
 _ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-_BODY_TYPES = ("", JSON, YAML)
+_YAML = "application/yaml"
+_BODY_TYPES = ("", JSON, _YAML)
 # A media type with its parameters, as Go's mime.ParseMediaType reads it.
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
@@ -45,7 +46,6 @@ class Handler(StreamRequestHandler):
     # Buffered, so that the head and the body of an answer are sent together; each answer is flushed.
     wbufsize = -1
     server: Any
-    _is_head = False
 
     @property
     def _api(self) -> ServedApi:
@@ -80,7 +80,6 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
-        self._is_head = head.method == "HEAD"
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
@@ -128,10 +127,7 @@ class Handler(StreamRequestHandler):
         except Refused as refused:
             code, answer = refused.code, refused.body
         headers = _warning_headers(warnings) | _retry_header(answer)
-        # An error has no form but its own, so a clause with another form is none for it.
-        is_yaml = form.is_yaml and not (form.kind and code >= _LEAST_ERROR)
-        data, kind = (wire.yaml_bytes(answer), YAML) if is_yaml else (wire.json_bytes(answer), JSON)
-        self._send(code, data, kind, headers)
+        self._send_json(code, answer, headers)
         return True
 
     def _done(
@@ -188,7 +184,7 @@ class Handler(StreamRequestHandler):
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
         more = {"Date": date, **(headers or {})}
-        self.wfile.write(wire.answer_bytes(code, data, kind, more, has_body=not self._is_head))
+        self.wfile.write(wire.answer_bytes(code, data, kind, more))
         self.wfile.flush()
 
 
@@ -204,7 +200,7 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         if is_protobuf:
             return protobuf.from_protobuf(body)
-        value = read_yaml(body) if content_type == YAML else read_json(body)
+        value = read_yaml(body) if content_type == _YAML else read_json(body)
         return object_of(value)
     except (DecodingError, BodyError) as error:
         text = f"the object provided is unrecognized (must be of type {kind}): {error}"

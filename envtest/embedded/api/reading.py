@@ -13,7 +13,6 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.selecting import selection
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.api.store import Key, Store
-from envtest.embedded.shown import events
 from envtest.embedded.shown.tables import MakeTable, table_of
 from kubernetes_rules.printed import quoted
 from kubernetes_rules.validation.field import forbidden, not_supported
@@ -30,12 +29,10 @@ def not_found(resource: Resource, name: str) -> Refused:
     return Refused(404, f'{resource.qualified_name} "{name}" not found', details=details)
 
 
-def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
-    """A stored object in the form of the requested version, or of a subresource."""
+def shown(item: Object, subresource: str) -> Object:
+    """A stored object in the form of a subresource."""
     if subresource == subresources.SCALE:
         return subresources.scale_of(item)
-    if resource.group == events.GROUP:
-        return {**events.from_core(item), "apiVersion": resource.api_version}
     return item
 
 
@@ -91,7 +88,7 @@ def list_page(
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": metadata,
-        "items": [shown(resource, item) for _, item in page],
+        "items": [item for _, item in page],
     }
 
 

@@ -14,7 +14,6 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
-from envtest.embedded.shown import events
 from kubernetes_rules.selectors import label_selector_text
 from kubernetes_rules.validation import field as field_errors
 
@@ -45,15 +44,6 @@ def scale_of(item: Mapping[str, Any]) -> Object:
             "selector": label_selector_text(spec.get("selector")),
         },
     }
-
-
-def form_to_patch(resource: Resource, item: Object, subresource: str) -> Object:
-    """The form of a stored object that a patch of the subresource changes."""
-    if subresource != SCALE and resource.group == events.GROUP:
-        return {**events.from_core(item), "apiVersion": resource.api_version}
-    if subresource != SCALE:
-        return item
-    return scale_of(item)
 
 
 def scaled(item: Mapping[str, Any], scale: Mapping[str, Any]) -> Object:

@@ -82,11 +82,11 @@ class Verbs:
         if asked_version(request) > self._store.resource_version:
             raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
-            return shown(resource, self._existing(request, resource), request.subresource)
+            return shown(self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
         if key_of(request) not in past:
             raise not_found(resource, request.name)
-        return shown(resource, past[key_of(request)])
+        return past[key_of(request)]
 
     def list(self, request: Request, resource: Resource, at_version: int | None = None) -> Object:
         """The objects that the selectors select, in pages when ``limit`` asks for them."""
@@ -151,7 +151,7 @@ class Verbs:
             return self._apply(request, resource, writing.read_config(request, resource, patch))
 
         def change(stored: Object) -> Object:
-            before = subresources.form_to_patch(resource, stored, request.subresource)
+            before = shown(stored, request.subresource)
             problems: list[str] = []
             item = patched(before, patch, content_type, writing.kind_of(taken), problems)
             if content_type == STRATEGIC:
@@ -184,7 +184,7 @@ class Verbs:
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
             details = details_of(resource.group, resource.plural, request.name)
             return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
-        return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
+        return not last.is_over and options.get("orphanDependents") is False, last.item
 
     def deletecollection(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
@@ -263,10 +263,10 @@ class Verbs:
             admission.admit_admin_access(self._store, item, None)
             self._quotas.admit(resource, item)
             if dry:
-                return shown(resource, item)
+                return item
             stored = self._store.put(resource.collection, key, item)
             self._quotas.refresh(request.namespace)
-        return shown(resource, stored)
+        return stored
 
     def _apply(self, request: Request, resource: Resource, config: Object) -> tuple[bool, Object]:
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
@@ -316,7 +316,7 @@ class Verbs:
             item = self._prepared(request, resource, stored, wanted, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
             if item == stored or is_dry(request, {}):
-                return shown(resource, item, request.subresource)
+                return shown(item, request.subresource)
             with self._store.changed:
                 if self._store.get(resource.collection, key_of(request)) is stored:
                     return self._put(request, resource, item)
@@ -364,10 +364,10 @@ class Verbs:
         if "deletionTimestamp" in metadata and is_over:
             self._removal.remove(resource.collection, key_of(request))
             # The answer is what was asked for, which was never stored.
-            return shown(resource, item, request.subresource)
+            return shown(item, request.subresource)
         stored = self._store.put(resource.collection, key_of(request), item)
         self._quotas.refresh(request.namespace)
-        return shown(resource, stored, request.subresource)
+        return shown(stored, request.subresource)
 
     @staticmethod
     def _warn_without_effect(resource: Resource, warnings: Warnings) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.reading import asked_version, shown, table_of_resource, too_large_version
+from envtest.embedded.api.reading import asked_version, table_of_resource, too_large_version
 from envtest.embedded.api.requests import Request, query_flag, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
@@ -56,11 +56,7 @@ class _Events:
 
     def send(self, kind: str, item: Object) -> None:
         """Send one event about a stored object."""
-        seen = shown(self.resource, item)
-        if self._form.kind:
-            self.send_as_it_is(kind, self._formed(seen, self._include))
-        else:
-            self.send_as_it_is(kind, seen)
+        self.send_as_it_is(kind, self._formed(item, self._include))
 
     def send_as_it_is(self, kind: str, item: Object) -> None:
         """Send one event whose object has its final form."""

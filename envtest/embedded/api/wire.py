@@ -9,8 +9,6 @@ from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Any
 
-import yaml
-
 # The limit of kube-apiserver (MaxRequestBodyBytes).
 MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
@@ -114,14 +112,12 @@ def _read_chunks(source: BufferedIOBase) -> bytes:
             return bytes(body)
 
 
-def answer_bytes(
-    code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None, *, has_body: bool = True
-) -> bytes:
-    """A whole answer, without its body where it is one to HEAD; an empty content type is left out."""
+def answer_bytes(code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> bytes:
+    """A whole answer."""
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    kind = f"Content-Type: {content_type}\r\n" if content_type else ""
+    kind = f"Content-Type: {content_type}\r\n"
     head = f"HTTP/1.1 {code} {_PHRASES.get(code, '')}\r\n{kind}Content-Length: {len(body)}\r\n{extra}\r\n"
-    return head.encode("latin-1") + (body if has_body else b"")
+    return head.encode("latin-1") + body
 
 
 def stream_head(content_type: str = "application/json") -> bytes:
@@ -139,10 +135,3 @@ def chunk(data: bytes) -> bytes:
 def json_bytes(value: Any) -> bytes:
     """A value in compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def yaml_bytes(value: Any) -> bytes:
-    """A value in YAML as Kubernetes writes it: with sorted keys, and lines of any length."""
-    # Numbers that the store keeps with their text are plain ones for the writer of YAML.
-    plain = json.loads(json_bytes(value))
-    return yaml.dump(plain, Dumper=yaml.CSafeDumper, width=1 << 20, allow_unicode=True, encoding="utf-8")

@@ -13,7 +13,6 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, not_registered, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
-from envtest.embedded.shown import events
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
@@ -103,7 +102,7 @@ def _placed(request: Request, resource: Resource, item: Object) -> Object:
         raise Refused(400, _OTHER_NAMESPACE)
     if not resource.namespaced:
         metadata.pop("namespace", None)
-    return events.to_core(item) if resource.group == events.GROUP else item
+    return item
 
 
 def _decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
@@ -339,9 +338,7 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
 
 def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
-        # Events are of the core group, whichever they are sent to.
-        group = resource.collection[0]
-        raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
+        raise invalid(resource.group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
 def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:

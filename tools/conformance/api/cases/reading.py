@@ -78,7 +78,6 @@ _ACCEPTS = {
     "metadata": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     "metadata-list": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
     "several": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-    "yaml": "application/yaml",
     "unknown": "text/plain",
 }
 
