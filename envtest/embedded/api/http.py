@@ -26,7 +26,7 @@ from envtest.embedded.schema.decoding import BodyError, DecodingError, object_of
 from envtest.embedded.shown.forms import Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _ACCEPTED = 201, 202
+_CREATED = 201
 _TEXT = "text/plain; charset=utf-8"
 _ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 _YAML = "application/yaml"
@@ -57,7 +57,7 @@ class Handler(StreamRequestHandler):
         try:
             while (head := wire.read_head(self.rfile)) is not None:
                 try:
-                    body = wire.read_body(head, self.rfile, self.wfile)
+                    body = wire.read_body(head, self.rfile)
                 except wire.BodyTooLarge:
                     text = f"Request entity too large: limit is {wire.MOST_BODY_BYTES}"
                     self._send_json(413, status_body(413, text), {"Connection": "close"})
@@ -149,8 +149,7 @@ class Handler(StreamRequestHandler):
             case "create":
                 return _CREATED, verbs.create(request, resource, _parsed(head, body, taken), warnings)
             case "update":
-                created, item = verbs.update(request, resource, _parsed(head, body, taken), warnings)
-                return _CREATED if created else 200, item
+                return 200, verbs.update(request, resource, _parsed(head, body, taken), warnings)
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
                 check_patch_type(kind)
@@ -159,9 +158,7 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, resource, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                options = _options(head, body)
-                is_accepted, item = verbs.delete(request, resource, options, warnings)
-                return _ACCEPTED if is_accepted else 200, item
+                return 200, verbs.delete(request, resource, _options(head, body), warnings)
             case _:
                 return 200, verbs.deletecollection(request, resource, _options(head, body), warnings)
 

@@ -94,7 +94,7 @@ def _merged(target: Any, patch: Any) -> Any:
 
 
 def json_patched(stored: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    """RFC 6902, as far as the library of kube-apiserver keeps to it (evanphx/json-patch); raises Refused."""
+    """RFC 6902 without move and copy; raises Refused."""
     result: dict[str, Any] = copy.deepcopy(stored)
     for operation in operations:
         try:
@@ -130,15 +130,6 @@ def _apply_operation(document: dict[str, Any], operation: dict[str, Any]) -> Non
             found = holder[last] if isinstance(holder, list) else holder.get(last)
             if found != value:
                 raise ValueError("test failed")
-        case "move":
-            holder, last = _place(document, operation["from"])
-            value = holder[last]
-            del holder[last]
-            _add(document, path, value)
-        case "copy":
-            holder, last = _place(document, operation["from"])
-            found = holder[last] if isinstance(holder, list) else holder.get(last)
-            _add(document, path, copy.deepcopy(found))
         case unknown:
             raise ValueError(unknown)
 
@@ -146,11 +137,9 @@ def _apply_operation(document: dict[str, Any], operation: dict[str, Any]) -> Non
 def _add(document: dict[str, Any], path: str, value: Any) -> None:
     holder, last = _place(document, path)
     if isinstance(holder, list):
-        # A negative index counts from the end of the longer list.
-        at = last + len(holder) + 1 if last < 0 else last
-        if not 0 <= at <= len(holder):
+        if not 0 <= last <= len(holder):
             raise IndexError(last)
-        holder.insert(at, value)
+        holder.insert(last, value)
     else:
         holder[last] = value
 

@@ -209,9 +209,7 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_SCALE, _status("StatefulSet")),
         without_effect=_NO_CONTROLLER,
     ),
-    *_answered_only(
-        "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
-    ),
+    *_answered_only("authorization.k8s.io", "SelfSubjectAccessReview", "SubjectAccessReview"),
     Resource("batch", "jobs", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "Lease"),
     Resource("discovery.k8s.io", "endpointslices", "EndpointSlice", without_effect=_NO_NETWORK),

@@ -106,13 +106,8 @@ class Verbs:
         answer = self.answers.get(resource.plural)
         return self._add(request, resource, item) if answer is None else answer(request, item)
 
-    def update(
-        self, request: Request, resource: Resource, body: Any, warnings: Warnings
-    ) -> tuple[bool, Object]:
-        """Replace the object, or only its status, unless it changed since ``body`` was read.
-
-        Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
-        """
+    def update(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
+        """Replace the object, or only its status, unless it changed since ``body`` was read."""
         check_write_options(request)
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, warnings)]
@@ -126,11 +121,7 @@ class Verbs:
                 subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
-        absent = self._store.get(resource.collection, key_of(request)) is None
-        if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
-            writing.check_no_uid(request, resource, read[0]["metadata"])
-            return True, self._add(request, resource, read[0])
-        return False, self._changed(request, resource, change)
+        return self._changed(request, resource, change)
 
     def patch(
         self,
@@ -165,13 +156,10 @@ class Verbs:
 
         return False, self._changed(request, resource, change)
 
-    def delete(
-        self, request: Request, resource: Resource, body: Any, warnings: Warnings
-    ) -> tuple[bool, Object]:
+    def delete(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions.
 
-        Returns whether the deletion is only accepted (202), and the answer: the object, or a Status of most
-        kinds once it is gone.
+        Returns the object, or a Status of most kinds once it is gone.
         """
         options = delete_options(request, body)
         _warn_of_preserved(resource, options, warnings)
@@ -183,8 +171,8 @@ class Verbs:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
             details = details_of(resource.group, resource.plural, request.name)
-            return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
-        return not last.is_over and options.get("orphanDependents") is False, last.item
+            return _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
+        return last.item
 
     def deletecollection(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
@@ -419,7 +407,7 @@ def body_resource(request: Request, resource: Resource) -> Resource:
 
 def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
     """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
-    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    is_said = "propagationPolicy" in options
     if resource.collection == ("batch", "jobs") and not is_said:
         text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
         warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")

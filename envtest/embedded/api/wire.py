@@ -70,7 +70,7 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
     return HttpRequest(parts[0], parts[1], headers, closes)
 
 
-def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase) -> bytes:
+def read_body(request: HttpRequest, source: BufferedIOBase) -> bytes:
     """The request's body; raises BadRequestLine and BodyTooLarge."""
     chunked = request.header("transfer-encoding").lower() == "chunked"
     length = request.header("content-length")
@@ -82,10 +82,6 @@ def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase
         if int(length) <= _MOST_SKIPPED_BYTES:
             _skip(source, int(length))
         raise BodyTooLarge
-    # Such a client sends its body only after this line.
-    if request.header("expect").lower() == "100-continue":
-        sink.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        sink.flush()
     return _read_chunks(source) if chunked else source.read(int(length))
 
 

@@ -55,14 +55,6 @@ _CONDITIONAL_UPDATE = frozenset(
 )
 """The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
 
-CREATED_BY_UPDATE = frozenset(
-    {
-        *("leases", "events", "limitranges", "services"),
-        *("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
-    }
-)
-"""The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
-
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
@@ -219,9 +211,6 @@ def prepare_create(
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
-    if not metadata.get("name") and resource.kind == "LimitRange":
-        # The one kind that gets a name from nothing.
-        metadata["name"] = str(uuid.uuid4())
     if request.namespace:
         metadata["namespace"] = request.namespace
     else:
@@ -355,12 +344,6 @@ def check_update_preconditions(request: Request, resource: Resource, stored: Obj
         raise invalid(resource.group, resource.plural, request.name, errors)
     if int(text) and text != stored["metadata"]["resourceVersion"]:
         raise Refused(409, f"{head}{_MODIFIED}", details=details)
-
-
-def check_no_uid(request: Request, resource: Resource, metadata: Object) -> None:
-    """Raises Refused (409) when an update that is to create the object means an earlier one."""
-    if metadata.get("uid"):
-        raise _other_uid(request, resource, metadata["uid"], "")
 
 
 def _other_uid(request: Request, resource: Resource, uid: str, found: str) -> Refused:

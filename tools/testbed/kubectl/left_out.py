@@ -42,7 +42,11 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "(get|describe) (deployment|replicaset) .*",
         r'.*deployment.kubernetes.io/.*| +annotations:|Annotations: +<none>| +"?annotations"?: .*',
     ),
-    LeftOut("the binaries of Kubernetes are not built", "get --raw /version", ' "(git|build|go|comp|emul|min[A-Z]|plat).*'),
+    LeftOut(
+        "the binaries of Kubernetes are not built",
+        "get --raw /version",
+        ' "(git|build|go|comp|emul|min[A-Z]|plat).*',
+    ),
     LeftOut(
         "the embedded cluster says what has no effect", lines="Warning: an? .* in the embedded cluster: .*"
     ),
