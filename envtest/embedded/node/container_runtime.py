@@ -238,7 +238,7 @@ def _play(
     try:
         env = {**command.env, **container.view.env}
         player = Player(run, programs, write, wait)
-        return player.play(Command(command.words, env, command.files))
+        return player.play(Command(command.words, env))
     except Exception as error:  # noqa: BLE001 - nobody catches what the thread raises
         unforeseen.note(f"the command of the container {container.name}", error)
         return NOT_FOUND

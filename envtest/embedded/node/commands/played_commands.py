@@ -1,10 +1,9 @@
 """Plays the commands of containers: works out what they would print, without running them.
 
 There are no images and no containers here, and the command of a pod must not touch this machine. A few
-commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes
-put into the container), sleep, true, false, exit, exec, and the programs that a driver brings
-(PlayedPrograms). For all others the log says that they are not run. Of shell scripts, words, quotes, ``&&``,
-``||``, ``;``, ``|`` and ``$NAME`` are understood.
+commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (in a pipe), sleep, true,
+false, exit, exec, and the programs that a driver brings (PlayedPrograms). For all others the log says that
+they are not run. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``, ``|`` and ``$NAME`` are understood.
 """
 
 from __future__ import annotations
@@ -120,8 +119,6 @@ class Player:
                 return (0, f"{command.env[variable]}\n") if variable in command.env else (1, "")
             case "cat", []:
                 return 0, given
-            case "cat", [*paths] if all(path in command.files for path in paths):
-                return 0, "".join(command.files[path] for path in paths)
             case "grep", [pattern] if not pattern.startswith("-"):
                 return _grep(pattern, given)
         played = self.run(name, rest)
