@@ -151,16 +151,12 @@ def _admit_priority(store: Store, pod: Object) -> None:
         spec["priorityClassName"] = found["metadata"]["name"]
     value = 0 if found is None else found["value"]
     policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
-    ending = "priority admission controller computed {} from the given PriorityClass name"
-    if spec.get("priority", value) != value:
-        text = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-        raise _forbidden(pod, text + ending.format(value))
-    if spec.get("preemptionPolicy", policy) != policy:
-        text = (
-            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod "
-        )
-        raise _forbidden(pod, f"{text}spec; {ending.format(policy)}")
-    spec |= {"priority": value, "preemptionPolicy": policy}
+    computed = {"priority": value, "preemptionPolicy": policy}
+    for name, given in computed.items():
+        if spec.get(name, given) != given:
+            text = f"{name} ({spec[name]}) must not be provided in pod spec; its PriorityClass gives {given}"
+            raise _forbidden(pod, text)
+    spec |= computed
 
 
 def admit_tolerations(pod: Object) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.strategic_merge import strategic_merged
-from envtest.embedded.schema.decoding import repeated_fields
 from envtest.embedded.schema.types import FieldType
 
 MERGE = "application/merge-patch+json"
@@ -31,7 +30,6 @@ def patched(
     if content_type == JSON_PATCH:
         return json_patched(stored, _operations(patch, problems))
     head = "" if content_type == STRATEGIC else "error decoding patch: "
-    problems.extend(repeated_fields(patch))
     if content_type == STRATEGIC:
         return strategic_merged(stored, _object({} if patch is None else patch, head), kind)
     if patch is None:

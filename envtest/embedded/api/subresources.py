@@ -65,9 +65,6 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != request.name:
         raise Refused(400, "name in URL does not match name in Binding object")
-    if target.get("kind", "Node") != "Node":
-        text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise plain_go_error(f"target.kind: {text}")
     node = target.get("name")
     if not node:
         raise plain_go_error("target.name: Required value")
@@ -75,13 +72,9 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     details = details_of(resource.group, "pods/binding", request.name)
     head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
     if "deletionTimestamp" in pod["metadata"]:
-        text = f"{head}pod {request.name} is being deleted, cannot be assigned to a host"
-        raise Refused(409, text, details=details)
-    if spec.get("nodeName"):
-        text = f'{head}pod {request.name} is already assigned to node "{spec["nodeName"]}"'
-        raise Refused(409, text, details=details)
-    if spec.get("schedulingGates"):
-        text = f"{head}pod {request.name} has non-empty .spec.schedulingGates"
+        raise Refused(409, f"{head}it is being deleted, and gets no host", details=details)
+    if spec.get("nodeName") or spec.get("schedulingGates"):
+        text = f"{head}it is already assigned to a node, or has spec.schedulingGates"
         raise Refused(409, text, details=details)
     status = pod.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
@@ -89,16 +82,8 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     conditions.append(
         {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
     )
-    status = {key: value for key, value in status.items() if key != "nominatedNodeName"}
-    # The annotations and labels of a Binding are for the pod.
-    more = {
-        key: (pod["metadata"].get(key) or {}) | metadata[key]
-        for key in ("annotations", "labels")
-        if metadata.get(key)
-    }
     return {
         **pod,
-        "metadata": {**pod["metadata"], **more},
         "spec": {**spec, "nodeName": node},
         "status": {**status, "conditions": conditions},
     }

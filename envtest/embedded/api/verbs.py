@@ -194,7 +194,7 @@ class Verbs:
     ) -> Deletion | None:
         """Delete ``stored``; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
+        writing.check_preconditions(resource, stored, options.get("preconditions") or {}, resource.kind)
         with self._store.changed:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
@@ -206,7 +206,7 @@ class Verbs:
             options: Object = {}
             if request.subresource == "eviction":
                 options = subresources.eviction_options(request, body)
-                writing.check_preconditions(request, resource, pod, options.get("preconditions") or {})
+                writing.check_preconditions(resource, pod, options.get("preconditions") or {})
             else:
                 wanted = subresources.bound(request, resource, pod, body)
             dry = is_dry(request, options)
@@ -268,7 +268,7 @@ class Verbs:
         def change(stored: Object) -> Object:
             writing.check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
-            writing.check_preconditions(request, resource, stored, config["metadata"])
+            writing.check_preconditions(resource, stored, config["metadata"])
             return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:

@@ -55,7 +55,6 @@ _HEAD = f'"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{NAME}"}}'
 _BODIES = {
     "cut": f"{{{_HEAD}",
     "text": '"text"',
-    "twice": f'{{{_HEAD},"data":{{"a":"1","a":"2"}}}}',
     "list-for-map": f'{{{_HEAD},"data":[]}}',
     "null-in-map": f'{{{_HEAD},"data":{{"a":null}}}}',
     "number-for-text": f'{{{_HEAD},"data":{{"a":1}}}}',
@@ -87,7 +86,6 @@ _MERGES: dict[str, Any] = {
     "name": {"metadata": {"name": "{{ns}}-b"}},
     "unknown-field": {"colour": "red"},
     "wrong-type": {"data": {"a": 1}},
-    "twice": '{"data":{"a":"1","a":"2"}}',
     "version": {"metadata": {"resourceVersion": "{{0:metadata.resourceVersion}}"}, "data": {"a": "b"}},
     "old-version": {"metadata": {"resourceVersion": "1"}, "data": {"a": "b"}},
     "finalizers": {"metadata": {"finalizers": ["x.example/c"]}},
