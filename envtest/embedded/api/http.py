@@ -27,7 +27,6 @@ from envtest.embedded.shown.forms import Form, asked_form
 _MOST_HANG_SECONDS = 600.0
 _CREATED = 201
 _TEXT = "text/plain; charset=utf-8"
-_ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
 _YAML = "application/yaml"
 _BODY_TYPES = ("", JSON, _YAML)
 _LISTS = ("list", "deletecollection")
@@ -103,8 +102,6 @@ class Handler(StreamRequestHandler):
         form = Form()
         try:
             resource = resource_of(request)
-            if resource.collection == ("", "endpoints"):
-                warnings.append(_ENDPOINTS)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request, resource)

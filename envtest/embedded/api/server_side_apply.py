@@ -31,7 +31,6 @@ Path = tuple[str, ...]
 _KEY_DEFAULTS = {"protocol": "TCP"}
 """The defaults of keys that an entry of a list may lack: of built-in kinds the protocol of ports has one."""
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _WITH_FIELDS = ("struct", "map")
 
 
@@ -101,16 +100,7 @@ def applied(
     time = now if stored is None or _without_owners(merged) != _without_owners(live) else last
     own = Entry(manager, config.get("apiVersion", ""), time, paths)
     merged.setdefault("metadata", {})["managedFields"] = _written([*others, own])
-    _update_last_applied(merged, config, manager)
     return {**merged, **{key: config[key] for key in ("apiVersion", "kind") if key in config}}
-
-
-def _update_last_applied(merged: Object, config: Object, manager: Manager) -> None:
-    """Keep the annotation of a client-side kubectl apply up to date (lastAppliedUpdater of managedfields)."""
-    annotations = merged["metadata"].get("annotations") or {}
-    if manager.name == "kubectl" and annotations.get(_LAST_APPLIED):
-        text = json.dumps(config, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-        merged["metadata"]["annotations"] = {**annotations, _LAST_APPLIED: f"{text}\n"}
 
 
 def _with_parents(paths: Iterable[Path], kind: FieldType) -> frozenset[Path]:

@@ -24,12 +24,12 @@ from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.threads import Threads
 from envtest.embedded.node.back_offs import ContainerBackOffs
-from envtest.embedded.node.commands.environment import command_of
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
+from envtest.embedded.node.played_commands import command_of
 from envtest.embedded.node.pod_resources import PodResources
 from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_status
 from envtest.embedded.server import EmbeddedApiServer

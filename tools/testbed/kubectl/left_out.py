@@ -29,8 +29,9 @@ LEFT_OUT: tuple[LeftOut, ...] = (
     LeftOut("the certificate is in the kubeconfig, not in a file beside it", "config view", " .*authority.*"),
     LeftOut(
         "messages have other words",
-        "get configmaps -l 'a=b=c'|apply -f unknown-field.yaml|patch configmap settings -p '.'",
-        "Error from server .*|The request is invalid: .*",
+        "get configmaps -l 'a=b=c'|apply -f unknown-field.yaml|patch configmap settings -p '.'"
+        "|apply --server-side .*",
+        r"Error from server .*|The request is invalid: .*|error: Apply failed with .*|- \..*",
     ),
     LeftOut(
         "secrets and services are shown with name and age",

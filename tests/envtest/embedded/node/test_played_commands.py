@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from envtest.embedded.node.commands.environment import Command
-from envtest.embedded.node.commands.played_commands import Player
+from envtest.embedded.node.played_commands import Command, Player
 from gpuctl.demo.played_programs import GpuPrograms
 
 GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.embedded.node.commands.environment import command_of
+from envtest.embedded.node.played_commands import command_of
 
 POD: dict[str, Any] = {"metadata": {"name": "train", "namespace": "team"}, "spec": {}}
 
