@@ -4,7 +4,7 @@ The namespace has to be there, device requests with admin access need its label.
 RuntimeClass and the PriorityClass of a pod have to be there; the pod gets the priority of the last.
 
 ResourceQuotas count objects (``count/RESOURCE.GROUP`` and the older ``pods``...), the devices of claims by
-class and by extended resource, what pods request and limit, and the ports and load balancers of services.
+class and by extended resource, and what pods request and limit.
 ``kubernetes_rules.quota`` says how much each is. An update is not refused for what it adds.
 """
 
@@ -25,7 +25,6 @@ from kubernetes_rules.quota import (
     pod_charges,
     quota_counts,
     requests_name,
-    service_charges,
 )
 from kubernetes_rules.validation.field import FieldError, forbidden
 
@@ -264,8 +263,6 @@ class Quotas:
         match resource.plural:
             case "resourceclaims":
                 usage |= _quantities(self._claim_usage(item))
-            case "services":
-                usage |= _quantities(service_charges(item))
             case "pods":
                 # A pod that has ended no longer counts as one of ``pods`` or for resources, but still for
                 # count/pods.
