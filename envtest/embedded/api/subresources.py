@@ -73,8 +73,10 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
     if "deletionTimestamp" in pod["metadata"]:
         raise Refused(409, f"{head}it is being deleted, and gets no host", details=details)
-    if spec.get("nodeName") or spec.get("schedulingGates"):
-        text = f"{head}it is already assigned to a node, or has spec.schedulingGates"
+    if spec.get("nodeName"):
+        raise Refused(409, f"{head}it is already assigned to a node", details=details)
+    if spec.get("schedulingGates"):
+        text = f"{head}pod {request.name} has non-empty .spec.schedulingGates"
         raise Refused(409, text, details=details)
     status = pod.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
