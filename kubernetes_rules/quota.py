@@ -1,6 +1,6 @@
-"""Counts what ResourceQuotas charge for claims, pods and services, and which pods a quota with scopes counts.
+"""Counts what ResourceQuotas charge for claims and pods, and which pods a quota with scopes counts.
 
-Go: resource_claims.go, pods.go and services.go in pkg/quota/v1/evaluator/core. A quota with the scope
+Go: resource_claims.go and pods.go in pkg/quota/v1/evaluator/core. A quota with the scope
 CrossNamespacePodAffinity or VolumeAttributesClass counts nothing.
 """
 
@@ -131,20 +131,6 @@ def missing_amounts(pod: Json, quota: Json) -> str:
                 missing.setdefault(name, []).append(container["name"])
     texts = [f"{name} for: {','.join(sorted(set(names)))}" for name, names in sorted(missing.items())]
     return f"must specify {'; '.join(texts)}" if texts else ""
-
-
-def service_charges(service: Json) -> Charges:
-    """What a Service is charged for its ports on nodes and for its load balancer."""
-    spec = service.get("spec") or {}
-    ports = spec.get("ports") or []
-    match spec.get("type"):
-        case "NodePort":
-            return {"services.nodeports": len(ports)}
-        case "LoadBalancer":
-            allocated = spec.get("allocateLoadBalancerNodePorts") is not False
-            count = len(ports) if allocated else sum(bool(port.get("nodePort")) for port in ports)
-            return {"services.loadbalancers": 1, "services.nodeports": count}
-    return {}
 
 
 def quota_counts(quota: Json, plural: str, item: Json) -> bool:

@@ -30,7 +30,7 @@ QUICK_FOLDERS = (
     "tests/tools/conformance/allocation",
     "tests/tools/conformance/api",
     "tests/tools/conformance/cel",
-    "tests/tools/conformance/pods",
+    "tests/tools/conformance/test_pods.py",
     "tests/tools/conformance/validation",
 )
 TAKE_LONG = (

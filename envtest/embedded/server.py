@@ -125,7 +125,7 @@ class EmbeddedApiServer(ServedApi):
         """Replace the object at ``path`` without a connection."""
         request = parse_request("PUT", path)
         assert request is not None
-        return self.verbs.update(request, resource_of(request), item, [])[1]
+        return self.verbs.update(request, resource_of(request), item, [])
 
     def delete(self, path: str) -> None:
         """Delete the object, or the whole collection, at ``path`` without a connection."""

@@ -143,7 +143,7 @@ def test_a_deployment_is_rolled_out_scaled_changed_and_taken_away(cluster: Clust
 
 def test_a_deployment_that_recreates_ends_the_old_pods_first(cluster: Cluster, namespace: str) -> None:
     make_template(cluster, namespace)
-    strategy = {"strategy": {"type": "Recreate"}, "minReadySeconds": 1}
+    strategy = {"strategy": {"type": "Recreate"}}
     cluster.api.create(deployment(8, **strategy), namespace)  # all GPUs of the node
     wait_rolled_out(cluster, namespace, 8)
 

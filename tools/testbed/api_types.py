@@ -45,7 +45,6 @@ _DOCUMENTS = {
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
     "apis__discovery.k8s.io__v1_openapi.json": (("discovery.k8s.io/v1", ("EndpointSlice",)),),
-    "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
     "apis__networking.k8s.io__v1_openapi.json": (("networking.k8s.io/v1", ("NetworkPolicy",)),),
     "apis__node.k8s.io__v1_openapi.json": (("node.k8s.io/v1", ("RuntimeClass",)),),
     "apis__policy__v1_openapi.json": (("policy/v1", ("PodDisruptionBudget",)),),

@@ -26,7 +26,7 @@ _PROBES = ("/healthz", "/livez", "/readyz")
 _EVERYBODY: dict[str, Object] = {
     "system:basic-user": {
         "apiGroups": ["authorization.k8s.io"],
-        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+        "resources": ["selfsubjectaccessreviews"],
         "verbs": ["create"],
     },
     "system:discovery": {

@@ -14,7 +14,7 @@ from typing import Any
 from envtest.embedded.access.gate import Gate
 from envtest.embedded.api.requests import Request, User
 from envtest.embedded.api.statuses import Refused, invalid
-from kubernetes_rules.rbac import MASTERS, Access, forbidden_text
+from kubernetes_rules.rbac import Access, forbidden_text
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.field import FieldError
 
@@ -22,10 +22,6 @@ Object = dict[str, Any]
 
 _GROUP = "authorization.k8s.io"
 _ATTRIBUTES = ("verb", "group", "resource", "subresource", "namespace", "name")
-_EVERYTHING: tuple[Object, ...] = (
-    {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-    {"nonResourceURLs": ["*"], "verbs": ["*"]},
-)
 
 
 def reviews(gate: Gate) -> Mapping[str, Callable[[Request, Object], Object]]:
@@ -40,24 +36,9 @@ def reviews(gate: Gate) -> Mapping[str, Callable[[Request, Object], Object]]:
             raise _wrong("spec.user", "at least one of user or group must be specified")
         return _decided(gate, review, User(spec.get("user", ""), tuple(spec.get("groups") or ())))
 
-    def own_rules(request: Request, review: Object) -> Object:
-        namespace = (review.get("spec") or {}).get("namespace")
-        if not namespace:
-            raise Refused(400, "no namespace on request")
-        user = request.user
-        granted = gate.policy(namespace).grants(user.name, user.groups, namespace)
-        rules = _EVERYTHING if MASTERS in user.groups else [grant.rule for grant in granted]
-        status = {
-            "resourceRules": [rule for rule in rules if rule.get("resources")],
-            "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
-            "incomplete": False,
-        }
-        return {**review, "spec": {}, "status": status}
-
     return {
         "selfsubjectaccessreviews": own_access,
         "subjectaccessreviews": access,
-        "selfsubjectrulesreviews": own_rules,
     }
 
 

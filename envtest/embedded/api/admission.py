@@ -4,7 +4,7 @@ The namespace has to be there, device requests with admin access need its label.
 RuntimeClass and the PriorityClass of a pod have to be there; the pod gets the priority of the last.
 
 ResourceQuotas count objects (``count/RESOURCE.GROUP`` and the older ``pods``...), the devices of claims by
-class and by extended resource, what pods request and limit, and the ports and load balancers of services.
+class and by extended resource, and what pods request and limit.
 ``kubernetes_rules.quota`` says how much each is. An update is not refused for what it adds.
 """
 
@@ -25,7 +25,6 @@ from kubernetes_rules.quota import (
     pod_charges,
     quota_counts,
     requests_name,
-    service_charges,
 )
 from kubernetes_rules.validation.field import FieldError, forbidden
 
@@ -151,16 +150,12 @@ def _admit_priority(store: Store, pod: Object) -> None:
         spec["priorityClassName"] = found["metadata"]["name"]
     value = 0 if found is None else found["value"]
     policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
-    ending = "priority admission controller computed {} from the given PriorityClass name"
-    if spec.get("priority", value) != value:
-        text = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-        raise _forbidden(pod, text + ending.format(value))
-    if spec.get("preemptionPolicy", policy) != policy:
-        text = (
-            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod "
-        )
-        raise _forbidden(pod, f"{text}spec; {ending.format(policy)}")
-    spec |= {"priority": value, "preemptionPolicy": policy}
+    computed = {"priority": value, "preemptionPolicy": policy}
+    for name, given in computed.items():
+        if spec.get(name, given) != given:
+            text = f"{name} ({spec[name]}) must not be provided in pod spec; its PriorityClass gives {given}"
+            raise _forbidden(pod, text)
+    spec |= computed
 
 
 def admit_tolerations(pod: Object) -> None:
@@ -254,13 +249,9 @@ class Quotas:
         # Counted anew each time: kube-apiserver reads the status instead, which a controller corrects.
         total: dict[str, Quantity] = defaultdict(lambda: _NONE)
         namespace = quota["metadata"]["namespace"]
-        # Events have a second group for one collection, and resources several versions: each counts once.
-        counted = {one.collection: one for one in reversed(RESOURCES) if one.namespaced}
-        for resource in counted.values():
-            if resource.stored_group is None:
-                for item in self._store.in_namespace(resource.collection, namespace):
-                    if not quota_counts(quota, resource.plural, item):
-                        continue
+        for resource in RESOURCES:
+            for item in self._store.in_namespace(resource.collection, namespace):
+                if quota_counts(quota, resource.plural, item):
                     for name, amount in self._usage(resource, item).items():
                         total[name] = total[name].plus(amount)
         return total
@@ -272,8 +263,6 @@ class Quotas:
         match resource.plural:
             case "resourceclaims":
                 usage |= _quantities(self._claim_usage(item))
-            case "services":
-                usage |= _quantities(service_charges(item))
             case "pods":
                 # A pod that has ended no longer counts as one of ``pods`` or for resources, but still for
                 # count/pods.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from email.utils import formatdate
@@ -23,16 +22,13 @@ from envtest.embedded.api.verbs import body_resource, resource_of
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.schema import protobuf
 from envtest.embedded.schema.decoding import BodyError, DecodingError, object_of, read_json, read_yaml
-from envtest.embedded.shown.forms import YAML, Form, asked_form
+from envtest.embedded.shown.forms import Form, asked_form
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED, _ACCEPTED, _LEAST_ERROR = 201, 202, 400
+_CREATED = 201
 _TEXT = "text/plain; charset=utf-8"
-_ENDPOINTS = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-_BODY_TYPES = ("", JSON, YAML)
-# A media type with its parameters, as Go's mime.ParseMediaType reads it.
-_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_MEDIA_TYPE = re.compile(rf'({_WORD}(?:/{_WORD})?)(?:\s*;\s*{_WORD}=(?:{_WORD}|"[^"]*"))*\s*;?\s*', re.ASCII)
+_YAML = "application/yaml"
+_BODY_TYPES = ("", JSON, _YAML)
 _LISTS = ("list", "deletecollection")
 _DELETE_OPTIONS = "DeleteOptions"
 
@@ -45,7 +41,6 @@ class Handler(StreamRequestHandler):
     # Buffered, so that the head and the body of an answer are sent together; each answer is flushed.
     wbufsize = -1
     server: Any
-    _is_head = False
 
     @property
     def _api(self) -> ServedApi:
@@ -57,7 +52,7 @@ class Handler(StreamRequestHandler):
         try:
             while (head := wire.read_head(self.rfile)) is not None:
                 try:
-                    body = wire.read_body(head, self.rfile, self.wfile)
+                    body = wire.read_body(head, self.rfile)
                 except wire.BodyTooLarge:
                     text = f"Request entity too large: limit is {wire.MOST_BODY_BYTES}"
                     self._send_json(413, status_body(413, text), {"Connection": "close"})
@@ -80,7 +75,6 @@ class Handler(StreamRequestHandler):
 
     def _answer(self, head: wire.HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
-        self._is_head = head.method == "HEAD"
         # Without the parameter fieldManager, this part of the User-Agent is the name of the field manager.
         client = head.header("user-agent").partition("/")[0]
         request = parse_request(head.method, head.target, client)
@@ -108,8 +102,6 @@ class Handler(StreamRequestHandler):
         form = Form()
         try:
             resource = resource_of(request)
-            if resource.collection == ("", "endpoints"):
-                warnings.append(_ENDPOINTS)
             stream = Stream(self._api, self.server, self.connection, self.wfile)
             if request.subresource == "log":
                 return serve_log(self._api, stream, request, resource)
@@ -128,10 +120,7 @@ class Handler(StreamRequestHandler):
         except Refused as refused:
             code, answer = refused.code, refused.body
         headers = _warning_headers(warnings) | _retry_header(answer)
-        # An error has no form but its own, so a clause with another form is none for it.
-        is_yaml = form.is_yaml and not (form.kind and code >= _LEAST_ERROR)
-        data, kind = (wire.yaml_bytes(answer), YAML) if is_yaml else (wire.json_bytes(answer), JSON)
-        self._send(code, data, kind, headers)
+        self._send_json(code, answer, headers)
         return True
 
     def _done(
@@ -153,8 +142,7 @@ class Handler(StreamRequestHandler):
             case "create":
                 return _CREATED, verbs.create(request, resource, _parsed(head, body, taken), warnings)
             case "update":
-                created, item = verbs.update(request, resource, _parsed(head, body, taken), warnings)
-                return _CREATED if created else 200, item
+                return 200, verbs.update(request, resource, _parsed(head, body, taken), warnings)
             case "patch":
                 kind = head.header("content-type").partition(";")[0]
                 check_patch_type(kind)
@@ -163,9 +151,7 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, resource, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                options = _options(head, body)
-                is_accepted, item = verbs.delete(request, resource, options, warnings)
-                return _ACCEPTED if is_accepted else 200, item
+                return 200, verbs.delete(request, resource, _options(head, body), warnings)
             case _:
                 return 200, verbs.deletecollection(request, resource, _options(head, body), warnings)
 
@@ -188,15 +174,13 @@ class Handler(StreamRequestHandler):
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
         more = {"Date": date, **(headers or {})}
-        self.wfile.write(wire.answer_bytes(code, data, kind, more, has_body=not self._is_head))
+        self.wfile.write(wire.answer_bytes(code, data, kind, more))
         self.wfile.flush()
 
 
 def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     """The body as its Content-Type says, which is to be an object of ``kind``; raises Refused (400, 415)."""
-    header = head.header("content-type").strip()
-    matched = _MEDIA_TYPE.fullmatch(header)
-    content_type = matched[1].lower() if matched else header
+    content_type = head.header("content-type").partition(";")[0].strip().lower()
     is_protobuf = content_type == protobuf.CONTENT_TYPE
     if not is_protobuf and content_type not in _BODY_TYPES:
         text = "the body of the request was in an unknown format - accepted media types include: "
@@ -204,7 +188,7 @@ def _parsed(head: wire.HttpRequest, body: bytes, kind: str) -> Any:
     try:
         if is_protobuf:
             return protobuf.from_protobuf(body)
-        value = read_yaml(body) if content_type == YAML else read_json(body)
+        value = read_yaml(body) if content_type == _YAML else read_json(body)
         return object_of(value)
     except (DecodingError, BodyError) as error:
         text = f"the object provided is unrecognized (must be of type {kind}): {error}"

@@ -1,7 +1,7 @@
 """Answers what is below a pod: ``kubectl logs``, and requests to a port of the pod (``…/proxy/…``).
 
-Of the proxy only GET is served. The choice of the port is that of kube-apiserver 1.37 (pkg/registry/core/pod,
-ResourceLocation). The real one refuses 127.0.0.1; here all pods have that address.
+Of the proxy only GET of ``NAME:PORT`` is served. The real one refuses 127.0.0.1; here all pods have that
+address. ``limitBytes`` is ignored where a log is followed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from io import BufferedIOBase
 from typing import Any
 from urllib.parse import urlencode
@@ -25,7 +24,6 @@ from kubernetes_rules.validation import field as field_errors
 
 Object = dict[str, Any]
 
-_SCHEMES = ("", "http")
 _PROXY_SECONDS = 30.0
 _TEXT = "text/plain"
 
@@ -40,7 +38,6 @@ class LogOptions:
     timestamps: bool
     tail_lines: int | None
     limit_bytes: int | None
-    since: datetime | None
 
 
 def serve_log(api: ServedApi, stream: Stream, request: Request, resource: Resource) -> bool:
@@ -62,28 +59,18 @@ def serve_log(api: ServedApi, stream: Stream, request: Request, resource: Resour
         with stream.woken(log.wake):
             _follow(stream, log, options)
     else:
-        stream.write(answer_bytes(200, _cut(_text(_chosen(log.lines, options), options), options), _TEXT))
+        stream.write(
+            answer_bytes(200, _text(_chosen(log.lines, options), options)[: options.limit_bytes], _TEXT)
+        )
     return True
 
 
 def _log_options(request: Request) -> LogOptions:
     """What the query asks for; raises Refused (400, 422)."""
     tail, limit = query_integer(request, "tailLines"), query_integer(request, "limitBytes")
-    seconds, moment = query_integer(request, "sinceSeconds"), request.query.get("sinceTime")
-    errors: list[field_errors.FieldError] = []
     if tail is not None and tail < 0:
-        errors.append(field_errors.invalid("tailLines", tail, "must be greater than or equal to 0"))
-    if limit is not None and limit < 1:
-        errors.append(field_errors.invalid("limitBytes", limit, "must be greater than 0"))
-    if seconds is not None and moment is not None:
-        errors.append(
-            field_errors.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
-        )
-    elif seconds is not None and seconds < 1:
-        errors.append(field_errors.invalid("sinceSeconds", seconds, "must be greater than 0"))
-    if errors:
-        raise invalid("", "PodLogOptions", request.name, errors)
-    since = None if seconds is None else datetime.now(UTC) - timedelta(seconds=seconds)
+        error = field_errors.invalid("tailLines", tail, "must be greater than or equal to 0")
+        raise invalid("", "PodLogOptions", request.name, [error])
     return LogOptions(
         request.query.get("container", ""),
         query_flag(request, "follow"),
@@ -91,7 +78,6 @@ def _log_options(request: Request) -> LogOptions:
         query_flag(request, "timestamps"),
         tail,
         limit,
-        since if moment is None else _read_time(moment),
     )
 
 
@@ -128,17 +114,13 @@ def _reason_for_no_log(pod: Object, container: str, *, previous: bool) -> str:
 def _follow(stream: Stream, log: ContainerLog, options: LogOptions) -> None:
     """Send the lines so far, then each new one, until the container ends or the client leaves."""
     stream.write(stream_head(_TEXT))
-    lines, left = log.lines, options.limit_bytes
+    lines = log.lines
     seen, goes_on = len(lines), True
     chosen = _chosen(lines, options)
     while True:
-        data = _text(chosen, options)
-        # limitBytes counts over the whole stream.
-        data = data if left is None else data[:left]
-        if data:
-            stream.write(chunk(data))
-        left = None if left is None else left - len(data)
-        if not goes_on or left == 0:
+        if chosen:
+            stream.write(chunk(_text(chosen, options)))
+        if not goes_on:
             break
         chosen, goes_on = log.wait(seen, lambda: stream.ended)
         seen += len(chosen)
@@ -146,9 +128,8 @@ def _follow(stream: Stream, log: ContainerLog, options: LogOptions) -> None:
 
 
 def _chosen(lines: Sequence[LogLine], options: LogOptions) -> Sequence[LogLine]:
-    since = options.since
-    kept = [line for line in lines if since is None or line.time >= since]
-    return kept if options.tail_lines is None else kept[max(0, len(kept) - options.tail_lines) :]
+    tail = options.tail_lines
+    return lines if tail is None else lines[max(0, len(lines) - tail) :]
 
 
 def _text(lines: Sequence[LogLine], options: LogOptions) -> bytes:
@@ -156,23 +137,9 @@ def _text(lines: Sequence[LogLine], options: LogOptions) -> bytes:
     return "".join(f"{text}\n" for text in shown).encode()
 
 
-def _cut(data: bytes, options: LogOptions) -> bytes:
-    return data if options.limit_bytes is None else data[: options.limit_bytes]
-
-
 def _stamp(line: LogLine) -> str:
     # RFC 3339 with nine digits, as the kubelet writes it; Python knows six.
     return line.time.strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
-
-
-def _read_time(text: str) -> datetime:
-    """Raises Refused (400)."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        message = f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"'
-        raise Refused(400, message) from error
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request, resource: Resource) -> bool:
@@ -186,26 +153,18 @@ def serve_proxy(api: ServedApi, sink: BufferedIOBase, request: Request, resource
     if not address:
         raise Refused(400, "address not allowed")
     query = f"?{urlencode(request.query)}" if request.query else ""
-    code, body, kind = _pod_answer(address, port or first_port(pod), f"/{request.below}{query}")
+    code, body, kind = _pod_answer(address, port, f"/{request.below}{query}")
     sink.write(answer_bytes(code, body, kind))
     sink.flush()
     return True
 
 
 def pod_and_port(text: str) -> tuple[str, int]:
-    """Name and port of ``[SCHEME:]NAME[:PORT]``; port 0 where none is said. Raises Refused (400)."""
-    parts = text.split(":")
-    scheme, name, port = parts if len(parts) == 3 else ("", parts[0], parts[1] if len(parts) == 2 else "")
-    is_port = not port or (port.isdecimal() and len(port) <= MOST_DIGITS)
-    if len(parts) > 3 or scheme not in _SCHEMES or not name or not is_port:
+    """Name and port of ``NAME:PORT``. Raises Refused (400)."""
+    name, _, port = text.partition(":")
+    if not name or not port.isdecimal() or len(port) > MOST_DIGITS:
         raise Refused(400, f'invalid pod request "{text}"')
-    return name, int(port or 0)
-
-
-def first_port(pod: Object) -> int:
-    """The first port of the first container that has one, and 80 of a pod without any."""
-    containers = (pod.get("spec") or {}).get("containers") or ()
-    return next((int(one["ports"][0]["containerPort"]) for one in containers if one.get("ports")), 80)
+    return name, int(port)
 
 
 def _pod_answer(address: str, port: int, path: str) -> tuple[int, bytes, str]:

@@ -11,17 +11,12 @@ from envtest.embedded.api import subresources
 from envtest.embedded.api.requests import MOST_DIGITS, Request, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.selecting import selection
-from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
+from envtest.embedded.api.statuses import Refused, details_of, plain_go_error
 from envtest.embedded.api.store import Key, Store
-from envtest.embedded.shown import events
 from envtest.embedded.shown.tables import MakeTable, table_of
 from kubernetes_rules.printed import quoted
-from kubernetes_rules.validation.field import forbidden, not_supported
 
 Object = dict[str, Any]
-
-_MATCH, _EXACT = "resourceVersionMatch", "Exact"
-_MATCHES = (_EXACT, "NotOlderThan", "")
 
 
 def not_found(resource: Resource, name: str) -> Refused:
@@ -30,12 +25,10 @@ def not_found(resource: Resource, name: str) -> Refused:
     return Refused(404, f'{resource.qualified_name} "{name}" not found', details=details)
 
 
-def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
-    """A stored object in the form of the requested version, or of a subresource."""
+def shown(item: Object, subresource: str) -> Object:
+    """A stored object in the form of a subresource."""
     if subresource == subresources.SCALE:
         return subresources.scale_of(item)
-    if resource.group == events.GROUP:
-        return {**events.from_core(item), "apiVersion": resource.api_version}
     return item
 
 
@@ -52,17 +45,11 @@ def list_page(
     All pages show the objects as they were when the first was read; ``at_version`` is an earlier
     version that is to be shown. Raises Refused (400, 410, 422).
     """
-    # All of the query is checked before anything is read.
-    _check_options(request)
     selects = selection(request, resource, missing)
     start, version = _continued(store, request)
     asked = asked_version(request)
     if start is not None and asked:
         raise Refused(400, "specifying resource version is not allowed when using continue")
-    # With a limit a version means exactly that one, as ever before the parameter resourceVersionMatch.
-    is_exact = request.query.get(_MATCH, "" if not request.query.get("limit") else _EXACT) == _EXACT
-    if at_version is None and is_exact:
-        at_version = asked
     with store.changed:
         version = version or at_version or store.resource_version
         if version < store.oldest(resource.collection):
@@ -91,7 +78,7 @@ def list_page(
         "kind": resource.list_kind,
         "apiVersion": resource.api_version,
         "metadata": metadata,
-        "items": [shown(resource, item) for _, item in page],
+        "items": [item for _, item in page],
     }
 
 
@@ -104,20 +91,6 @@ def asked_version(request: Request) -> int:
     if request.verb != "list":
         raise plain_go_error(message)
     raise Refused(400, f"invalid resource version: {message}")
-
-
-def _check_options(request: Request) -> None:
-    """Check the query of a list; raises Refused (400, 422). Go: ValidateListOptions."""
-    for name in ("timeoutSeconds", "limit"):
-        query_integer(request, name)
-    match, version = request.query.get(_MATCH, ""), request.query.get("resourceVersion", "")
-    errors = []
-    if match and not version:
-        errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden unless resourceVersion is provided"))
-    if match not in _MATCHES:
-        errors.append(not_supported(_MATCH, match, _MATCHES))
-    if errors:
-        raise invalid("meta.k8s.io", "ListOptions", "", errors)
 
 
 def too_large_version(version: int, current: int) -> Refused:

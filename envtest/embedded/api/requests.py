@@ -89,17 +89,11 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
             pass
         case _:
             return None
-    # The older way to ask for a watch.
-    is_watch = rest[0] == "watch" and len(rest) > 1 and method == "GET"
-    if is_watch:
-        rest, query = rest[1:], {**query, "watch": "true"}
     namespace = ""
     # namespaces/NAME/status is a subresource of the namespace, not a collection in it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource, *more = [*rest, "", ""][: max(3, len(rest))]
-    if is_watch and name:
-        query, name = {**query, "fieldSelector": f"metadata.name={name}"}, ""
     verb = _verb(method, query, has_name=bool(name), is_subresource=bool(subresource))
     if more and subresource != "proxy":
         return None
@@ -204,13 +198,9 @@ def _from_query(request: Request) -> Object:
         options["gracePeriodSeconds"] = seconds
     if "propagationPolicy" in request.query:
         options["propagationPolicy"] = request.query["propagationPolicy"]
-    if "orphanDependents" in request.query:
-        options["orphanDependents"] = query_flag(request, "orphanDependents")
     if request.dry_run:
         options["dryRun"] = list(request.dry_run)
-    # Preconditions have no names of their own in a query.
-    asked = {name: request.query[name] for name in ("uid", "resourceVersion") if name in request.query}
-    return options | ({"preconditions": asked} if asked else {})
+    return options
 
 
 def _from_body(body: Any) -> Object:
@@ -229,10 +219,7 @@ def _from_body(body: Any) -> Object:
 def _delete_errors(options: Object) -> list[field_errors.FieldError]:
     errors = []
     policy = options.get("propagationPolicy")
-    if policy is not None and "orphanDependents" in options:
-        both = "orphanDependents and deletionPropagation cannot be both set"
-        errors.append(field_errors.invalid("propagationPolicy", policy, both))
-    elif policy is not None and policy not in _POLICIES:
+    if policy is not None and policy not in _POLICIES:
         errors.append(field_errors.not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
     return errors + _dry_run_errors(options.get("dryRun") or [])
 

@@ -32,7 +32,6 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    stored_group: str | None = None
     without_effect: str = ""
     version: str = VERSION
 
@@ -53,8 +52,8 @@ class Resource:
 
     @property
     def collection(self) -> tuple[str, str]:
-        """Where the objects are stored: events have two groups and one store."""
-        return (self.group if self.stored_group is None else self.stored_group), self.plural
+        """Where the objects are stored: group and name."""
+        return self.group, self.plural
 
     def group_version_of(self, kind: str) -> tuple[str, str]:
         """Group and version of the kind that the resource or one of its subresources takes."""
@@ -210,14 +209,10 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_SCALE, _status("StatefulSet")),
         without_effect=_NO_CONTROLLER,
     ),
-    *_answered_only(
-        "authorization.k8s.io", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview"
-    ),
+    *_answered_only("authorization.k8s.io", "SelfSubjectAccessReview", "SubjectAccessReview"),
     Resource("batch", "jobs", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "Lease"),
     Resource("discovery.k8s.io", "endpointslices", "EndpointSlice", without_effect=_NO_NETWORK),
-    # The same objects as the core events, in another form.
-    Resource("events.k8s.io", "events", "Event", short_names=("ev",), stored_group=""),
     Resource(
         "networking.k8s.io",
         "networkpolicies",

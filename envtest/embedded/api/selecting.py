@@ -9,7 +9,6 @@ from typing import Any
 from envtest.embedded.api.requests import Request
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.shown import events
 from kubernetes_rules.selector_texts import (
     FieldTerm,
     SelectorInvalid,
@@ -40,16 +39,6 @@ _FIELDS_OF: dict[tuple[str, str], frozenset[str]] = {
     ("resource.k8s.io", "resourceslices"): frozenset({"spec.nodeName", "spec.driver", "spec.pool.name"}),
 }
 """Field selectors beside the name, of the resources that have their own (AddFieldLabelConversionFunc)."""
-
-_NEW_NAMES = {
-    **{name.replace("involvedObject", "regarding"): name for name in _OF_EVENTS},
-    "reportingController": "reportingComponent",
-    "reason": "reason",
-    "type": "type",
-    _NAME: _NAME,
-    _NAMESPACE: _NAMESPACE,
-}
-"""The fields of events in the group events.k8s.io, each with its name in the core group."""
 
 # JSON from Go has no field for a false or a zero (omitempty); selectors compare with the text all the same.
 _WHEN_ABSENT = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.succeeded": "0"}
@@ -88,12 +77,8 @@ def selection(request: Request, resource: Resource, missing: frozenset[str]) -> 
 
 
 def _known(term: FieldTerm, resource: Resource, missing: frozenset[str]) -> FieldTerm:
-    """The term with the field's name in the stored object; raises Refused (400) for an unknown field."""
+    """The term; raises Refused (400) for an unknown field."""
     name = term.field
-    if resource.group == events.GROUP:
-        if name in _NEW_NAMES:
-            return FieldTerm(_NEW_NAMES[name], term.value, term.is_equal)
-        raise Refused(400, f"field label not supported: {name}")
     own = _FIELDS_OF.get((resource.group, resource.plural))
     if own is None:
         if name in (_NAME, _NAMESPACE):

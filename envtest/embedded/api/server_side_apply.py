@@ -31,7 +31,6 @@ Path = tuple[str, ...]
 _KEY_DEFAULTS = {"protocol": "TCP"}
 """The defaults of keys that an entry of a list may lack: of built-in kinds the protocol of ports has one."""
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _WITH_FIELDS = ("struct", "map")
 
 
@@ -101,16 +100,7 @@ def applied(
     time = now if stored is None or _without_owners(merged) != _without_owners(live) else last
     own = Entry(manager, config.get("apiVersion", ""), time, paths)
     merged.setdefault("metadata", {})["managedFields"] = _written([*others, own])
-    _update_last_applied(merged, config, manager)
     return {**merged, **{key: config[key] for key in ("apiVersion", "kind") if key in config}}
-
-
-def _update_last_applied(merged: Object, config: Object, manager: Manager) -> None:
-    """Keep the annotation of a client-side kubectl apply up to date (lastAppliedUpdater of managedfields)."""
-    annotations = merged["metadata"].get("annotations") or {}
-    if manager.name == "kubectl" and annotations.get(_LAST_APPLIED):
-        text = json.dumps(config, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-        merged["metadata"]["annotations"] = {**annotations, _LAST_APPLIED: f"{text}\n"}
 
 
 def _with_parents(paths: Iterable[Path], kind: FieldType) -> frozenset[Path]:
@@ -289,52 +279,31 @@ def _order(there: list[str], wanted: list[str]) -> list[str]:
     Wanted entries have their own order, others stay before the ones that they precede.
     """
     result: list[str] = []
-    wanted_set, there_set = set(wanted), set(there)
-    shared = [step for step in wanted if step in there_set]
-    at = own_at = 0
-    while at < len(there) or own_at < len(wanted):
-        if at < len(there) and own_at < len(wanted):
-            step = there[at]
-            if step == wanted[own_at]:
-                result.append(step)
-                at, own_at, shared = at + 1, own_at + 1, shared[1:]
-                continue
-            if step in wanted_set and shared and shared[0] != step:
-                # Its turn comes later.
-                at += 1
-                continue
-        if at < len(there):
-            if there[at] not in wanted_set:
-                result.append(there[at])
-                at += 1
-                continue
-            if there[at] in result:
-                at += 1
-        if own_at < len(wanted):
-            result.append(wanted[own_at])
-            shared = shared[1:] if shared and shared[0] == wanted[own_at] else shared
-            own_at += 1
-    return result
+    own, rest = set(wanted), list(there)
+    for step in wanted:
+        # Up to the entry itself, or for a new one up to the next that is wanted.
+        end = (
+            rest.index(step)
+            if step in rest
+            else next((at for at, one in enumerate(rest) if one in own), None)
+        )
+        passed = rest[:end]
+        result += [one for one in passed if one not in own]
+        rest = [one for one in passed if one in own] + rest[len(passed) :]
+        if step in rest:
+            rest.remove(step)
+        result.append(step)
+    return result + [one for one in rest if one not in own]
 
 
 def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
     """The 409 that names the owner of each field, and the field."""
-    found: list[tuple[str, str]] = []
-    for entry, paths in conflicts:
-        using = "" if entry.manager.operation == "Apply" else f" using {entry.api_version}"
-        # A manager has an entry for each subresource through which it writes.
-        through = f' with subresource "{entry.manager.subresource}"' if entry.manager.subresource else ""
-        text = f'conflict with "{entry.manager.name}"{through}{using}'
-        found += [(text, shown(path)) for path in paths]
-    count = len(found)
-    head = f"Apply failed with {count} conflict{'' if count == 1 else 's'}: "
-    listed = found[0][0] + ": " + found[0][1] if count == 1 else "conflicts"
-    if count > 1:
-        by_owner: dict[str, list[str]] = {}
-        for text, field in found:
-            by_owner.setdefault(text.replace("conflict", "conflicts", 1), []).append(field)
-        listed = "\n".join(f"{text}:\n- " + "\n- ".join(fields) for text, fields in by_owner.items())
-    return Refused(409, head + listed, details={"causes": conflict_causes(found)})
+    found = [
+        (f'conflict with "{one.manager.name}"', shown(path)) for one, paths in conflicts for path in paths
+    ]
+    listed = ", ".join(f"{text}: {field}" for text, field in found)
+    details = {"causes": conflict_causes(found)}
+    return Refused(409, f"Apply failed with {len(found)} conflicts: {listed}", details=details)
 
 
 def _paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:

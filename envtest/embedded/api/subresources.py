@@ -14,7 +14,6 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import type_of
-from envtest.embedded.shown import events
 from kubernetes_rules.selectors import label_selector_text
 from kubernetes_rules.validation import field as field_errors
 
@@ -47,15 +46,6 @@ def scale_of(item: Mapping[str, Any]) -> Object:
     }
 
 
-def form_to_patch(resource: Resource, item: Object, subresource: str) -> Object:
-    """The form of a stored object that a patch of the subresource changes."""
-    if subresource != SCALE and resource.group == events.GROUP:
-        return {**events.from_core(item), "apiVersion": resource.api_version}
-    if subresource != SCALE:
-        return item
-    return scale_of(item)
-
-
 def scaled(item: Mapping[str, Any], scale: Mapping[str, Any]) -> Object:
     """The object with as many replicas as a Scale says; raises Refused (422) for a negative number."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
@@ -75,9 +65,6 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != request.name:
         raise Refused(400, "name in URL does not match name in Binding object")
-    if target.get("kind", "Node") != "Node":
-        text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise plain_go_error(f"target.kind: {text}")
     node = target.get("name")
     if not node:
         raise plain_go_error("target.name: Required value")
@@ -85,11 +72,9 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     details = details_of(resource.group, "pods/binding", request.name)
     head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
     if "deletionTimestamp" in pod["metadata"]:
-        text = f"{head}pod {request.name} is being deleted, cannot be assigned to a host"
-        raise Refused(409, text, details=details)
+        raise Refused(409, f"{head}it is being deleted, and gets no host", details=details)
     if spec.get("nodeName"):
-        text = f'{head}pod {request.name} is already assigned to node "{spec["nodeName"]}"'
-        raise Refused(409, text, details=details)
+        raise Refused(409, f"{head}it is already assigned to a node", details=details)
     if spec.get("schedulingGates"):
         text = f"{head}pod {request.name} has non-empty .spec.schedulingGates"
         raise Refused(409, text, details=details)
@@ -99,16 +84,8 @@ def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Objec
     conditions.append(
         {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
     )
-    status = {key: value for key, value in status.items() if key != "nominatedNodeName"}
-    # The annotations and labels of a Binding are for the pod.
-    more = {
-        key: (pod["metadata"].get(key) or {}) | metadata[key]
-        for key in ("annotations", "labels")
-        if metadata.get(key)
-    }
     return {
         **pod,
-        "metadata": {**pod["metadata"], **more},
         "spec": {**spec, "nodeName": node},
         "status": {**status, "conditions": conditions},
     }

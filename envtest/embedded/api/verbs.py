@@ -82,11 +82,11 @@ class Verbs:
         if asked_version(request) > self._store.resource_version:
             raise too_large_version(asked_version(request), self._store.resource_version)
         if at_version is None:
-            return shown(resource, self._existing(request, resource), request.subresource)
+            return shown(self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
         if key_of(request) not in past:
             raise not_found(resource, request.name)
-        return shown(resource, past[key_of(request)])
+        return past[key_of(request)]
 
     def list(self, request: Request, resource: Resource, at_version: int | None = None) -> Object:
         """The objects that the selectors select, in pages when ``limit`` asks for them."""
@@ -106,13 +106,8 @@ class Verbs:
         answer = self.answers.get(resource.plural)
         return self._add(request, resource, item) if answer is None else answer(request, item)
 
-    def update(
-        self, request: Request, resource: Resource, body: Any, warnings: Warnings
-    ) -> tuple[bool, Object]:
-        """Replace the object, or only its status, unless it changed since ``body`` was read.
-
-        Of a few kinds the object is created if it is not there. Returns whether it was, and the object.
-        """
+    def update(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
+        """Replace the object, or only its status, unless it changed since ``body`` was read."""
         check_write_options(request)
         taken = body_resource(request, resource)
         read = [writing.read_body(request, taken, body, warnings)]
@@ -126,11 +121,7 @@ class Verbs:
                 subresources.scaled(stored, wanted) if request.subresource == subresources.SCALE else wanted
             )
 
-        absent = self._store.get(resource.collection, key_of(request)) is None
-        if absent and resource.plural in writing.CREATED_BY_UPDATE and not request.subresource:
-            writing.check_no_uid(request, resource, read[0]["metadata"])
-            return True, self._add(request, resource, read[0])
-        return False, self._changed(request, resource, change)
+        return self._changed(request, resource, change)
 
     def patch(
         self,
@@ -151,7 +142,7 @@ class Verbs:
             return self._apply(request, resource, writing.read_config(request, resource, patch))
 
         def change(stored: Object) -> Object:
-            before = subresources.form_to_patch(resource, stored, request.subresource)
+            before = shown(stored, request.subresource)
             problems: list[str] = []
             item = patched(before, patch, content_type, writing.kind_of(taken), problems)
             if content_type == STRATEGIC:
@@ -165,13 +156,10 @@ class Verbs:
 
         return False, self._changed(request, resource, change)
 
-    def delete(
-        self, request: Request, resource: Resource, body: Any, warnings: Warnings
-    ) -> tuple[bool, Object]:
+    def delete(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Delete the object, or mark it while it has finalizers or a grace; ``body`` is DeleteOptions.
 
-        Returns whether the deletion is only accepted (202), and the answer: the object, or a Status of most
-        kinds once it is gone.
+        Returns the object, or a Status of most kinds once it is gone.
         """
         options = delete_options(request, body)
         _warn_of_preserved(resource, options, warnings)
@@ -183,8 +171,8 @@ class Verbs:
                 break
         if last.is_over and resource.collection not in _ANSWERED_WITH_OBJECTS:
             details = details_of(resource.group, resource.plural, request.name)
-            return False, _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
-        return not last.is_over and options.get("orphanDependents") is False, shown(resource, last.item)
+            return _SUCCESS | {"details": {**details, "uid": stored["metadata"]["uid"]}}
+        return last.item
 
     def deletecollection(self, request: Request, resource: Resource, body: Any, warnings: Warnings) -> Object:
         """Delete all objects that the selectors select, and answer their list; ``body`` is DeleteOptions."""
@@ -206,7 +194,7 @@ class Verbs:
     ) -> Deletion | None:
         """Delete ``stored``; None where it has changed meanwhile, so try again."""
         dry = is_dry(request, options)
-        writing.check_delete_preconditions(resource, stored, options.get("preconditions") or {})
+        writing.check_preconditions(resource, stored, options.get("preconditions") or {}, resource.kind)
         with self._store.changed:
             if self._store.get(resource.collection, key_of(request)) is not stored:
                 return None
@@ -218,7 +206,7 @@ class Verbs:
             options: Object = {}
             if request.subresource == "eviction":
                 options = subresources.eviction_options(request, body)
-                writing.check_preconditions(request, resource, pod, options.get("preconditions") or {})
+                writing.check_preconditions(resource, pod, options.get("preconditions") or {})
             else:
                 wanted = subresources.bound(request, resource, pod, body)
             dry = is_dry(request, options)
@@ -263,10 +251,10 @@ class Verbs:
             admission.admit_admin_access(self._store, item, None)
             self._quotas.admit(resource, item)
             if dry:
-                return shown(resource, item)
+                return item
             stored = self._store.put(resource.collection, key, item)
             self._quotas.refresh(request.namespace)
-        return shown(resource, stored)
+        return stored
 
     def _apply(self, request: Request, resource: Resource, config: Object) -> tuple[bool, Object]:
         manager = Manager(request.query["fieldManager"], "Apply", request.subresource)
@@ -280,7 +268,7 @@ class Verbs:
         def change(stored: Object) -> Object:
             writing.check_place(request, resource, config, is_new=False)
             writing.check_applied_identity(resource, stored, config)
-            writing.check_preconditions(request, resource, stored, config["metadata"])
+            writing.check_preconditions(resource, stored, config["metadata"])
             return merged_with(stored)
 
         if self._store.get(resource.collection, key_of(request)) is None:
@@ -316,7 +304,7 @@ class Verbs:
             item = self._prepared(request, resource, stored, wanted, is_apply=is_apply)
             # An update that changes nothing is not written: the resourceVersion stays, watches send nothing.
             if item == stored or is_dry(request, {}):
-                return shown(resource, item, request.subresource)
+                return shown(item, request.subresource)
             with self._store.changed:
                 if self._store.get(resource.collection, key_of(request)) is stored:
                     return self._put(request, resource, item)
@@ -364,10 +352,10 @@ class Verbs:
         if "deletionTimestamp" in metadata and is_over:
             self._removal.remove(resource.collection, key_of(request))
             # The answer is what was asked for, which was never stored.
-            return shown(resource, item, request.subresource)
+            return shown(item, request.subresource)
         stored = self._store.put(resource.collection, key_of(request), item)
         self._quotas.refresh(request.namespace)
-        return shown(resource, stored, request.subresource)
+        return shown(stored, request.subresource)
 
     @staticmethod
     def _warn_without_effect(resource: Resource, warnings: Warnings) -> None:
@@ -419,7 +407,7 @@ def body_resource(request: Request, resource: Resource) -> Resource:
 
 def _warn_of_preserved(resource: Resource, options: Object, warnings: Warnings) -> None:
     """Warn a client that does not say what becomes of the pods of a Job that it deletes."""
-    is_said = "propagationPolicy" in options or "orphanDependents" in options
+    is_said = "propagationPolicy" in options
     if resource.collection == ("batch", "jobs") and not is_said:
         text = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background "
         warnings.append(f"{text}to remove them or set propagationPolicy=Orphan to suppress this warning")

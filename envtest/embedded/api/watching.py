@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.reading import asked_version, shown, table_of_resource, too_large_version
+from envtest.embedded.api.reading import asked_version, table_of_resource, too_large_version
 from envtest.embedded.api.requests import Request, query_flag, query_integer
 from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.served import ServedApi, Stream
-from envtest.embedded.api.statuses import invalid, status_body
+from envtest.embedded.api.statuses import status_body
 from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.api.wire import chunk, json_bytes, stream_head
 from envtest.embedded.shown.forms import METADATA, METADATA_LIST, TABLE, Form
-from kubernetes_rules.validation.field import FieldError, forbidden, not_supported
 
 Object = dict[str, Any]
 
@@ -29,8 +28,6 @@ _LAST_BOOKMARK_SECONDS = 2.0
 """How long before its end a watch gets a last bookmark (nextBookmarkTime of the cacher)."""
 # Marks the bookmark behind the initial events (streaming lists, KEP-3157).
 _INITIAL_END = "k8s.io/initial-events-end"
-_MATCH = "resourceVersionMatch"
-_NOT_OLDER = "NotOlderThan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +53,7 @@ class _Events:
 
     def send(self, kind: str, item: Object) -> None:
         """Send one event about a stored object."""
-        seen = shown(self.resource, item)
-        if self._form.kind:
-            self.send_as_it_is(kind, self._formed(seen, self._include))
-        else:
-            self.send_as_it_is(kind, seen)
+        self.send_as_it_is(kind, self._formed(item, self._include))
 
     def send_as_it_is(self, kind: str, item: Object) -> None:
         """Send one event whose object has its final form."""
@@ -134,15 +127,10 @@ def serve_watch(api: ServedApi, stream: Stream, request: Request, resource: Reso
 
 
 def watch_options(request: Request) -> WatchOptions:
-    """What the query asks for; raises Refused (400, 422; 500 for a version that is no number)."""
+    """What the query asks for; raises Refused (400; 500 for a version that is no number)."""
     seconds = query_integer(request, "timeoutSeconds")
-    # Watches have no pages, but a limit that is no number is refused all the same.
-    query_integer(request, "limit")
     text = request.query.get("resourceVersion", "")
     initial = query_flag(request, "sendInitialEvents") if "sendInitialEvents" in request.query else None
-    errors = _errors(request, initial)
-    if errors:
-        raise invalid("meta.k8s.io", "ListOptions", "", errors)
     if initial is None and text in ("", "0"):
         # Without a version, and with 0, a watch begins with an ADDED for each object that is there.
         initial = True
@@ -155,17 +143,6 @@ def watch_options(request: Request) -> WatchOptions:
         # 0 is no limit, too.
         seconds=float(seconds or _DEFAULT_SECONDS),
     )
-
-
-def _errors(request: Request, initial: bool | None) -> list[FieldError]:
-    """What is wrong with the options of a watch (validateWatchOptions of apimachinery)."""
-    match = request.query.get(_MATCH, "")
-    errors = []
-    if initial is not None and match != _NOT_OLDER:
-        errors.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {_NOT_OLDER}"))
-    if match and match != _NOT_OLDER:
-        errors.append(not_supported(_MATCH, match, (_NOT_OLDER,)))
-    return errors
 
 
 def _follow(api: ServedApi, stream: Stream, watch: Watch, events: _Events, options: WatchOptions) -> None:

@@ -9,8 +9,6 @@ from http import HTTPStatus
 from io import BufferedIOBase
 from typing import Any
 
-import yaml
-
 # The limit of kube-apiserver (MaxRequestBodyBytes).
 MOST_BODY_BYTES = 3 * 1024 * 1024
 _MOST_SKIPPED_BYTES = 64 * 1024 * 1024
@@ -72,7 +70,7 @@ def read_head(source: BufferedIOBase) -> HttpRequest | None:
     return HttpRequest(parts[0], parts[1], headers, closes)
 
 
-def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase) -> bytes:
+def read_body(request: HttpRequest, source: BufferedIOBase) -> bytes:
     """The request's body; raises BadRequestLine and BodyTooLarge."""
     chunked = request.header("transfer-encoding").lower() == "chunked"
     length = request.header("content-length")
@@ -84,10 +82,6 @@ def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase
         if int(length) <= _MOST_SKIPPED_BYTES:
             _skip(source, int(length))
         raise BodyTooLarge
-    # Such a client sends its body only after this line.
-    if request.header("expect").lower() == "100-continue":
-        sink.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        sink.flush()
     return _read_chunks(source) if chunked else source.read(int(length))
 
 
@@ -114,14 +108,12 @@ def _read_chunks(source: BufferedIOBase) -> bytes:
             return bytes(body)
 
 
-def answer_bytes(
-    code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None, *, has_body: bool = True
-) -> bytes:
-    """A whole answer, without its body where it is one to HEAD; an empty content type is left out."""
+def answer_bytes(code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> bytes:
+    """A whole answer."""
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    kind = f"Content-Type: {content_type}\r\n" if content_type else ""
+    kind = f"Content-Type: {content_type}\r\n"
     head = f"HTTP/1.1 {code} {_PHRASES.get(code, '')}\r\n{kind}Content-Length: {len(body)}\r\n{extra}\r\n"
-    return head.encode("latin-1") + (body if has_body else b"")
+    return head.encode("latin-1") + body
 
 
 def stream_head(content_type: str = "application/json") -> bytes:
@@ -139,10 +131,3 @@ def chunk(data: bytes) -> bytes:
 def json_bytes(value: Any) -> bytes:
     """A value in compact JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def yaml_bytes(value: Any) -> bytes:
-    """A value in YAML as Kubernetes writes it: with sorted keys, and lines of any length."""
-    # Numbers that the store keeps with their text are plain ones for the writer of YAML.
-    plain = json.loads(json_bytes(value))
-    return yaml.dump(plain, Dumper=yaml.CSafeDumper, width=1 << 20, allow_unicode=True, encoding="utf-8")

@@ -13,7 +13,6 @@ from envtest.embedded.api.resources import Resource
 from envtest.embedded.api.statuses import Refused, details_of, invalid, not_registered, plain_go_error
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of, zero_of
-from envtest.embedded.shown import events
 from kubernetes_rules.validation import field as field_errors
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of
 from kubernetes_rules.validation.field import FieldError, unique
@@ -56,14 +55,6 @@ _CONDITIONAL_UPDATE = frozenset(
 )
 """The resources that cannot be updated without a resourceVersion (AllowUnconditionalUpdate)."""
 
-CREATED_BY_UPDATE = frozenset(
-    {
-        *("leases", "events", "limitranges", "services"),
-        *("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
-    }
-)
-"""The resources that a PUT creates where there is nothing yet (AllowCreateOnUpdate)."""
-
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
@@ -81,15 +72,18 @@ def kind_of(resource: Resource) -> FieldType:
 def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
     """A body as its own copy, without unknown fields; raises Refused (400).
 
-    Unknown and repeated fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    Unknown fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
     """
     if not isinstance(body, dict):
         raise Refused(400, "the body of the request has to be an object")
-    item, problems = _decoded(resource, body)
+    head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+    try:
+        item, problems = _decoded(resource, body)
+    except DecodingError as error:
+        raise Refused(400, f"{head}{error}") from error
     # Warn is what the server does where the client does not say.
     mode = request.query.get("fieldValidation") or "Warn"
     if problems and mode == "Strict":
-        head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         raise Refused(400, f"{head}strict decoding error: {', '.join(problems)}")
     if mode == "Warn":
         warnings += problems
@@ -103,24 +97,22 @@ def _placed(request: Request, resource: Resource, item: Object) -> Object:
         raise Refused(400, _OTHER_NAMESPACE)
     if not resource.namespaced:
         metadata.pop("namespace", None)
-    return events.to_core(item) if resource.group == events.GROUP else item
+    return item
 
 
 def _decoded(resource: Resource, body: Object) -> tuple[Object, list[str]]:
-    """A body of a built-in kind, and what strict decoding refuses of it; raises Refused (400)."""
-    api_version, kind = body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind
-    head = (
-        f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
+    """An object by its type, and what strict decoding refuses of it; raises DecodingError."""
+    api_version, kind = found = (
+        body.get("apiVersion") or resource.api_version,
+        body.get("kind") or resource.kind,
     )
-    if (api_version, kind) != (resource.api_version, resource.kind):
-        raise Refused(400, _other_kind(resource, api_version, kind, head))
+    if found != (resource.api_version, resource.kind):
+        if isinstance(kind, str) and isinstance(api_version, str) and type_of(api_version, kind) is not None:
+            raise DecodingError(f"it is a {kind} of {api_version}")
+        raise DecodingError(not_registered(kind, api_version))
     decoder = Decoder()
-    try:
-        item: Object = decoder.decode(body, kind_of(resource))
-    except DecodingError as error:
-        raise Refused(400, f"{head}{error}") from error
-    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
-    return item, decoder.problems
+    item: Object = decoder.decode(body, kind_of(resource))
+    return item | {"apiVersion": api_version, "kind": kind}, decoder.problems
 
 
 def read_config(request: Request, resource: Resource, body: Any) -> Object:
@@ -146,8 +138,9 @@ def read_config(request: Request, resource: Resource, body: Any) -> Object:
 def check_place(request: Request, resource: Resource, config: Object, *, is_new: bool) -> None:
     """Check that the config is about the object in the request's path; raises Refused (400, 409)."""
     metadata = config["metadata"]
-    if is_new and metadata.get("uid"):
-        raise _other_uid(request, resource, metadata["uid"], "")
+    if is_new:
+        nobody = {"metadata": {"name": request.name, "uid": ""}}
+        check_preconditions(resource, nobody, {"uid": metadata.get("uid")})
     if is_new or metadata.get("name"):
         check_name(request, metadata)
 
@@ -160,7 +153,7 @@ def read_patched(
     ``problems`` are those of the patch itself (strict validation).
     """
     try:
-        item, unknown = _decoded_patched(resource, item)
+        item, unknown = _decoded(resource, item)
     except DecodingError as error:
         raise invalid("", "", "", [field_errors.invalid("patch", None, str(error))]) from error
     problems = problems + unknown
@@ -186,26 +179,6 @@ def check_name(request: Request, metadata: Object) -> None:
         raise Refused(400, f"{head} the name on the URL ({request.name})")
 
 
-def _decoded_patched(resource: Resource, item: Object) -> tuple[Object, list[str]]:
-    """An object as a patch has made it, and what strict decoding refuses of it; raises DecodingError."""
-    found = (item.get("apiVersion") or resource.api_version, item.get("kind") or resource.kind)
-    if found != (resource.api_version, resource.kind):
-        raise DecodingError(_other_kind(resource, *found, ""))
-    decoder = Decoder()
-    item = decoder.decode(item, kind_of(resource)) | {"apiVersion": found[0], "kind": found[1]}
-    return item, decoder.problems
-
-
-def _other_kind(resource: Resource, api_version: Any, kind: Any, head: str) -> str:
-    """Why a body of another kind than that of the resource is refused."""
-    if kind == resource.kind:
-        text = f"the API version in the data ({api_version}) does not match the expected API version"
-        return f"{text} ({resource.api_version})"
-    if not isinstance(kind, str) or not isinstance(api_version, str) or type_of(api_version, kind) is None:
-        return head + not_registered(kind, api_version)
-    return f"{head}it is a {kind}"
-
-
 def completed(resource: Resource, item: Object) -> Object:
     """A copy of an object that was put together, with what Go's json always writes."""
     decoded: Object = Decoder().decode(item, kind_of(resource))
@@ -220,9 +193,6 @@ def prepare_create(
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
         metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
-    if not metadata.get("name") and resource.kind == "LimitRange":
-        # The one kind that gets a name from nothing.
-        metadata["name"] = str(uuid.uuid4())
     if request.namespace:
         metadata["namespace"] = request.namespace
     else:
@@ -339,69 +309,34 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
 
 def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
     if errors:
-        # Events are of the core group, whichever they are sent to.
-        group = resource.collection[0]
-        raise invalid(group, item["kind"], item["metadata"].get("name") or "", errors)
+        raise invalid(resource.group, item["kind"], item["metadata"].get("name") or "", errors)
 
 
 def check_update_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
     """Raises Refused when an update is of another object (409), or of another version (409, 422, 500)."""
-    uid, text = wanted.get("uid"), wanted.get("resourceVersion") or "0"
-    details = details_of(resource.group, resource.plural, request.name)
-    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
-    if uid and uid != stored["metadata"]["uid"]:
-        raise _other_uid(request, resource, uid, stored["metadata"]["uid"])
+    text = wanted.get("resourceVersion") or "0"
     if not (text.isdecimal() and text.isascii() and len(text) <= MOST_DIGITS):
         raise plain_go_error(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    check_preconditions(resource, stored, {**wanted, "resourceVersion": text if int(text) else ""})
     if int(text) == 0 and _needs_version(request, resource):
         errors = [field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")]
         raise invalid(resource.group, resource.plural, request.name, errors)
-    if int(text) and text != stored["metadata"]["resourceVersion"]:
-        raise Refused(409, f"{head}{_MODIFIED}", details=details)
 
 
-def check_no_uid(request: Request, resource: Resource, metadata: Object) -> None:
-    """Raises Refused (409) when an update that is to create the object means an earlier one."""
-    if metadata.get("uid"):
-        raise _other_uid(request, resource, metadata["uid"], "")
+def check_preconditions(resource: Resource, stored: Object, wanted: Object, kind: str = "") -> None:
+    """Raises Refused (409) when the object is another one, or has changed since.
 
-
-def _other_uid(request: Request, resource: Resource, uid: str, found: str) -> Refused:
-    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": StorageError: '
-    key = "/".join(filter(None, ("/registry", resource.plural, request.namespace, request.name)))
-    text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-    more = f"invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {text}"
-    return Refused(409, head + more, details=details_of(resource.group, resource.plural, request.name))
-
-
-def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
-    """Raises Refused (409) when the object is another one, or has changed since."""
-    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
-    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
-    details = details_of(resource.group, resource.plural, request.name)
-    if uid and uid != stored["metadata"]["uid"]:
-        found = stored["metadata"]["uid"]
-        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
-        raise Refused(409, head + text, details=details)
-    if version and version != stored["metadata"]["resourceVersion"]:
-        raise Refused(409, head + _MODIFIED, details=details)
-
-
-def check_delete_preconditions(resource: Resource, stored: Object, wanted: Object) -> None:
-    """Raises Refused (409) when the object to be deleted is another one, or has changed since."""
+    ``kind`` is what the answer says that it is about, by default the name of the resource.
+    """
     metadata = stored["metadata"]
-    texts = {
-        "UID": "The object might have been deleted and then recreated",
-        "ResourceVersion": "The object might have been modified",
-    }
-    for shown, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
-        asked = wanted.get(name)
-        if asked is not None and asked != metadata[name]:
-            kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-            text = f"the {shown} in the precondition ({asked}) does not match the {shown} in record "
-            head = f'Operation cannot be fulfilled on {kind} "{metadata["name"]}": {text}({metadata[name]}). '
-            details = details_of(resource.group, resource.kind, metadata["name"])
-            raise Refused(409, head + texts[shown], details=details)
+    for name, text in (
+        ("uid", "Precondition failed: the UID is another one"),
+        ("resourceVersion", _MODIFIED),
+    ):
+        if wanted.get(name) and wanted[name] != metadata[name]:
+            head = f'Operation cannot be fulfilled on {resource.qualified_name} "{metadata["name"]}": '
+            details = details_of(resource.group, kind or resource.plural, metadata["name"])
+            raise Refused(409, head + text, details=details)
 
 
 def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:

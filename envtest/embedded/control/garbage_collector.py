@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from envtest.embedded.api.requests import Request
-from envtest.embedded.api.resources import RESOURCES, Resource, resource_of_kind
+from envtest.embedded.api.resources import RESOURCES, VERSION, Resource, find_resource, resource_of_kind
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.api.store import Change, Collection, Key
 from envtest.embedded.control.change_loop import Controller
@@ -90,7 +90,7 @@ class EmbeddedGarbageCollector(Controller):
 
     def _look_at(self, place: Place) -> None:
         item = self._server.store.get(*place)
-        if item is None or all(one.collection != place[0] for one in RESOURCES):
+        if item is None:
             return
         finalizers = item["metadata"].get("finalizers") or ()
         if is_deleted(item) and ORPHAN in finalizers:
@@ -135,13 +135,6 @@ class EmbeddedGarbageCollector(Controller):
         )
         if waiting and self._dependents(item):
             policy = "Foreground"
-            # Owners in a circle would wait for each other for ever.
-            if any(_is_in_foreground(self._server.store.get(*one)) for one in self._dependents(item)):
-                freed = [
-                    {key: value for key, value in one.items() if key != "blockOwnerDeletion"}
-                    for one in waiting
-                ]
-                item = self._write_owners(place, item, [*dangling, *freed])
         self._delete(place, item, policy)
 
     def _classified(self, place: Place, item: Object) -> tuple[list[Object], list[Object], list[Object]]:
@@ -175,24 +168,20 @@ class EmbeddedGarbageCollector(Controller):
         return self._write(place, {**item, "metadata": {**item["metadata"], "ownerReferences": owners}})
 
     def _write(self, place: Place, item: Object) -> Object:
-        return self._server.verbs.update(self._request("update", place), self._resource(place[0]), item, [])[
-            1
-        ]
+        return self._server.verbs.update(self._request("update", place), _resource(place), item, [])
 
     def _delete(self, place: Place, item: Object, policy: str) -> None:
         options = {"propagationPolicy": policy, "preconditions": {"uid": uid_of(item)}}
-        self._server.verbs.delete(self._request("delete", place), self._resource(place[0]), options, [])
+        self._server.verbs.delete(self._request("delete", place), _resource(place), options, [])
 
     def _request(self, verb: Any, place: Place) -> Request:
-        collection, (namespace, name) = place
-        resource = self._resource(collection)
-        return Request(
-            *(verb, "", resource.group, resource.version, resource.plural, namespace, name), client=_MANAGER
-        )
+        return Request(verb, "", place[0][0], VERSION, place[0][1], *place[1], client=_MANAGER)
 
-    def _resource(self, collection: tuple[str, str]) -> Resource:
-        # Any version of a resource will do.
-        return next(one for one in RESOURCES if one.collection == collection)
+
+def _resource(place: Place) -> Resource:
+    found = find_resource(place[0][0], VERSION, place[0][1])
+    assert found is not None
+    return found
 
 
 def _owners(item: Object) -> list[Object]:

@@ -19,12 +19,8 @@ Object = dict[str, Any]
 
 NAME = "namespace controller"
 _FINALIZER = "kubernetes"
-_CONTENTS = tuple(
-    kinds.Kind(one.group, one.plural)
-    for one in RESOURCES
-    if one.namespaced and one.collection[0] == one.group
-)
-"""The kinds of objects in a namespace; events, which have two API groups, once."""
+_CONTENTS = tuple(kinds.Kind(one.group, one.plural) for one in RESOURCES if one.namespaced)
+"""The kinds of objects in a namespace."""
 
 _SERVICE_ACCOUNT_CONTROLLER = "service account controller"
 

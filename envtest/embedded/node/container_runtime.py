@@ -23,9 +23,8 @@ from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.defaults import now
 from envtest.embedded.node import containers
-from envtest.embedded.node.commands.environment import PATH, Command
-from envtest.embedded.node.commands.played_commands import NOT_FOUND, Player
 from envtest.embedded.node.container_hooks import run_create_runtime
+from envtest.embedded.node.played_commands import NOT_FOUND, PATH, Command, Player
 
 # Logs of ended pods are kept too, for ``kubectl logs``.
 _KEPT_LOGS = 500
@@ -238,7 +237,7 @@ def _play(
     try:
         env = {**command.env, **container.view.env}
         player = Player(run, programs, write, wait)
-        return player.play(Command(command.words, env, command.files))
+        return player.play(Command(command.words, env))
     except Exception as error:  # noqa: BLE001 - nobody catches what the thread raises
         unforeseen.note(f"the command of the container {container.name}", error)
         return NOT_FOUND

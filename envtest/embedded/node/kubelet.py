@@ -24,12 +24,12 @@ from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.objects import ApiDown, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.threads import Threads
 from envtest.embedded.node.back_offs import ContainerBackOffs
-from envtest.embedded.node.commands.environment import ConfigMissing, command_of, volume_files
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox, RunningPod, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
+from envtest.embedded.node.played_commands import command_of
 from envtest.embedded.node.pod_resources import PodResources
 from envtest.embedded.node.pod_status import Waiting, due, is_sidecar, pod_status
 from envtest.embedded.server import EmbeddedApiServer
@@ -229,14 +229,6 @@ class EmbeddedKubelet:
         """Prepare the pod's claims and start its containers, or post why not, and try again later."""
         uid = uid_of(pod)
         try:
-            for volume in pod["spec"].get("volumes") or ():
-                volume_files(pod, volume, partial(self._find_source, pod))
-        except ConfigMissing as error:
-            self._retry_after(uid, self._times.create_retry)
-            self._write_status(pod, None)
-            self._objects.post_event(pod, "Warning", "FailedMount", str(error), _COMPONENT)
-            return
-        try:
             self.claims.prepare(pod)
         except KubeletError as error:
             # The kubelet posts the event and returns no sync error, so the next attempt is the next resync.
@@ -269,18 +261,12 @@ class EmbeddedKubelet:
         ends = container in (pod["spec"].get("initContainers") or ()) and not is_sidecar(container)
         image = container.get("image", "")
         try:
-            command = command_of(pod, container, partial(self._find_source, pod))
-            self._runtime.start(uid, name, devices, command, image=image, ends=ends)
+            self._runtime.start(uid, name, devices, command_of(pod, container), image=image, ends=ends)
         except InjectionFailed as error:
             self._retry_after(uid, self._times.create_retry)
             text = f"failed to generate container spec: CDI device injection failed: {error}"
             self._set_waiting(uid, name, Waiting("CreateContainerError", text))
             self._objects.post_event(pod, "Warning", "Failed", f"Error: {text}", _COMPONENT)
-            return
-        except ConfigMissing as error:
-            self._retry_after(uid, self._times.create_retry)
-            self._set_waiting(uid, name, Waiting("CreateContainerConfigError", str(error)))
-            self._objects.post_event(pod, "Warning", "Failed", f"Error: {error}", _COMPONENT)
             return
         except StartFailed as error:
             self._set_waiting(uid, name, Waiting("RunContainerError", str(error)))
@@ -288,11 +274,6 @@ class EmbeddedKubelet:
             return
         self._set_waiting(uid, name, None)
         self._objects.post_event(pod, "Normal", "Started", "Container started", _COMPONENT)
-
-    def _find_source(self, pod: Object, kind: str, name: str) -> Object | None:
-        """The ConfigMap or the Secret of a name that a pod refers to."""
-        resource = kinds.CONFIG_MAPS if kind == "configmap" else kinds.SECRETS
-        return self._objects.find(resource, pod["metadata"]["namespace"], name)
 
     def _end(self, uid: str, pod: Object | None) -> None:
         """End the containers, unprepare unused claims, and remove the object of a deleted pod."""

@@ -17,7 +17,6 @@ from envtest.kubelet_api import dra_health_v1_pb2 as device_health
 DEFAULT_TIMEOUT_SECONDS = 30.0
 # The kubelet waits so long before it opens the stream again.
 RETRY_SECONDS = 5.0
-_MAX_MESSAGE_BYTES = 1024
 _WORDS = {"HEALTHY": "Healthy", "UNHEALTHY": "Unhealthy"}
 
 
@@ -68,7 +67,7 @@ class HealthCache:
             timeout = float(seconds) if seconds > 0 else DEFAULT_TIMEOUT_SECONDS
             word = _WORDS.get(device_health.HealthStatus.Name(one.health), "Unknown")
             key = (one.device.pool_name, one.device.device_name)
-            reported[key] = ReportedHealth(word, _cut(one.message), moment + timeout)
+            reported[key] = ReportedHealth(word, one.message, moment + timeout)
         self._put(driver, reported)
 
     def forget(self, driver: str) -> None:
@@ -133,11 +132,3 @@ class HealthWatch:
 
 def _words(reported: dict[tuple[str, str], ReportedHealth]) -> dict[tuple[str, str], tuple[str, str]]:
     return {key: (one.health, one.message) for key, one in reported.items()}
-
-
-def _cut(message: str) -> str:
-    """At most 1024 bytes, the last three of a longer one are dots."""
-    data = message.encode()
-    if len(data) <= _MAX_MESSAGE_BYTES:
-        return message
-    return data[: _MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "..."

@@ -47,11 +47,6 @@ class PodResources:
                 request_deserializer=pb.ListPodResourcesRequest.FromString,
                 response_serializer=pb.ListPodResourcesResponse.SerializeToString,
             ),
-            "Get": grpc.unary_unary_rpc_method_handler(
-                self._get,
-                request_deserializer=pb.GetPodResourcesRequest.FromString,
-                response_serializer=pb.GetPodResourcesResponse.SerializeToString,
-            ),
         }
         handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)
         self._server.add_generic_rpc_handlers((handler,))
@@ -67,19 +62,6 @@ class PodResources:
         self, _request: pb.ListPodResourcesRequest, context: grpc.ServicerContext
     ) -> pb.ListPodResourcesResponse:
         return listed(self._known_pods(context), self._claims)
-
-    def _get(
-        self, asked: pb.GetPodResourcesRequest, context: grpc.ServicerContext
-    ) -> pb.GetPodResourcesResponse:
-        wanted = asked.pod_name, asked.pod_namespace
-        pods = {
-            (pod["metadata"]["name"], pod["metadata"]["namespace"]): pod for pod in self._known_pods(context)
-        }
-        if wanted not in pods:
-            text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
-            # A Go error without a status reaches the client as UNKNOWN.
-            context.abort(grpc.StatusCode.UNKNOWN, text)
-        return pb.GetPodResourcesResponse(pod_resources=pod_resources_of(pods[wanted], self._claims))
 
     def _known_pods(self, context: grpc.ServicerContext) -> Sequence[Object]:
         try:

@@ -11,7 +11,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,16 +33,6 @@ _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)(
 
 class BodyError(ValueError):
     """The body cannot be read; the text is a part of what the API server answers with 400."""
-
-
-class Repeated(dict[str, Any]):
-    """An object some of whose keys come more than once; ``pairs`` are all entries in their order."""
-
-    __slots__ = ("pairs",)
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        self.pairs = pairs
 
 
 class DecodingError(ValueError):
@@ -84,7 +74,7 @@ class Decoder:
         struct = struct_of(kind.ref)
         fields = struct.fields
         result: Object = {}
-        for name, item in self._entries(value, place):
+        for name, item in value.items():
             known = fields.get(name)
             if known is None:
                 self.problems.append(f'unknown field "{_path((place, name))}"')
@@ -115,25 +105,8 @@ class Decoder:
             raise _mismatch(value, kind, place)
         return {
             key: zero_of(of) if item is None else self.decode(item, of, (place, key))
-            for key, item in self._entries(value, place)
+            for key, item in value.items()
         }
-
-    def _entries(self, value: Object, place: Place | None) -> Iterable[tuple[str, Any]]:
-        return self._repeated(value, place) if isinstance(value, Repeated) else value.items()
-
-    def _repeated(self, value: Repeated, place: Place | None) -> Iterator[tuple[str, Any]]:
-        """The entries of an object with equal keys: each later one is noted, and the last one counts.
-
-        Go reads a later object into the earlier one.
-        """
-        seen: Object = {}
-        for name, item in value.pairs:
-            if name in seen:
-                self.problems.append(f'duplicate field "{_path((place, name))}"')
-            earlier = seen.get(name)
-            both = isinstance(earlier, dict) and isinstance(item, dict)
-            seen[name] = {**(earlier or {}), **item} if both else item
-            yield name, seen[name]
 
 
 def _complete(result: Object, struct: Struct) -> None:
@@ -234,22 +207,6 @@ def object_of(value: Any) -> dict[str, Any]:
     raise BodyError(f"the body is a {type(value).__name__}, no object")
 
 
-def repeated_fields(value: Any, path: str = "") -> list[str]:
-    """A text for each key of the value that comes twice in its map."""
-    if isinstance(value, list):
-        return [text for index, one in enumerate(value) for text in repeated_fields(one, f"{path}[{index}]")]
-    if not isinstance(value, dict):
-        return []
-    names = [name for name, _ in value.pairs] if isinstance(value, Repeated) else []
-    found = [f'duplicate field "{path}{name}"' for at, name in enumerate(names) if name in names[:at]]
-    return found + [text for key, one in value.items() for text in repeated_fields(one, f"{path}{key}.")]
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else Repeated(pairs)
-
-
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
@@ -257,7 +214,7 @@ def _finite(text: str) -> float:
     return number
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 class _Loader(yaml.CSafeLoader):

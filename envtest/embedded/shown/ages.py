@@ -22,7 +22,7 @@ def time_taken(start: str | None, end: str | None) -> str:
 
 
 def duration_text(span: timedelta) -> str:
-    """A span of time as kubectl shows it. Go: apimachinery/pkg/util/duration.HumanDuration."""
+    """A span of time as kubectl shows it, days without hours. Go: HumanDuration in apimachinery."""
     seconds = int(span.total_seconds())
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 0:
@@ -38,9 +38,4 @@ def duration_text(span: timedelta) -> str:
         return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
     if hours < 48:
         return f"{hours}h"
-    if hours < 192:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    if days < 730:
-        return f"{days}d"
-    years, rest = divmod(days, 365)
-    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
+    return f"{days}d"

@@ -10,10 +10,9 @@ from envtest.embedded.shown.tables import MakeTable
 Object = dict[str, Any]
 
 TABLE, METADATA, METADATA_LIST = "Table", "PartialObjectMetadata", "PartialObjectMetadataList"
-YAML = "application/yaml"
 
 _API_VERSION = "meta.k8s.io/v1"
-_TYPES = ("application/json", YAML, "*/*", "application/*")
+_TYPES = ("application/json", "*/*", "application/*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,6 @@ class Form:
     they are."""
 
     kind: str = ""
-    is_yaml: bool = False
 
     def metadata_of(self, item: Object) -> Object:
         """The PartialObjectMetadata of an object."""
@@ -76,7 +74,7 @@ def asked_form(accept: str) -> Form:
         if media_type not in _TYPES:
             continue
         if "as" not in asked:
-            return Form(is_yaml=media_type == YAML)
+            return Form()
         if asked["as"] in (TABLE, METADATA, METADATA_LIST) and asked.get("v") == "v1":
-            return Form(asked["as"], media_type == YAML)
+            return Form(asked["as"])
     return Form()

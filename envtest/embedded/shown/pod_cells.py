@@ -10,15 +10,12 @@ Object = dict[str, Any]
 
 
 def pod_cells(item: Object) -> list[Any]:
-    """Name, ready containers, status, restarts, age, address, node, nominated node and readiness gates."""
+    """Name, ready containers, status, restarts, age, address, node, nominated node; no readiness gates."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    gates = spec.get("readinessGates") or []
-    held = {condition["type"]: condition.get("status") for condition in status.get("conditions") or []}
-    ready = sum(held.get(gate.get("conditionType")) == "True" for gate in gates)
     wide = [status.get("podIP"), spec.get("nodeName"), status.get("nominatedNodeName")]
     shown = [value or "<none>" for value in wide]
     age = age_of(item["metadata"].get("creationTimestamp"))
-    return [*_first_cells(item), age, *shown, f"{ready}/{len(gates)}" if gates else "<none>"]
+    return [*_first_cells(item), age, *shown, "<none>"]
 
 
 def _first_cells(pod: Object) -> list[Any]:

@@ -91,10 +91,6 @@ def _event(item: Object) -> Cells:
     about, source = item.get("involvedObject") or {}, item.get("source") or {}
     first = age_of(item.get("firstTimestamp") or item.get("eventTime"))
     last = age_of(item["lastTimestamp"]) if item.get("lastTimestamp") else first
-    # Events of the newer API count in a series.
-    count, series = item.get("count") or 1, item.get("series")
-    if series:
-        last, count = age_of(series.get("lastObservedTime")), series.get("count")
     kind, name = str(about.get("kind") or "").lower(), about.get("name")
     component = source.get("component") or item.get("reportingComponent") or ""
     host = source.get("host") or item.get("reportingInstance") or ""
@@ -107,7 +103,7 @@ def _event(item: Object) -> Cells:
         ", ".join(filter(None, (component, host))),
         (item.get("message") or "").strip(),
         first,
-        count,
+        item.get("count") or 1,
         _name(item),
     ]
 
@@ -195,11 +191,7 @@ def _scale(item: Object) -> Cells:
 def _job(item: Object) -> Cells:
     """Name, state, succeeded and wanted pods, duration, age, and what the pods run."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    done, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
-    completions = f"{done}/{spec.get('completions', 1)}"
-    if "completions" not in spec and parallelism > 1:
-        # Without completions, one pod that succeeds ends the work of all.
-        completions = f"{done}/1 of {parallelism}"
+    completions = f"{status.get('succeeded', 0)}/{spec.get('completions', 1)}"
     cells = [
         item["metadata"]["name"],
         _job_state(item),

@@ -69,18 +69,14 @@ class ReplicaSets:
     def sync(self, replica_set: Object, mine: Sequence[Object]) -> float | None:
         """Create or delete pods until their number is right, and write the status.
 
-        ``mine`` are its pods. Returns in how many seconds a pod may become available, or a refused write is
-        to be tried again.
+        ``mine`` are its pods. Returns in how many seconds a refused write is to be tried again.
         """
         active = [pod for pod in mine if owned_pods.is_active(pod)]
         refused = None if is_deleted(replica_set) else self._managed(replica_set, active)
-        least = replica_set["spec"].get("minReadySeconds", 0)
-        waits = [owned_pods.seconds_to_available(pod, least) for pod in active]
-        status = _status(replica_set, active, mine, waits, refused)
+        status = _status(replica_set, active, mine, refused)
         if status != replica_set.get("status"):
             self._objects.replace_status(kinds.REPLICA_SETS, replica_set, status)
-        again = [owned_pods.REFUSED_SECONDS] if refused is not None else []
-        return min([*(wait for wait in waits if wait), *again], default=None)
+        return None if refused is None else owned_pods.REFUSED_SECONDS
 
     def _managed(self, replica_set: Object, active: Sequence[Object]) -> Refused | None:
         """Create or delete pods; returns the refusal that stopped it, None where none did."""
@@ -100,14 +96,10 @@ def _status(
     replica_set: Object,
     active: Sequence[Object],
     mine: Sequence[Object],
-    waits: Sequence[float | None],
     refused: Refused | None,
 ) -> Object:
-    counts = {
-        "fullyLabeledReplicas": len(active),
-        "readyReplicas": sum(wait is not None for wait in waits),
-        "availableReplicas": sum(wait == 0 for wait in waits),
-    }
+    ready = sum(map(owned_pods.is_ready, active))
+    counts = {"fullyLabeledReplicas": len(active), "readyReplicas": ready, "availableReplicas": ready}
     before = list((replica_set.get("status") or {}).get("conditions") or ())
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": str(refused)}
     # The condition of a failure is left as it was written first.

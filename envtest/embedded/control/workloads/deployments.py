@@ -1,7 +1,7 @@
 """Rolls Deployments out over ReplicaSets, and writes their status. Go: pkg/controller/deployment.
 
 Left out are the history of revisions, pauses (a paused Deployment is left as it is), progress deadlines, and
-scaling in proportion during a rollout: the newest ReplicaSet is scaled.
+minReadySeconds, and scaling in proportion during a rollout: the newest ReplicaSet is scaled.
 """
 
 from __future__ import annotations
@@ -89,14 +89,13 @@ class Deployments:
 
     def _resize(self, deployment: Object, one: Object, wanted: int) -> Object:
         """The ReplicaSet with this size."""
-        before, ready = _size(one), deployment["spec"].get("minReadySeconds", 0)
-        if before == wanted and one["spec"].get("minReadySeconds", 0) == ready:
+        before = _size(one)
+        if before == wanted:
             return one
-        # minReadySeconds is not part of the template: it is changed without a rollout.
-        spec = {**one["spec"], "replicas": wanted, "minReadySeconds": ready}
-        resized = self._objects.replace(kinds.REPLICA_SETS, {**one, "spec": spec})
-        if before != wanted:
-            self._tell(deployment, one, before, wanted)
+        resized = self._objects.replace(
+            kinds.REPLICA_SETS, {**one, "spec": {**one["spec"], "replicas": wanted}}
+        )
+        self._tell(deployment, one, before, wanted)
         return resized
 
     def _tell(self, deployment: Object, one: Object, before: int, size: int) -> None:
@@ -165,7 +164,6 @@ def _new_set(deployment: Object, size: int) -> Object:
         "metadata": {"name": _set_name(deployment), "labels": labels, "ownerReferences": [owner]},
         "spec": {
             "replicas": size,
-            "minReadySeconds": spec.get("minReadySeconds", 0),
             "selector": selector,
             "template": {**template, "metadata": {**metadata, "labels": labels}},
         },

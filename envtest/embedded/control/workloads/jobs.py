@@ -1,7 +1,8 @@
 """Makes the pods of Jobs, counts each of them once, and ends the Jobs. Go: pkg/controller/job.
 
 Which pods have ended is remembered here, where Kubernetes keeps pods by a finalizer until they are counted.
-Left out are the policies for failures, success, replacement and scheduling, and back-offs for each index.
+Left out are the policies for failures, success, replacement and scheduling, back-offs for each index, limits
+of time, and counting restarts of containers in their pods.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from envtest.embedded.api.defaults import now
@@ -59,6 +59,11 @@ class EndedPods:
         """The completed indexes."""
         return {index for _, index in self.succeeded.values() if index is not None}
 
+    @property
+    def count(self) -> int:
+        """How many succeeded, of an indexed Job how many indexes."""
+        return len(self.indexes or self.succeeded)
+
     def back_off_seconds(self) -> float:
         """How long the next pod has to wait because of failures since the last success."""
         success = max((moment for moment, _ in self.succeeded.values()), default=0.0)
@@ -79,12 +84,9 @@ class Jobs:
 
         ``pods`` are its own. Returns in how many seconds there is something to do without a change.
         """
-        # Another controller, such as that of MultiKueue, looks after it.
-        if job["spec"].get("managedBy"):
-            return None
         if _is_finished(job):
             self._ended.pop(uid_of(job), None)
-            return self._removed(job)
+            return None
         ended = self._ended.setdefault(uid_of(job), EndedPods())
         ended.add(pods)
         before = job.get("status") or {}
@@ -95,11 +97,11 @@ class Jobs:
             status, wait = self._step({**job, "status": status}, pods, active, ended)
         status |= {
             "active": len(active),
-            "ready": sum(owned_pods.ready_since(pod) is not None for pod in active),
+            "ready": sum(map(owned_pods.is_ready, active)),
             "terminating": sum(map(owned_pods.is_terminating, pods)),
-            "succeeded": len(ended.indexes if _is_indexed(job) else ended.succeeded),
+            "succeeded": ended.count,
             "failed": len(ended.failed),
-            "completedIndexes": indexes_text(ended.indexes),
+            "completedIndexes": ",".join(map(str, sorted(ended.indexes))),
             "uncountedTerminatedPods": {},
         }
         # Go leaves these out when they are zero (omitempty).
@@ -109,15 +111,14 @@ class Jobs:
         if status != before:
             self._objects.replace_status(kinds.JOBS, job, status)
         self._tell(job, before, status)
-        waits = [one for one in (wait, _seconds_to_deadline({**job, "status": status})) if one is not None]
-        return min(waits, default=None)
+        return wait
 
     def _step(
         self, job: Object, pods: Sequence[Object], active: list[Object], ended: EndedPods
     ) -> tuple[Object, float | None]:
         """Make or delete pods, and change ``active`` alike; returns the status, and a wait."""
         status: Object = job["status"]
-        announced = how_it_ends(job, pods, ended, len(active))
+        announced = how_it_ends(job, ended, len(active))
         if announced is None:
             wait = self._manage(job, active, ended)
             is_suspended = bool(job["spec"].get("suspend"))
@@ -137,16 +138,6 @@ class Jobs:
             if kind == "SuccessCriteriaMet":
                 status["completionTime"] = now()
         return status, None
-
-    def _removed(self, job: Object) -> float | None:
-        """Delete a finished Job when its time is over."""
-        limit = job["spec"].get("ttlSecondsAfterFinished")
-        if limit is None or is_deleted(job):
-            return None
-        left = float(limit) - _age(job["status"]["conditions"][-1]["lastTransitionTime"])
-        if left <= 0:
-            self._objects.delete(kinds.JOBS, job, propagation="Foreground")
-        return left if left > 0 else None
 
     def _manage(self, job: Object, active: list[Object], ended: EndedPods) -> float | None:
         """Make the pods that are missing, or delete those that are too many; returns a wait."""
@@ -211,10 +202,6 @@ def _pod(job: Object, index: int | None) -> Object:
     return pod
 
 
-def _age(moment: str) -> float:
-    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
-
-
 def _is_finished(job: Json) -> bool:
     """Whether a Job is complete or has failed."""
     conditions = (job.get("status") or {}).get("conditions") or ()
@@ -238,22 +225,16 @@ def with_condition(status: Json, kind: str, reason: str, message: str) -> Object
     return {**status, "conditions": [*others, {**condition, **moments}]}
 
 
-def how_it_ends(
-    job: Json, pods: Sequence[Object], ended: EndedPods, active: int
-) -> tuple[str, str, str] | None:
+def how_it_ends(job: Json, ended: EndedPods, active: int) -> tuple[str, str, str] | None:
     """Type, reason and message of the condition that announces the end; None while the Job goes on."""
     spec, status = job["spec"], job.get("status") or {}
     for one in status.get("conditions") or ():
         if one["type"] in _LAST_OF:
             return one["type"], one["reason"], one["message"]
-    if len(ended.failed) > spec["backoffLimit"] or _restarted_too_often(job, pods):
+    if len(ended.failed) > spec["backoffLimit"]:
         return "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-    left = _seconds_to_deadline(job)
-    if left is not None and left <= 0:
-        return "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
     wanted = spec.get("completions") or 1
-    succeeded = len(ended.indexes if _is_indexed(job) else ended.succeeded)
-    if not active and succeeded >= wanted:
+    if not active and ended.count >= wanted:
         return "SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"
     return None
 
@@ -264,16 +245,7 @@ def wanted_active(job: Json, ended: EndedPods, active: int) -> int:
     if wanted is None:
         # The others of a work queue may end, and no more are made.
         return active if ended.succeeded else parallelism
-    succeeded = len(ended.indexes if _is_indexed(job) else ended.succeeded)
-    return max(0, min(int(wanted) - succeeded, parallelism))
-
-
-def _seconds_to_deadline(job: Json) -> float | None:
-    """How long a Job may still be active; None without a limit."""
-    limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
-    if limit is None or started is None or job["spec"].get("suspend"):
-        return None
-    return float(limit) - _age(started)
+    return max(0, min(int(wanted) - ended.count, parallelism))
 
 
 def back_off_seconds(failures: int) -> float:
@@ -287,28 +259,3 @@ def _index_of(pod: Json) -> int | None:
     """The number of an indexed Job's pod."""
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdecimal() else None
-
-
-def indexes_text(indexes: Iterable[int]) -> str:
-    """Numbers as a text such as ``0-2,5``."""
-    runs: list[list[int]] = []
-    for index in sorted(indexes):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
-
-
-def _restarted_too_often(job: Json, pods: Iterable[Json]) -> bool:
-    """Whether containers were restarted in their pods more often than backoffLimit allows."""
-    if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
-        return False
-    count = sum(
-        int(one.get("restartCount", 0))
-        for pod in pods
-        for kind in ("initContainerStatuses", "containerStatuses")
-        for one in (pod.get("status") or {}).get(kind) or ()
-    )
-    # With a limit of 0 the first restart is too many already.
-    return count >= max(1, int(job["spec"]["backoffLimit"]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from envtest.embedded.api.statuses import Refused
@@ -19,8 +18,6 @@ Object = dict[str, Any]
 
 REFUSED_SECONDS = 1.0
 """When a refused pod is tried again; a change of any pod has it tried sooner."""
-
-_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 class OwnedPods:
@@ -92,34 +89,22 @@ def is_terminating(pod: Mapping[str, Any]) -> bool:
     return is_deleted(pod) and not is_terminal(pod)
 
 
-def ready_since(pod: Mapping[str, Any]) -> datetime | None:
-    """Since when a pod is ready, None where it is not."""
-    for one in (pod.get("status") or {}).get("conditions") or ():
-        if one["type"] == "Ready" and one["status"] == "True":
-            text = one.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"]
-            return datetime.fromisoformat(text)
-    return None
-
-
-def seconds_to_available(pod: Mapping[str, Any], least_seconds: int) -> float | None:
-    """How long a pod still has to be ready to count as available: 0 for one that does, None if not ready."""
-    since = ready_since(pod)
-    if since is None:
-        return None
-    return max(0.0, least_seconds - (datetime.now(UTC) - since).total_seconds()) if least_seconds else 0.0
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is ready."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def deletion_order(pods: Sequence[Object]) -> list[Object]:
     """The pods in the order in which they are deleted.
 
-    Those without a node go first, then by phase, those that are not ready, by the cost that users set, and
-    the youngest. Kubernetes spreads the choice over nodes, too.
+    Those without a node go first, then by phase, those that are not ready, and the youngest. Kubernetes
+    looks at a cost that users set, and spreads the choice over nodes, too.
     """
 
-    def rank(pod: Object) -> tuple[bool, bool, bool, int]:
-        cost = int((pod["metadata"].get("annotations") or {}).get(_COST) or 0)
+    def rank(pod: Object) -> tuple[bool, bool, bool]:
         runs = (pod.get("status") or {}).get("phase") == "Running"
-        return bool(pod["spec"].get("nodeName")), runs, ready_since(pod) is not None, cost
+        return bool(pod["spec"].get("nodeName")), runs, is_ready(pod)
 
     by_age = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
     return sorted(by_age, key=rank)

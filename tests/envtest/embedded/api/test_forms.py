@@ -30,11 +30,10 @@ def accepting(kind: str, version: str = "v1") -> str:
     [
         ("", Form()),
         ("*/*", Form()),
-        ("application/yaml, application/json", Form(is_yaml=True)),
         (f"{PROTOBUF},application/json", Form()),
         (accepting("Table"), Form("Table")),
         (f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1,{accepting('Table')}", Form("Table")),
-        (f"{accepting('Table', 'v2')},application/yaml", Form(is_yaml=True)),
+        (f"{accepting('Table', 'v2')},application/json", Form()),
         (accepting("Pod"), Form()),
         (PROTOBUF, Form()),
     ],

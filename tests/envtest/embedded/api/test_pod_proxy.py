@@ -73,11 +73,7 @@ def test_path_and_query_reach_the_port_and_the_answer_comes_back(
     found = text(cluster, f"{PODS}/p:{port}/proxy/metrics/deep?name=a&name2=b%20c")
 
     assert found == (200, "asked for /metrics/deep?name=a&name2=b+c", "text/plain; version=0.0.4")
-    assert text(cluster, f"{PODS}/http:p:{port}/proxy/none")[:2] == (404, "asked for /none")
-
-
-def test_without_a_port_the_first_one_of_the_pod_is_meant(cluster: EmbeddedApiServer) -> None:
-    assert text(cluster, f"{PODS}/first/proxy/metrics")[:2] == (200, "asked for /metrics")
+    assert text(cluster, f"{PODS}/p:{port}/proxy/none")[:2] == (404, "asked for /none")
 
 
 def test_what_cannot_be_asked_is_refused(cluster: EmbeddedApiServer) -> None:

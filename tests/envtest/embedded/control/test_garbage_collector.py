@@ -132,13 +132,3 @@ def test_an_owner_in_the_foreground_goes_after_what_blocks_it(server: EmbeddedAp
     )
     ask(server, "PUT", f"{CONFIG_MAPS}/blocking", config_map("blocking"))
     wait_for(server, "configmaps")
-
-
-def test_owners_in_a_circle_do_not_wait_for_each_other(server: EmbeddedApiServer) -> None:
-    one = server.create(CONFIG_MAPS, config_map("one"))
-    two = server.create(CONFIG_MAPS, owned(config_map("two"), one, blocks=True))
-    server.replace(f"{CONFIG_MAPS}/one", owned(config_map("one"), two, blocks=True))
-
-    ask(server, "DELETE", f"{CONFIG_MAPS}/one?propagationPolicy=Foreground")
-
-    wait_for(server, "configmaps")

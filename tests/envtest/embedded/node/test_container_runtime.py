@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.node.commands.environment import PATH, Command
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
+from envtest.embedded.node.played_commands import PATH, Command
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from gpuctl.demo.played_programs import GpuPrograms
 from tests.faults import NOTED

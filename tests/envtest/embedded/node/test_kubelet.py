@@ -227,29 +227,6 @@ def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) 
     assert len(faults) + len(NOTED.take()) < 8  # it is tried again, with a back-off
 
 
-def test_a_container_waits_for_its_config_map_and_a_pod_for_its_volume(registered: Node) -> None:
-    settings = [{"configMapRef": {"name": "settings"}}]
-    container = {**main(), "command": ["printenv", "LEVEL"], "envFrom": settings}
-    registered.bind("needy", "gpus", container, policy="Never")
-    registered.wait(lambda: registered.told("Failed", 'Error: configmap "settings" not found'))
-    registered.wait(lambda: _waiting(registered, "needy") == "CreateContainerConfigError")
-
-    created = {**head("ConfigMap", "settings"), "data": {"LEVEL": "debug"}}
-    registered.server.create("/api/v1/namespaces/default/configmaps", created)
-
-    registered.wait(lambda: registered.phase("needy") == "Succeeded")
-    volume = {"name": "login", "secret": {"secretName": "nope"}}
-    registered.bind("mounting", "gpus", bare("main"), volumes=(volume,))
-    words = 'MountVolume.SetUp failed for volume "login" : secret "nope" not found'
-    registered.wait(lambda: registered.told("FailedMount", words))
-    assert _waiting(registered, "mounting") == "ContainerCreating"
-
-
-def _waiting(node: Node, pod: str) -> str:
-    (status,) = (node.pod(pod) or {})["status"].get("containerStatuses") or [{"state": {}}]
-    return str(status["state"].get("waiting", {}).get("reason"))
-
-
 def test_a_container_gets_of_an_extended_claim_only_what_it_asks_for() -> None:
     mapped = [
         {"containerName": name, "resourceName": resource, "requestName": f"{name}-{resource}"}

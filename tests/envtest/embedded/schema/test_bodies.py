@@ -42,18 +42,6 @@ def test_what_is_no_unicode_is_replaced(server: EmbeddedApiServer) -> None:
     assert ask(server, "GET", CONFIG_MAPS).body["items"][0]["data"] == {"half": "? 😀", "bytes": "�"}
 
 
-def test_repeated_fields_are_noted_and_the_last_one_counts(server: EmbeddedApiServer) -> None:
-    body = b'{"metadata":{"name":"c"},"data":{"a":"1","a":"2"},"data":{"b":"2"}}'
-
-    strict = ask(server, "POST", f"{CONFIG_MAPS}?fieldValidation=Strict", body)
-    lax = ask(server, "POST", CONFIG_MAPS, body)
-
-    assert (strict.code, lax.code) == (400, 201)
-    assert 'duplicate field "data.a"' in strict.body["message"]
-    assert 'duplicate field \\"data\\"' in lax.headers["warning"]
-    assert lax.body["data"] == {"a": "2", "b": "2"}
-
-
 def test_times_of_yaml_are_texts() -> None:
     assert read_yaml(b"b: 2020-01-01\nc: yes\n---\nsecond: 1\n") == {"b": "2020-01-01", "c": True}
 

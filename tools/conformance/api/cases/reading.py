@@ -44,16 +44,12 @@ _LISTS = {
     "continue-wrong": "continue=x",
     "version-text": "resourceVersion=x",
     "version-future": "resourceVersion=999999999",
-    "exact": "resourceVersion={{1:metadata.resourceVersion}}&resourceVersionMatch=Exact",
-    "exact-none": "resourceVersionMatch=Exact",
-    "match-wrong": "resourceVersion=1&resourceVersionMatch=x",
     "watch-false": "watch=false",
 }
 _WATCHES = {
     "version-text": "resourceVersion=x",
     "version-old": "resourceVersion=1&timeoutSeconds=1",
     "labels-wrong": "labelSelector=a+in",
-    "initial-alone": "sendInitialEvents=true",
     "initial-no-bookmarks": "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1",
 }
 """Queries of watches that end by themselves."""
@@ -64,7 +60,6 @@ _OPTIONS: dict[str, Any] = {
     "foreground": _HEAD | {"propagationPolicy": "Foreground"},
     "orphan": _HEAD | {"propagationPolicy": "Orphan"},
     "policy-wrong": _HEAD | {"propagationPolicy": "foreground"},
-    "not-orphaned": _HEAD | {"orphanDependents": False},
     "uid": _HEAD | {"preconditions": {"uid": "{{0:metadata.uid}}"}},
     "other-uid": _HEAD | {"preconditions": {"uid": UID}},
     "old-version": _HEAD | {"preconditions": {"resourceVersion": "1"}},
@@ -78,7 +73,6 @@ _ACCEPTS = {
     "metadata": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     "metadata-list": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
     "several": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-    "yaml": "application/yaml",
     "unknown": "text/plain",
 }
 
@@ -194,8 +188,6 @@ def _rights() -> Iterator[Case]:
         other = request("POST", f"{_ACCESS}/subjectaccessreviews", _review("SubjectAccessReview", spec | {"user": USER}))
         yield case(f"rights/review/{name}", *given, own, other)
     yield case("rights/of-nobody", request("POST", f"{_ACCESS}/subjectaccessreviews", _review("SubjectAccessReview", _ASKED["path"])))
-    rules = _review("SelfSubjectRulesReview", {"namespace": "{{ns}}"})
-    yield case("rights/rules", *given, request("POST", f"{_ACCESS}/selfsubjectrulesreviews", rules, user=USER, only=["kind", "spec"]))
 
 
 def _given(rule: Object) -> tuple[Step, ...]:

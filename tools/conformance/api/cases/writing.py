@@ -55,7 +55,6 @@ _HEAD = f'"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{NAME}"}}'
 _BODIES = {
     "cut": f"{{{_HEAD}",
     "text": '"text"',
-    "twice": f'{{{_HEAD},"data":{{"a":"1","a":"2"}}}}',
     "list-for-map": f'{{{_HEAD},"data":[]}}',
     "null-in-map": f'{{{_HEAD},"data":{{"a":null}}}}',
     "number-for-text": f'{{{_HEAD},"data":{{"a":1}}}}',
@@ -87,7 +86,6 @@ _MERGES: dict[str, Any] = {
     "name": {"metadata": {"name": "{{ns}}-b"}},
     "unknown-field": {"colour": "red"},
     "wrong-type": {"data": {"a": 1}},
-    "twice": '{"data":{"a":"1","a":"2"}}',
     "version": {"metadata": {"resourceVersion": "{{0:metadata.resourceVersion}}"}, "data": {"a": "b"}},
     "old-version": {"metadata": {"resourceVersion": "1"}, "data": {"a": "b"}},
     "finalizers": {"metadata": {"finalizers": ["x.example/c"]}},
@@ -108,9 +106,6 @@ _OPERATIONS: dict[str, list[Object]] = {
     "remove-first": [{"op": "remove", "path": _LIST + "0"}],
     "test": [{"op": "test", "path": _DATA + "color", "value": "red"}, {"op": "remove", "path": _DATA + "color"}],
     "test-fails": [{"op": "test", "path": _DATA + "color", "value": "blue"}],
-    "move": [{"op": "move", "from": _DATA + "color", "path": _DATA + "colour"}],
-    "copy": [{"op": "copy", "from": _DATA + "color", "path": _DATA + "colour"}],
-    "copy-absent": [{"op": "copy", "from": _DATA + "absent", "path": _DATA + "colour"}],
     "escaped": [{"op": "add", "path": "/metadata/annotations", "value": {"a/b": "1"}}, {"op": "replace", "path": "/metadata/annotations/a~1b", "value": "2"}],
     "unknown-op": [{"op": "set", "path": _DATA + "new", "value": "1"}],
 }
@@ -215,7 +210,8 @@ def _updates() -> Iterator[Case]:
     for plural in ("configmaps", "pods", "leases", "resourceclaims"):
         for name, metadata in _UPDATED.items():
             yield case(f"update/metadata/{name}/{plural}", create(plural), put(plural, sample(plural, **({"name": NAME} | metadata))), get(path_of(plural)))
-        yield case(f"update/absent/{plural}", put(plural, sample(plural)), patch(plural, {"metadata": {"labels": {"a": "b"}}}), delete(plural))
+        if plural != "leases":
+            yield case(f"update/absent/{plural}", put(plural, sample(plural)), patch(plural, {"metadata": {"labels": {"a": "b"}}}), delete(plural))
     once = sample("configmaps", resourceVersion="{{0:metadata.resourceVersion}}")
     yield case("update/version-twice", there, put("configmaps", {**once, "data": {"a": "1"}}), put("configmaps", {**once, "data": {"a": "2"}}))
     yield case("update/same-keeps-the-version", there, put("configmaps", once), put("configmaps", once), patch("configmaps", {}))

@@ -131,18 +131,6 @@ def test_of_the_pods_the_one_that_has_not_begun_goes_first(here: Workloads) -> N
     here.wait(lambda: here.sets[0]["status"].get("terminatingReplicas") == 1)
 
 
-def test_pods_count_as_available_when_they_were_ready_for_long_enough(here: Workloads) -> None:
-    here.deploy(1, minReadySeconds=3600, progressDeadlineSeconds=7200)
-    here.all_ready(1)
-    here.wait(lambda: here.deployment_status.get("readyReplicas") == 1)
-    assert here.reason("Available") == "MinimumReplicasUnavailable"
-
-    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": moment(4000)}]
-    here.cluster.set_status(here.pods[0]["metadata"]["name"], conditions=conditions)
-
-    here.wait(lambda: here.reason("Available") == "MinimumReplicasAvailable")
-
-
 def image(version: str) -> Object:
     return {"template": {"spec": {"containers": [{"name": "main", "image": version}]}}}
 
@@ -222,16 +210,6 @@ def test_a_pod_of_a_job_that_somebody_deletes_counts_as_failed(here: Workloads) 
     assert len(here.pods) == 1, "the next one comes after ten seconds"
 
 
-def test_a_finished_job_goes_when_its_time_is_over(here: Workloads) -> None:
-    here.run(ttlSecondsAfterFinished=1)
-    here.wait(lambda: len(here.pods) == 1)
-
-    here.say(here.pods[0], "Succeeded")
-
-    here.wait(lambda: here.server.objects("jobs", "batch") == [])
-    here.wait(lambda: here.pods == [])
-
-
 def test_a_suspended_job_gives_its_pods_back_and_does_not_count_them(here: Workloads) -> None:
     here.run(parallelism=2, completions=2)
     here.wait(lambda: len(here.pods) == 2)
@@ -242,11 +220,3 @@ def test_a_suspended_job_gives_its_pods_back_and_does_not_count_them(here: Workl
     assert "failed" not in here.job["status"]
     assert "startTime" not in here.job["status"]
     here.wait(lambda: all("deletionTimestamp" in pod["metadata"] for pod in here.pods))
-
-
-def test_a_job_of_another_controller_is_left_alone(here: Workloads) -> None:
-    here.run(managedBy="example.com/other")
-    here.deploy(1)
-
-    here.wait(lambda: len(here.pods) == 1)
-    assert here.job["status"] == {}

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from envtest.embedded.node.commands.environment import Command
-from envtest.embedded.node.commands.played_commands import Player
+from envtest.embedded.node.played_commands import Command, Player
 from gpuctl.demo.played_programs import GpuPrograms
 
 GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n"
@@ -133,12 +132,3 @@ def test_everything_else_is_said_not_to_be_run(words: tuple[str, ...], what: str
     assert "is not run here" in text
     assert "after" not in text
     assert Played(*words).code is None
-
-
-def test_cat_prints_the_files_that_volumes_put_into_the_container() -> None:
-    printed: list[str] = []
-    command = Command(("cat", "/etc/a", "/etc/b"), {}, {"/etc/a": "one\n", "/etc/b": "two\n"})
-
-    assert Player(smi, None, printed.append, lambda _seconds: False).play(command) == 0
-    assert "".join(printed) == "one\ntwo\n"
-    assert Played("cat", "/etc/passwd").code is None

@@ -1,10 +1,12 @@
 """Plays the commands of containers: works out what they would print, without running them.
 
 There are no images and no containers here, and the command of a pod must not touch this machine. A few
-commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (of files that volumes
-put into the container), sleep, true, false, exit, exec, and the programs that a driver brings
-(PlayedPrograms). For all others the log says that they are not run. Of shell scripts, words, quotes, ``&&``,
-``||``, ``;``, ``|`` and ``$NAME`` are understood.
+commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat (in a pipe), sleep, true,
+false, exit, exec, and the programs that a driver brings (PlayedPrograms). For all others the log says that
+they are not run. Of shell scripts, words, quotes, ``&&``, ``||``, ``;``, ``|`` and ``$NAME`` are understood.
+
+A container has the variables of its manifest (Go: makeEnvironmentVariables in pkg/kubelet). Left out are
+variables from ConfigMaps, Secrets, files, resources and Services, and the files of volumes.
 """
 
 from __future__ import annotations
@@ -13,15 +15,20 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from envtest.cluster import Output, PlayedPrograms
-from envtest.embedded.node.commands.environment import Command
 from kubernetes_rules.cel.library_regex import compiled
 from kubernetes_rules.cel.types import CelError
 
+Json = Mapping[str, Any]
 Run = Callable[[str, Sequence[str]], Output | None]
 """Runs a program of the container with arguments; None where the program cannot be run."""
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ENTRY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+# Two dollars stand for one (Go: third_party/forked/golang/expansion).
+_REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 NOT_FOUND = 127
 SHELLS = ("sh", "bash", "ash", "dash")
 PLAYED = ("echo", "env", "printenv", "grep", "cat", "sleep", "true", "false", "exit", "exec")
@@ -30,6 +37,46 @@ _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _OPERATORS = frozenset({"&&", "||", ";", "|"})
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _BEYOND = re.compile(r"[`*?~(){}\[\]<>&#]|\$|^\w+=")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command of a container and its environment without CDI's; no words mean the image's command."""
+
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def command_of(pod: Json, container: Json) -> Command:
+    """The command of a pod's container."""
+    given: dict[str, str] = {}
+    for one in container.get("env") or ():
+        if "valueFrom" in one:
+            value = _field(pod, (one["valueFrom"].get("fieldRef") or {}).get("fieldPath", ""))
+        else:
+            value = _with_values(one.get("value") or "", given)
+        if value is not None:
+            given[one["name"]] = value
+    env = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/root", **given}
+    # Arguments without a command go to the program of the image, which is unknown here.
+    words = [*container["command"], *(container.get("args") or ())] if container.get("command") else []
+    return Command(tuple(_with_values(word, given) for word in words), env)
+
+
+def _field(pod: Json, path: str) -> str | None:
+    """A field of the pod; None for any that is not known here."""
+    matched = _ENTRY.fullmatch(path)
+    if matched is not None:
+        return str((pod["metadata"].get(matched[1]) or {}).get(matched[2], ""))
+    part, _, name = path.partition(".")
+    if (part, name) in (("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid")):
+        return str(pod["metadata"][name])
+    return str(pod["spec"].get("nodeName", "")) if path == "spec.nodeName" else None
+
+
+def _with_values(text: str, env: Mapping[str, str]) -> str:
+    """A text in which Kubernetes puts variables of the container for ``$(NAME)``."""
+    return _REFERENCE.sub(lambda found: found[1] or env.get(found[2], found[0]), text)
 
 
 class NotPlayed(Exception):
@@ -120,8 +167,6 @@ class Player:
                 return (0, f"{command.env[variable]}\n") if variable in command.env else (1, "")
             case "cat", []:
                 return 0, given
-            case "cat", [*paths] if all(path in command.files for path in paths):
-                return 0, "".join(command.files[path] for path in paths)
             case "grep", [pattern] if not pattern.startswith("-"):
                 return _grep(pattern, given)
         played = self.run(name, rest)

@@ -1,1 +1,0 @@
-"""The commands of containers: their environment, and what they print."""

@@ -1,0 +1,47 @@
+"""A container gets its variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envtest.embedded.node.played_commands import command_of
+
+POD: dict[str, Any] = {"metadata": {"name": "train", "namespace": "team"}, "spec": {}}
+
+
+def test_a_container_has_its_own_variables_and_those_that_every_one_has() -> None:
+    container: dict[str, Any] = {
+        "command": ["sh", "-c"],
+        "args": ["echo $(GREETING) $(OTHER) $$(GREETING)"],
+        "env": [{"name": "GREETING", "value": "hello"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}],
+    }
+
+    command = command_of(POD, container)
+
+    assert command.words == ("sh", "-c", "echo hello $(OTHER) $(GREETING)")
+    assert command.env["HOSTNAME"] == "train"
+    assert command.env["GREETING"] == "hello"
+    assert "NODE" not in command.env
+    assert command_of(POD, {"args": ["x"]}).words == ()
+
+
+def test_variables_that_are_fields_of_the_pod_are_known() -> None:
+    labels = {"example.com/index": "3"}
+    metadata = {"name": "train", "namespace": "team", "uid": "u", "labels": labels}
+    fields = {
+        "NAME": "metadata.name",
+        "TEAM": "metadata.namespace",
+        "UID": "metadata.uid",
+        "INDEX": "metadata.labels['example.com/index']",
+        "NOTE": "metadata.annotations['example.com/note']",
+        "NODE": "spec.nodeName",
+        "ADDRESS": "status.podIP",
+    }
+    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    pod = {"metadata": metadata, "spec": {"nodeName": "node-0"}}
+
+    found = command_of(pod, {"env": env}).env
+
+    known = {name: found.get(name) for name in fields}
+    expected = {"NAME": "train", "TEAM": "team", "UID": "u", "INDEX": "3", "NOTE": "", "NODE": "node-0"}
+    assert known == {**expected, "ADDRESS": None}
