@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.taints import eviction_time
 
@@ -32,22 +30,6 @@ def evicted(results: list[Json], slices: list[Json], rules: list[Json]) -> datet
 
 def rule(taint: Json, **selector: str) -> Json:
     return {"spec": {"deviceSelector": selector, "taint": taint}}
-
-
-@pytest.mark.parametrize(
-    ("tolerations", "seconds"),
-    [
-        ([], 0),
-        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}], 60),
-        ([{"operator": "Exists", "effect": "NoExecute"}], None),
-        ([{"operator": "Exists", "effect": "NoSchedule"}], 0),
-        ([{"key": "broken", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 5}], 5),
-        ([{"key": "broken", "value": "no", "effect": "NoExecute", "tolerationSeconds": 5}], 0),
-    ],
-)
-def test_the_time_of_the_eviction(tolerations: list[Json], seconds: int | None) -> None:
-    moment = evicted([result(*tolerations)], [published(TAINT)], [])
-    assert moment == (None if seconds is None else MOMENT + timedelta(seconds=seconds))
 
 
 def test_the_earliest_taint_decides_whether_of_a_slice_or_of_a_rule() -> None:

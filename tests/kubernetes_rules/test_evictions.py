@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.disruption_budgets import (
-    is_processed,
     may_evict_unready,
     may_ignore_budgets,
-    refusal,
     status_after_eviction,
-    unprocessed_cause,
 )
 
 Object = dict[str, Any]
@@ -29,48 +26,11 @@ def pod(phase: str = "Running", *, ready: bool = True) -> Object:
     return {"metadata": {"name": "p"}, "status": {"phase": phase, "conditions": conditions}}
 
 
-def condition(reason: str, message: str) -> list[Object]:
-    return [{"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": message}]
-
-
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
 def test_a_pod_that_does_not_run_is_evicted_whatever_its_budget(phase: str) -> None:
     assert may_ignore_budgets(pod(phase))
     assert not may_ignore_budgets(pod())
     assert may_ignore_budgets({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Running"}})
-
-
-def test_a_budget_that_was_changed_is_looked_at_first() -> None:
-    assert not is_processed(budget(observedGeneration=1))
-    assert not is_processed(budget())
-    assert is_processed(budget(observedGeneration=2))
-    assert unprocessed_cause(budget()) == "The disruption budget b is still being processed by the server."
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        ({"disruptionsAllowed": 1}, None),
-        (
-            {"desiredHealthy": 2, "currentHealthy": 1},
-            "The disruption budget b needs 2 healthy pods and has 1 currently",
-        ),
-        (
-            {"desiredHealthy": 1, "currentHealthy": 2},
-            "The disruption budget b does not allow evicting pods currently",
-        ),
-        (
-            {"desiredHealthy": 1, "currentHealthy": 2, "conditions": condition("SyncFailed", "no scale")},
-            "The disruption budget b does not allow evicting pods currently because it failed sync: no scale",
-        ),
-        (
-            {"desiredHealthy": 1, "currentHealthy": 2, "conditions": condition("Odd", "why")},
-            "The disruption budget b does not allow evicting pods currently (Odd): why",
-        ),
-    ],
-)
-def test_the_refusal_says_what_the_budget_needs(status: Object, words: str | None) -> None:
-    assert refusal(budget(**status)) == words
 
 
 def test_a_pod_that_is_not_ready_takes_nothing_from_a_budget_that_is_met() -> None:

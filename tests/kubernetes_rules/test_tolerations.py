@@ -6,35 +6,11 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.taints import tolerated_seconds, tolerates, untolerated_taint
+from kubernetes_rules.taints import tolerated_seconds, untolerated_taint
 
 Json = dict[str, Any]
 
 SICK: Json = {"key": "sick", "value": "5", "effect": "NoSchedule"}
-
-
-@pytest.mark.parametrize(
-    ("toleration", "covered"),
-    [
-        ({"key": "sick", "operator": "Equal", "value": "5"}, True),
-        ({"key": "sick", "value": "5"}, True),
-        ({"key": "sick", "operator": "", "value": "5", "effect": ""}, True),
-        ({"key": "sick", "value": "6"}, False),
-        ({"key": "sick"}, False),
-        ({"key": "sick", "operator": "Exists"}, True),
-        ({"key": "tired", "operator": "Exists"}, False),
-        ({"operator": "Exists"}, True),
-        ({"operator": "Exists", "effect": "NoExecute"}, False),
-        ({"operator": "Exists", "effect": "NoSchedule"}, True),
-    ],
-)
-def test_a_toleration_covers_what_it_names(toleration: Json, covered: bool) -> None:
-    assert tolerates(toleration, SICK) is covered
-
-
-@pytest.mark.parametrize("operator", ["Gt", "Lt", "Like"])
-def test_an_operator_that_is_off_or_not_known_covers_nothing(operator: str) -> None:
-    assert not tolerates({"key": "sick", "operator": operator, "value": "5"}, SICK)
 
 
 def test_the_first_taint_that_blocks_and_is_not_tolerated_is_told() -> None:

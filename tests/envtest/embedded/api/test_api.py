@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from driver.kube.client import KubeClient
-from driver.kube.errors import BadRequest, Gone, NotFound
+from driver.kube.errors import Gone, NotFound
 from envtest.embedded.server import EmbeddedApiServer
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PODS = "/api/v1/namespaces/team/pods"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
@@ -48,45 +47,6 @@ def resource_slice(name: str, **spec: Any) -> dict[str, Any]:
 
 def names(answer: dict[str, Any]) -> list[str]:
     return [item["metadata"]["name"] for item in answer["items"]]
-
-
-def test_only_a_changed_spec_is_a_new_generation_and_nothing_new_is_no_write(client: KubeClient) -> None:
-    first = client.create(PODS, pod("p"))
-    same = client.replace(f"{PODS}/p", first)
-    labelled = client.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
-    sooner = {"spec": {"activeDeadlineSeconds": 60}}
-    changed = client.patch(f"{PODS}/p", sooner, "application/merge-patch+json")
-
-    assert same == first
-    assert [one["metadata"]["generation"] for one in (first, labelled, changed)] == [1, 1, 2]
-
-
-def test_status_is_written_through_its_subresource_alone(client: KubeClient) -> None:
-    item = client.create(CLAIMS, {"metadata": {"name": "c"}, "spec": {"devices": {}}})
-    item["status"] = {"allocation": {}}
-    item["spec"] = {"devices": {"requests": []}}
-
-    by_status = client.replace(f"{CLAIMS}/c/status", item)
-    by_main = client.replace(
-        f"{CLAIMS}/c", {**by_status, "status": {"reservedFor": []}, "metadata": {"name": "c"}}
-    )
-
-    assert by_status["spec"] == {"devices": {"requests": None}}
-    assert by_status["status"] == by_main["status"] == {"allocation": {"devices": {}}}
-
-
-def test_lists_are_selected_by_fields_and_labels(client: KubeClient) -> None:
-    for name, label in (("p", "x"), ("q", "y"), ("r", "x")):
-        client.create(PODS, pod(name, app=label))
-    client.create("/api/v1/namespaces/other/pods", pod("s", app="x"))
-
-    assert names(client.get("/api/v1/pods")) == ["s", "p", "q", "r"]
-    assert names(client.get(PODS, {"labelSelector": "app=x"})) == ["p", "r"]
-    assert names(client.get(PODS, {"labelSelector": "app in (y,z)"})) == ["q"]
-    assert names(client.get(PODS, {"labelSelector": "app notin (y), !none"})) == ["p", "r"]
-    assert names(client.get(PODS, {"fieldSelector": "metadata.name!=p,spec.schedulerName=a"})) == ["q", "r"]
-    with pytest.raises(BadRequest):
-        client.get(PODS, {"fieldSelector": "spec.unknown=a"})
 
 
 def test_a_long_list_comes_in_pages_that_end_with_a_compaction(

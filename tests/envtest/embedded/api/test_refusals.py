@@ -80,14 +80,6 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     assert server.objects("pods")[0]["metadata"]["name"] == "p"
 
 
-def test_values_to_delete_that_are_no_list_delete_nothing(server: EmbeddedApiServer) -> None:
-    patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": 5, "$deleteFromPrimitiveList/name": ["p"]}}
-
-    answer = ask(server, "PATCH", f"{PODS}/p", patch, content_type=STRATEGIC)
-
-    assert (answer.code, answer.body["metadata"]["name"]) == (200, "p")
-
-
 def test_what_nobody_had_thought_of_is_answered_logged_and_noted() -> None:
     lines = io.StringIO()
     configure("info", lines)

@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, ask, claim, pod
+from tests.envtest.embedded.api.api_calls import CLAIMS, ask, claim
 
 NAMESPACES = "/api/v1/namespaces"
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
-
-
-def test_a_pod_on_a_node_waits_for_its_kubelet(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p", nodeName="n", terminationGracePeriodSeconds=7))
-
-    marked = ask(server, "DELETE", f"{PODS}/p").body
-    shorter = ask(server, "DELETE", f"{PODS}/p", {"gracePeriodSeconds": 3}).body
-    last = ask(server, "DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
-
-    assert [one["metadata"]["deletionGracePeriodSeconds"] for one in (marked, shorter)] == [7, 3]
-    assert last.code == 200
-    assert server.objects("pods") == []
 
 
 def test_a_namespace_that_ends_takes_nothing_new_and_stays_until_it_is_finalized(
@@ -66,23 +44,3 @@ def test_a_claim_that_loses_its_devices_loses_what_was_said_of_them(server: Embe
     freed = server.replace(f"{CLAIMS}/c/status", {**stored, "status": {"devices": status["devices"]}})
 
     assert freed["status"] == {}
-
-
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-KEEPS = "example.com/keeps"
-
-
-@pytest.mark.parametrize(
-    ("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")]
-)
-def test_without_a_garbage_collector_its_finalizers_keep_an_object(
-    server: EmbeddedApiServer, policy: str, finalizer: str
-) -> None:
-    server.create(CONFIG_MAPS, {"metadata": {"name": "c"}})
-
-    answer = ask(server, "DELETE", f"{CONFIG_MAPS}/c?propagationPolicy={policy}")
-    stored = ask(server, "GET", f"{CONFIG_MAPS}/c").body
-
-    assert (answer.code, answer.body) == (200, stored)
-    assert stored["metadata"]["finalizers"] == [finalizer]
-    assert stored["metadata"]["deletionGracePeriodSeconds"] == 0

@@ -66,16 +66,3 @@ def test_a_late_answer_is_given_when_it_is_released() -> None:
         fault.released.set()
 
         assert ask(server, "GET", PODS).code == 200
-
-
-def test_pages_show_the_objects_as_they_were_at_the_first() -> None:
-    with EmbeddedApiServer() as server:
-        for name in "abc":
-            server.create(PODS, pod(name))
-        first = ask(server, "GET", f"{PODS}?limit=1").body
-        server.delete(f"{PODS}/b")
-        server.create(PODS, pod("d"))
-
-        rest = ask(server, "GET", f"{PODS}?limit=9&continue={first['metadata']['continue']}").body
-
-        assert [one["metadata"]["name"] for one in rest["items"]] == ["b", "c"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import ask
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
 
 
 def decoded(kind: str, item: dict[str, Any], api_version: str = "v1") -> Any:
@@ -42,18 +35,6 @@ def test_what_is_no_unicode_is_replaced(server: EmbeddedApiServer) -> None:
     assert ask(server, "GET", CONFIG_MAPS).body["items"][0]["data"] == {"half": "? 😀", "bytes": "�"}
 
 
-def test_repeated_fields_are_noted_and_the_last_one_counts(server: EmbeddedApiServer) -> None:
-    body = b'{"metadata":{"name":"c"},"data":{"a":"1","a":"2"},"data":{"b":"2"}}'
-
-    strict = ask(server, "POST", f"{CONFIG_MAPS}?fieldValidation=Strict", body)
-    lax = ask(server, "POST", CONFIG_MAPS, body)
-
-    assert (strict.code, lax.code) == (400, 201)
-    assert 'duplicate field "data.a"' in strict.body["message"]
-    assert 'duplicate field \\"data\\"' in lax.headers["warning"]
-    assert lax.body["data"] == {"a": "2", "b": "2"}
-
-
 def test_times_of_yaml_are_texts() -> None:
     assert read_yaml(b"b: 2020-01-01\nc: yes\n---\nsecond: 1\n") == {"b": "2020-01-01", "c": True}
 
@@ -75,32 +56,3 @@ def test_a_time_with_microseconds_is_stored_in_utc(text: str, wanted: str) -> No
     else:
         with pytest.raises(DecodingError):
             decoded("Lease", lease, "coordination.k8s.io/v1")
-
-
-@pytest.mark.parametrize("text", ["!!", "YQ", "YWJj!", "-_-_"])
-def test_wrong_base64_is_refused(text: str) -> None:
-    with pytest.raises(DecodingError):
-        decoded("Secret", {"data": {"a": text}})
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"priority": 3_000_000_000}, "number into field spec.priority of type int32"),
-        ({"terminationGracePeriodSeconds": 2**63}, "of type int64"),
-        ({"priority": True}, "cannot unmarshal bool into"),
-        ({"containers": [{"env": [{"value": 5}]}]}, "number into field spec.containers[0].env[0].value"),
-    ],
-)
-def test_values_have_to_fit_their_types(spec: dict[str, Any], words: str) -> None:
-    with pytest.raises(DecodingError) as caught:
-        decoded("Pod", {"spec": spec})
-
-    assert words in str(caught.value)
-
-
-def test_objects_are_completed_as_go_writes_them() -> None:
-    pod = {"spec": {"hostNetwork": False, "automountServiceAccountToken": False, "volumes": []}}
-
-    assert decoded("Node", {})["status"]["nodeInfo"]["machineID"] == ""
-    assert decoded("Pod", pod)["spec"] == {"automountServiceAccountToken": False, "containers": None}
