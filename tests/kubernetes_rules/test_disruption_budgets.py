@@ -10,7 +10,6 @@ import pytest
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
     Scaled,
-    budget_selects,
     failed_status,
     needs_scale,
     new_status,
@@ -44,21 +43,6 @@ def counted(
     names = ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed")
     healthy, desired, expected, allowed = (status[name] for name in names)
     return healthy, desired, expected, allowed
-
-
-@pytest.mark.parametrize(
-    ("selector", "labels", "fits"),
-    [
-        (None, {"app": "a"}, False),
-        ({}, {}, True),
-        ({"matchLabels": {"app": "a"}}, {"app": "a", "x": "y"}, True),
-        ({"matchLabels": {"app": "a"}}, {"app": "b"}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}, {"app": "b"}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, {"app": "b"}, False),
-    ],
-)
-def test_a_budget_is_about_the_pods_that_it_selects(selector: Any, labels: Any, *, fits: bool) -> None:
-    assert budget_selects(budget(selector=selector), {"metadata": {"labels": labels}}) is fits
 
 
 def test_a_number_of_available_pods_is_counted_from_those_that_are_there() -> None:

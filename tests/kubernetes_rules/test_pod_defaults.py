@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from kubernetes_rules.defaults import created_pod, defaulted_pod
+import pytest
+
+from kubernetes_rules.defaults import created_pod, default_pull_policy, defaulted_pod
 
 
 def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -31,3 +33,25 @@ def test_defaults_are_filled_in_once() -> None:
     once = created_pod(rich_pod())
 
     assert defaulted_pod(once) == once
+
+
+def test_amounts_are_rounded_up_to_thousandths_and_a_time_to_end_below_zero_is_a_second() -> None:
+    found = defaulted_pod(pod({"resources": {"limits": {"cpu": "0.0001"}}}, terminationGracePeriodSeconds=-7))
+
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1m"}
+    assert found["spec"]["terminationGracePeriodSeconds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("a", "Always"),
+        ("a:latest", "Always"),
+        ("a:1", "IfNotPresent"),
+        ("localhost:5000/a", "Always"),
+        ("localhost:5000/a:1", "IfNotPresent"),
+        (f"a@sha256:{'b' * 64}", "IfNotPresent"),
+    ],
+)
+def test_images_without_a_version_are_pulled_always(image: str, policy: str) -> None:
+    assert default_pull_policy(image) == policy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubernetes_rules.quantity import Quantity, format_bytes, parse_quantity
+from kubernetes_rules.quantity import Format, Quantity, format_bytes, parse_quantity
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "0x10", "1.2.3", "1Gi1", "--1", "٣", "1" * 65])
@@ -26,10 +26,80 @@ def test_bytes_are_written_with_the_largest_binary_suffix_that_divides_them() ->
     assert format_bytes(1000) == "1000"
 
 
+@pytest.mark.parametrize(
+    ("text", "canonical", "form"),
+    [
+        ("1.5Gi", "1536Mi", Format.BINARY_SI),
+        ("1024Mi", "1Gi", Format.BINARY_SI),
+        ("0.5Ki", "512", Format.BINARY_SI),
+        ("0.1", "100m", Format.DECIMAL_SI),
+        ("2000m", "2", Format.DECIMAL_SI),
+        ("1e3", "1e3", Format.DECIMAL_EXPONENT),
+        ("100e4", "1e6", Format.DECIMAL_EXPONENT),
+        ("0", "0", Format.DECIMAL_SI),
+        ("-1.5Ki", "-1536", Format.BINARY_SI),
+        ("9Ei", "9223372036854775807", Format.BINARY_SI),
+        ("9999999999E", "9999999999E", Format.DECIMAL_SI),
+        ("0.1Ki", "102400m", Format.BINARY_SI),
+        ("0.0001Ki", "102400u", Format.DECIMAL_SI),
+        ("1.500", "1.500", Format.DECIMAL_SI),
+        ("+7k", "+7k", Format.DECIMAL_SI),
+        ("1000E", "1", Format.DECIMAL_SI),
+    ],
+)
+def test_a_quantity_is_printed_as_the_api_server_prints_it(text: str, canonical: str, form: Format) -> None:
+    quantity = Quantity.parse(text)
+    assert (str(quantity), quantity.format) == (canonical, form)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("Gi", 0), ("-", 0), (".", 0), ("+", 0), ("e3", 0), ("1.Ki", 1024)]
+)
+def test_a_quantity_is_read_as_leniently_as_the_api_server_reads_it(text: str, number: int) -> None:
+    assert Quantity.parse(text).value == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Pi", "1 Gi", "1gi", "1.2.3", "1e", "1e+", "1ee3", "--1", "٣", "1e99999999999999999999"]
+)
+def test_what_the_api_server_takes_for_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="quantity"):
+        Quantity.parse(text)
+
+
 def test_quantities_are_equal_when_their_numbers_are() -> None:
     assert Quantity.parse("1Gi") == Quantity.parse("1024Mi")
     assert hash(Quantity.parse("1.5")) == hash(Quantity.parse("1500m"))
     assert Quantity.parse("1") != Quantity.parse("2")
+
+
+def test_a_sum_has_the_format_of_its_first_part_unless_that_is_zero() -> None:
+    assert str(Quantity.parse("1Gi").plus(Quantity.parse("1000"))) == "1073742824"
+    assert str(Quantity.parse("1Gi").plus(Quantity.parse("1Gi"))) == "2Gi"
+    assert str(Quantity.parse("1").plus(Quantity.parse("1Ki"))) == "1025"
+    assert str(Quantity.parse("0").plus(Quantity.parse("1Ki"))) == "1Ki"
+    assert str(Quantity.parse("1Gi").minus(Quantity.parse("512Mi"))) == "512Mi"
+
+
+def test_only_a_quantity_that_the_api_server_holds_as_an_int64_is_an_integer() -> None:
+    assert Quantity.parse("1Ki").as_int64() == 1024
+    assert Quantity.parse("1e3").as_int64() == 1000
+    assert Quantity.parse("1.5Ki").as_int64() is None, "1536, but held as a decimal"
+    assert Quantity.parse("1000m").as_int64() is None
+    assert Quantity.parse("100E").as_int64() is None
+
+
+def test_a_value_is_rounded_away_from_zero() -> None:
+    assert Quantity.parse("1500m").scaled(0) == 2
+    assert Quantity.parse("-1500m").scaled(0) == -2
+    assert Quantity.parse("1500m").scaled(3) == 1500
+    assert Quantity.parse("0.1Ki").scaled(3) == 102400
+
+
+def test_a_double_is_the_product_of_the_digits_and_the_power_of_ten() -> None:
+    assert Quantity.parse("0.3").approximate() == 3 * 0.1
+    assert Quantity.parse("1Gi").approximate() == 2.0**30
+    assert Quantity.parse("1e400").approximate() == float("inf")
 
 
 def test_numbers_too_far_apart_are_not_added() -> None:

@@ -74,13 +74,6 @@ def test_a_deleted_pod_goes_when_its_containers_have_ended(cluster: EmbeddedClus
         cluster.container("short", namespace)
 
 
-def test_a_pod_without_such_a_container_is_told(cluster: EmbeddedCluster, namespace: str) -> None:
-    run(cluster, namespace, "small")
-
-    with pytest.raises(ClusterError, match="has no container other"):
-        cluster.container("small", namespace, "other")
-
-
 def test_while_the_api_server_is_down_nothing_happens_and_afterwards_all(
     cluster: EmbeddedCluster, namespace: str
 ) -> None:

@@ -64,11 +64,6 @@ def test_who_looks_for_a_kind_that_nobody_describes_finds_that_there_is_none(
     assert (older.code, older.headers["content-length"]) == (200, "0")
 
 
-def test_health_and_version_are_told(server: EmbeddedApiServer) -> None:
-    assert [ask(server, "GET", path).code for path in ("/healthz", "/readyz", "/livez")] == [200, 200, 200]
-    assert ask(server, "GET", "/version").body["minor"] == "37"
-
-
 @pytest.mark.parametrize(
     ("status", "shown"),
     [

@@ -18,12 +18,9 @@ import trustme
 
 from envtest.embedded.api import store, watching
 from envtest.embedded.api.served import ServerTls
-from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, ask, pod, shown
+from tests.envtest.embedded.api.api_calls import PODS, pod, shown
 from tests.eventually import eventually
-
-MERGE = "application/merge-patch+json"
 
 
 def events(server: EmbeddedApiServer, query: str, accept: str = "application/json") -> list[dict[str, Any]]:
@@ -71,19 +68,6 @@ def test_a_watch_that_goes_on_outlives_the_compaction(server: EmbeddedApiServer)
         server.create(PODS, pod("p"))
 
         assert next(lines)["object"]["metadata"]["name"] == "p"
-
-
-def test_a_slow_watch_gets_an_error_instead_of_a_gap(
-    server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watch = Watch(server.store, ("", "pods"), server.store.resource_version, lambda _: True)
-    monkeypatch.setattr(store, "_KEPT_CHANGES", 3)
-    server.create(PODS, pod("p"))
-    for number in range(10):
-        ask(server, "PATCH", f"{PODS}/p", {"metadata": {"labels": {"n": str(number)}}}, content_type=MERGE)
-
-    with pytest.raises(Expired, match="too old resource version"):
-        watch.take_events()
 
 
 def test_a_watch_that_fell_behind_ends_with_the_error_of_a_version_that_is_too_old(

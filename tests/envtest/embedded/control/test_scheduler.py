@@ -174,27 +174,6 @@ def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
     return {"name": f"c{count}", "image": "none", "resources": {"limits": {name: str(count), "cpu": "1"}}}
 
 
-def test_extended_resources_become_a_claim_of_the_pod(cluster: ControlPlane) -> None:
-    cluster.add_class("whole", extendedResourceName="nvidia.com/gpu")
-    cluster.add_slice("s", "gpu-0", "gpu-1", "gpu-2")
-    cluster.add_pod("old", containers=[gpus(2), gpus(1)])
-
-    cluster.wait_bound("old")
-
-    (claim,) = cluster.claims()
-    metadata, pod = claim["metadata"], cluster.pod("old")
-    assert metadata["name"].startswith("old-extended-resources-")
-    assert metadata["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
-    assert metadata["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
-    asked = [(one["name"], one["exactly"]["count"]) for one in claim["spec"]["devices"]["requests"]]
-    assert asked == [("container-0-request-1", 2), ("container-1-request-1", 1)]
-    assert cluster.devices(metadata["name"]) == ["gpu-0", "gpu-1", "gpu-2"]
-    told = pod["status"]["extendedResourceClaimStatus"]
-    assert told["resourceClaimName"] == metadata["name"]
-    mapped = [(one["containerName"], one["requestName"]) for one in told["requestMappings"]]
-    assert mapped == [("c2", "container-0-request-1"), ("c1", "container-1-request-1")]
-
-
 def test_a_claim_of_extended_resources_over_quota_is_told_and_stops_no_other_pod(
     cluster: ControlPlane,
 ) -> None:
