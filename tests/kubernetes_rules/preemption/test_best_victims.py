@@ -277,6 +277,21 @@ def test_a_snapshot_in_which_no_node_changed_keeps_its_decisions(world: World) -
     assert best_victims(second, _asked(second, other), Lower()) is decided
 
 
+def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_free(world: World) -> None:
+    world.slices = [api.published(api.devices(1), pool="network", allNodes=True)]
+    world.claims = [api.held("gpu-0", pool="network", name="unknown")]
+    one = _pending()
+    first = world.cluster(one)
+    before = best_victims(first, _asked(first, one), Lower())
+    world.claims = []
+    second = world.cluster(one, before=first)
+
+    assert (before.kind, best_victims(second, _asked(second, one), Lower()).kind) == (
+        "no victims",
+        "fits now",
+    )
+
+
 def _change(rng: Random, world: World) -> None:
     """Something happens in the cluster: objects are replaced, as a cache does it, never changed."""
     kind, number = rng.randrange(7), rng.randrange(4)

@@ -133,7 +133,7 @@ def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
         (described(conditions=[CONDITION]), []),
         (described(device="e"), ["devices[0] Invalid"]),
         (
-            described(conditions=[{**CONDITION, "type": f"T{n}"} for n in range(9)]),
+            described(conditions=NINE),
             ["devices[0].conditions TooMany"],
         ),
         ({**allocated(RESULT), "devices": [DEVICE, DEVICE]}, ["devices[1] Duplicate"]),

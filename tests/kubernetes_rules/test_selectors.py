@@ -1,4 +1,4 @@
-"""Selectors in texts are read as apimachinery reads them, which ignores most spaces."""
+"""Selectors are read, take in nodes, and are printed as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,57 @@ from kubernetes_rules.selector_texts import (
     parse_field_selector,
     parse_label_selector,
 )
+from kubernetes_rules.selectors import (
+    NodeSelectorInvalid,
+    label_selector_text,
+    missing_node_label,
+    node_affinity_matches,
+    node_selector_matches,
+    read_node,
+)
+
+Json = dict[str, Any]
+
+NODE = read_node({"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8", "kind": "eight"}}})
+
+
+def demand(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def selector(*terms: Json) -> Json:
+    return {"nodeSelectorTerms": list(terms)}
+
+
+def labels(*demands: Json) -> Json:
+    return {"matchExpressions": list(demands)}
+
+
+def test_beside_a_malformed_term_an_affinity_may_still_match_and_another_selector_may_not() -> None:
+    mixed = selector(labels(demand("gpus", "Gt", "many")), labels(demand("zone", "In", "x")))
+    assert node_affinity_matches(mixed, NODE)
+    with pytest.raises(NodeSelectorInvalid):
+        node_selector_matches(mixed, NODE)
+
+
+def test_the_first_missing_label_is_told() -> None:
+    assert missing_node_label({"zone": "x"}, NODE) is None
+    assert missing_node_label({}, NODE) is None
+    assert missing_node_label({"zone": "y", "rack": "r"}, NODE) == ("rack", "r")
+
+
+def test_a_selector_is_printed_sorted_by_its_keys() -> None:
+    expressions = [
+        {"key": "tier", "operator": "NotIn", "values": ["b", "a"]},
+        {"key": "d", "operator": "Exists"},
+        {"key": "b", "operator": "DoesNotExist"},
+        {"key": "c", "operator": "In", "values": ["x"]},
+    ]
+    selector = {"matchLabels": {"zone": "1", "app": "web"}, "matchExpressions": expressions}
+
+    assert label_selector_text(selector) == "app=web,!b,c in (x),d,tier notin (a,b),zone=1"
+    assert label_selector_text({}) == ""
+    assert label_selector_text(None) == ""
 
 
 def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
