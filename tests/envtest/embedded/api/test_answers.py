@@ -86,3 +86,15 @@ def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
     server.replace(f"{PODS}/p/status", {**stored, "status": status})
 
     assert cells(server, PODS)[2] == shown
+
+
+@pytest.mark.parametrize(
+    ("include", "carried"), [("None", None), ("Object", "Pod"), ("", "PartialObjectMetadata")]
+)
+def test_a_row_carries_what_the_client_asks_for(
+    server: EmbeddedApiServer, include: str, carried: str | None
+) -> None:
+    server.create(PODS, pod("p"))
+    found = ask(server, "GET", f"{PODS}?includeObject={include}", accept=TABLE).body["rows"][0]["object"]
+
+    assert (found and found["kind"]) == carried
