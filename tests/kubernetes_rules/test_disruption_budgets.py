@@ -1,4 +1,4 @@
-"""How many pods a PodDisruptionBudget lets go, as the disruption controller of Kubernetes counts."""
+"""How many pods a PodDisruptionBudget lets go, and whether it lets a pod be evicted."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import pytest
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
     Scaled,
-    budget_selects,
     failed_status,
+    may_evict_unready,
+    may_ignore_budgets,
     needs_scale,
     new_status,
     seconds_to_recheck,
+    status_after_eviction,
     unmanaged,
 )
 
 Object = dict[str, Any]
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
 TEXT = "2026-01-01T12:00:00Z"
 
 
@@ -44,21 +48,6 @@ def counted(
     names = ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed")
     healthy, desired, expected, allowed = (status[name] for name in names)
     return healthy, desired, expected, allowed
-
-
-@pytest.mark.parametrize(
-    ("selector", "labels", "fits"),
-    [
-        (None, {"app": "a"}, False),
-        ({}, {}, True),
-        ({"matchLabels": {"app": "a"}}, {"app": "a", "x": "y"}, True),
-        ({"matchLabels": {"app": "a"}}, {"app": "b"}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}, {"app": "b"}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, {"app": "b"}, False),
-    ],
-)
-def test_a_budget_is_about_the_pods_that_it_selects(selector: Any, labels: Any, *, fits: bool) -> None:
-    assert budget_selects(budget(selector=selector), {"metadata": {"labels": labels}}) is fits
 
 
 def test_a_number_of_available_pods_is_counted_from_those_that_are_there() -> None:
@@ -142,3 +131,40 @@ def test_the_condition_changes_its_time_with_its_value_alone() -> None:
     (condition,) = other["conditions"]
     assert (condition["reason"], condition["status"]) == ("InsufficientPods", "False")
     assert condition["lastTransitionTime"] == "2026-01-01T13:00:00Z"
+
+
+def seen(spec: Object | None = None, **status: Any) -> Object:
+    return {"metadata": {"name": "b", "generation": 2}, "spec": spec or {}, "status": status}
+
+
+def running(phase: str = "Running", *, ready: bool = True) -> Object:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, "conditions": conditions}}
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_a_pod_that_does_not_run_is_evicted_whatever_its_budget(phase: str) -> None:
+    assert may_ignore_budgets(running(phase))
+    assert not may_ignore_budgets(running())
+    assert may_ignore_budgets({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Running"}})
+
+
+def test_a_pod_that_is_not_ready_takes_nothing_from_a_budget_that_is_met() -> None:
+    met: Object = {"desiredHealthy": 1, "currentHealthy": 1}
+
+    assert may_evict_unready(seen(**met), running(ready=False))
+    assert not may_evict_unready(seen(**met), running())
+    assert not may_evict_unready(seen(desiredHealthy=2, currentHealthy=1), running(ready=False))
+    always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    assert may_evict_unready(seen(always, desiredHealthy=2, currentHealthy=1), running(ready=False))
+
+
+def test_an_eviction_takes_a_disruption_and_notes_the_pod() -> None:
+    two = status_after_eviction(seen(disruptionsAllowed=2, observedGeneration=2), "p", NOW)
+    none = status_after_eviction({**seen(), "status": two}, "q", NOW)
+
+    assert two["disruptionsAllowed"] == 1
+    assert "conditions" not in two
+    assert none["disruptionsAllowed"] == 0
+    assert none["disruptedPods"] == {"p": "2026-01-01T12:00:00Z", "q": "2026-01-01T12:00:00Z"}
+    assert none["conditions"][0]["reason"] == "InsufficientPods"

@@ -29,16 +29,12 @@ def test_bytes_are_written_with_the_largest_binary_suffix_that_divides_them() ->
 @pytest.mark.parametrize(
     ("text", "canonical", "form"),
     [
-        ("1536Mi", "1536Mi", Format.BINARY_SI),
         ("1.5Gi", "1536Mi", Format.BINARY_SI),
         ("1024Mi", "1Gi", Format.BINARY_SI),
         ("0.5Ki", "512", Format.BINARY_SI),
         ("0.1", "100m", Format.DECIMAL_SI),
-        ("1500m", "1500m", Format.DECIMAL_SI),
         ("2000m", "2", Format.DECIMAL_SI),
-        ("1000", "1k", Format.DECIMAL_SI),
         ("1e3", "1e3", Format.DECIMAL_EXPONENT),
-        ("10e3", "10e3", Format.DECIMAL_EXPONENT),
         ("100e4", "1e6", Format.DECIMAL_EXPONENT),
         ("0", "0", Format.DECIMAL_SI),
         ("-1.5Ki", "-1536", Format.BINARY_SI),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.errors import ApiUnreachable, ClusterError, NotReady
-from envtest.client.waiting import fresh_namespace, wait_for, wait_gone
+from envtest.client.errors import ClusterError, NotReady
+from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster
 from tests.faults import NOTED
@@ -62,37 +62,6 @@ def test_a_node_has_the_fields_that_clients_require(cluster: EmbeddedCluster) ->
     assert {one["type"] for one in status["addresses"]} == {"InternalIP", "Hostname"}
     lease = cluster.api.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0")
     assert lease["spec"]["holderIdentity"] == "node-0"
-
-
-def test_a_deleted_pod_goes_when_its_containers_have_ended(cluster: EmbeddedCluster, namespace: str) -> None:
-    run(cluster, namespace, "short", terminationGracePeriodSeconds=30)
-
-    cluster.api.delete(paths.pod("short", namespace))
-
-    wait_gone(cluster.api, paths.pod("short", namespace), 20)
-    with pytest.raises(ClusterError, match="does not run"):
-        cluster.container("short", namespace)
-
-
-def test_a_pod_without_such_a_container_is_told(cluster: EmbeddedCluster, namespace: str) -> None:
-    run(cluster, namespace, "small")
-
-    with pytest.raises(ClusterError, match="has no container other"):
-        cluster.container("small", namespace, "other")
-
-
-def test_while_the_api_server_is_down_nothing_happens_and_afterwards_all(
-    cluster: EmbeddedCluster, namespace: str
-) -> None:
-    run(cluster, namespace, "before")
-
-    cluster.stop_api_server()
-    with pytest.raises(ApiUnreachable):
-        cluster.api.get(paths.pod("before", namespace))
-    cluster.start_api_server()
-
-    assert runs(cluster.api.get(paths.pod("before", namespace)))
-    run(cluster, namespace, "after")
 
 
 def test_processes_are_started_stopped_and_named(cluster: EmbeddedCluster) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from envtest.client.layout import ClusterLayout
-from envtest.real import commands, render
+from envtest.real import commands
 from envtest.real.control_plane import make_users
 from envtest.real.slots import Slot
 
 LAYOUT = ClusterLayout(Path("/state"))
 SLOT = Slot(3)
-NODE = LAYOUT.node(1)
 
 
 def flags(arguments: list[str]) -> dict[str, str]:
@@ -29,14 +27,6 @@ def test_users_have_tokens_of_their_own_and_nodes_are_in_the_nodes_group() -> No
     assert users["node-1"].name == "system:node:node-1"
     assert users["node-1"].group == "system:nodes"
     assert {name for name, user in users.items() if user.group == "system:masters"} == {"admin"}
-
-
-def test_controllers_are_not_throttled() -> None:
-    given = flags(commands.kube_controller_manager(LAYOUT, SLOT))
-    scheduler = json.loads(render.scheduler_configuration(Path("/scheduler")))
-
-    assert int(given["kube-api-qps"]) >= 1000
-    assert scheduler["clientConnection"]["qps"] >= 1000
 
 
 def test_the_same_feature_gates_are_on_everywhere() -> None:

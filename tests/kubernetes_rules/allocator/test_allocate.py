@@ -44,18 +44,6 @@ def _one(allocator: Allocator, asked: Json) -> Json | None:
     return None if results is None else _allocated(asked, results[0])
 
 
-def test_released_shares_give_their_capacity_back() -> None:
-    listed = [device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})]
-    allocator = Allocator([published(listed)], [device_class()], [])
-    asked = claim(exactly(capacity={"requests": {"memory": "6"}}))
-    took = _one(allocator, asked)
-    assert took is not None
-    allocator.assume(took)
-    assert _one(allocator, asked) is None
-    allocator.release(took)
-    assert _one(allocator, asked) is not None
-
-
 @pytest.mark.parametrize("taken", ["memory", "gpu.example.com/memory"])
 @pytest.mark.parametrize("name", ["memory", "gpu.example.com/memory"])
 def test_a_capacity_is_the_same_with_the_domain_of_its_driver_and_without(name: str, taken: str) -> None:

@@ -18,7 +18,6 @@ from tools.conformance.allocation.objects import (
 )
 
 Json = dict[str, Any]
-ATTRIBUTE = "gpu.example.com/near"
 FULL = "gpu.example.com/memory"
 
 

@@ -40,11 +40,6 @@ def _gates(found: list[Refusal | None]) -> list[Gate | None]:
     return [None if one is None else one.gate for one in found]
 
 
-def test_the_claim_that_holds_a_device_is_named() -> None:
-    (why,) = _why([published([device("a")])], exactly(), [held("a", name="other")])
-    assert why == Refusal(Gate.IN_USE, "in use by ns/other", ("ns/other",))
-
-
 def test_a_selector_that_is_false_and_one_that_fails_are_told_apart() -> None:
     slices = [published([device("a", attributes=attributes(model="B")), device("b")])]
     false, failed = _why(slices, exactly("r0", _MODEL))
@@ -58,27 +53,9 @@ def test_a_device_for_another_node_is_told() -> None:
     assert _gates(_why(slices, exactly())) == [Gate.OTHER_NODE, None]
 
 
-def test_the_claims_that_leave_too_little_capacity_are_named() -> None:
-    slices = [published([device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})])]
-    share = held("a", name="sharer", shareID="1", consumedCapacity={"memory": "6"})
-    (why,) = _why(slices, exactly(capacity={"requests": {"memory": "5"}}), [share])
-    assert why == Refusal(Gate.CAPACITY, "5 of memory is needed, 4 of 10 is left", ("ns/sharer",))
-
-
 def test_a_negative_request_is_told_to_be_wrong() -> None:
     slices = [published([device("a", capacity={"memory": {"value": "10"}})])]
     assert _gates(_why(slices, exactly(capacity={"requests": {"memory": "-5"}}))) == [Gate.CAPACITY_FAILED]
-
-
-def test_the_claims_that_exhaust_a_counter_are_named() -> None:
-    listed = [device(name, consumesCounters=[consumes("set-0", memory="6")]) for name in ("a", "b")]
-    shared = [{"name": "set-0", "counters": counters(memory="10")}]
-    slices = [published(name="c", count=2, sharedCounters=shared), published(listed, name="d", count=2)]
-    in_use, exhausted = _why(slices, exactly(), [held("a")])
-    assert in_use is not None
-    assert in_use.gate is Gate.IN_USE
-    detail = "6 of counter memory of set-0 is needed, 4 of 10 is left"
-    assert exhausted == Refusal(Gate.COUNTERS, detail, ("ns/holder",))
 
 
 @pytest.mark.parametrize(
@@ -112,12 +89,6 @@ def test_what_an_overdrawn_counter_has_left_is_nothing() -> None:
     *_, last = _why(slices, exactly(), [held("a", name="one"), held("b", name="two")])
     assert last is not None
     assert last.detail == "6Gi of counter memory of set-0 is needed, 0 of 10Gi is left"
-
-
-@pytest.mark.parametrize(("value", "detail"), [("x", "sick=x:NoSchedule"), ("", "sick:NoSchedule")])
-def test_the_taint_is_named(value: str, detail: str) -> None:
-    slices = [published([device("a", taints=[{"key": "sick", "value": value, "effect": "NoSchedule"}])])]
-    assert _why(slices, exactly()) == [Refusal(Gate.TAINT, detail)]
 
 
 def test_an_attribute_that_a_constraint_needs_is_missed() -> None:

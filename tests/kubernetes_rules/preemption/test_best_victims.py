@@ -277,21 +277,6 @@ def test_a_snapshot_in_which_no_node_changed_keeps_its_decisions(world: World) -
     assert best_victims(second, _asked(second, other), Lower()) is decided
 
 
-def test_what_changed_is_decided_again(world: World) -> None:
-    one = _pending()
-    first = world.cluster(one)
-    before = best_victims(first, _asked(first, one), Lower())
-    world.pods[0] = {**world.pods[0], "spec": {**world.pods[0]["spec"], "priority": 50}}
-    second = world.cluster(one, before=first)
-    after = best_victims(second, _asked(second, one), Lower())
-    world.claims.pop(3)
-    third = world.cluster(one, before=second)
-
-    assert before.text == "it would fit on node-a if ns/low-0 ended"
-    assert after.text == "it would fit on node-a if ns/low-1 ended"
-    assert best_victims(third, _asked(third, one), Lower()).kind == "fits now"
-
-
 def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_free(world: World) -> None:
     world.slices = [api.published(api.devices(1), pool="network", allNodes=True)]
     world.claims = [api.held("gpu-0", pool="network", name="unknown")]
@@ -305,19 +290,6 @@ def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_f
         "no victims",
         "fits now",
     )
-
-
-def test_the_end_of_a_pod_that_only_used_the_cpu_is_noticed(world: World) -> None:
-    world.nodes, world.claims = world.nodes[:1], []
-    one, there = _pending(), world.pods
-    ending = _running("ending", "node-a", 0, cpu="63", deletionTimestamp="2026-01-02T00:00:00Z")
-    world.pods = [*there, ending]
-    first = world.cluster(one)
-    before = best_victims(first, _asked(first, one), Lower())
-    world.pods = there
-    second = world.cluster(one, before=first)
-
-    assert (before.kind, best_victims(second, _asked(second, one), Lower()).kind) == ("waits", "fits now")
 
 
 def _change(rng: Random, world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from itertools import chain, combinations
 from random import Random
 from typing import Any
@@ -19,7 +18,6 @@ from tests.examples import examples
 from tools.conformance.allocation import objects as api
 from tools.conformance.area import Case
 from tools.conformance.victims.area import units_that_may_go
-from tools.conformance.victims.cases import CASES
 from tools.conformance.victims.random_cases import pod, random_case, used_by
 
 Json = dict[str, Any]
@@ -109,23 +107,6 @@ def test_a_search_that_is_given_up_leaves_no_unit_that_is_not_needed(monkeypatch
     assert _priorities(found) == [0, 1, 2, 3]
 
 
-def test_who_frees_too_little_of_the_cpu_does_not_go() -> None:
-    allocator, units = _many(3)
-    frees = [{"cpu": unit.priority * 1000} for unit in units]
-    found = cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets(), {"cpu": 1500}, frees)
-
-    assert _priorities(found) == [2]
-
-
-def test_nothing_changes_in_the_allocator() -> None:
-    case = CASES[0]
-    allocator = Allocator(case["slices"], case["classes"], case["claims"])
-    before = copy.deepcopy(allocator.held.exclusive)
-    cheapest_victims(allocator, case["node"], case["wanted"], units_that_may_go(case), Budgets())
-
-    assert {key: sorted(names) for key, names in allocator.held.exclusive.items()} == before
-
-
 def test_an_invalid_pool_beside_the_one_that_is_made_free_does_not_matter() -> None:
     holder = pod("a")
     claims = [used_by(api.held("gpu-0", name="c"), holder)]
@@ -134,16 +115,3 @@ def test_an_invalid_pool_beside_the_one_that_is_made_free_does_not_matter() -> N
     units = units_of([holder], claims).on_node["node-1"]
 
     assert _priorities(cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets())) == [0]
-
-
-def test_one_pod_with_two_gpus_goes_rather_than_two_pods_with_one() -> None:
-    pods = [pod("both", start_day=1), pod("b", start_day=8), pod("c", start_day=9)]
-    held_by = [pods[1], pods[2], pods[0], pods[0]]
-    claims = [used_by(api.held(f"gpu-{n}", name=f"c{n}"), one) for n, one in enumerate(held_by)]
-    allocator = Allocator([api.published(api.devices(4))], [api.device_class()], claims)
-    units = units_of(pods, claims).on_node["node-1"]
-
-    for wanted in (_wanted(2), [api.claim(api.exactly(count=2))]):
-        found = cheapest_victims(allocator, api.node(), wanted, units, Budgets())
-        assert found is not None
-        assert list(map(str, found.units)) == ["ns/both"]

@@ -109,31 +109,22 @@ def test_only_pods_beyond_what_a_budget_allows_violate_it() -> None:
     assert [cost_of(units[:n], Budgets([budget("kept", 2)])).violations for n in range(4)] == [0, 0, 0, 1]
 
 
-def test_an_eviction_that_a_budget_has_counted_does_not_count_again() -> None:
-    counted = budget("kept", 0)
-    counted["status"]["disruptedPods"] = {"a": "2026-01-01T00:00:00Z"}
-
-    assert cost_of(_all(pod("a", app="kept")), Budgets([counted])).violations == 0
+def _kept(allowed: int, *, status: Json | None = None, **metadata: Any) -> Json:
+    one = budget("kept", allowed)
+    return {**one, "metadata": one["metadata"] | metadata, "status": one["status"] | (status or {})}
 
 
-def test_a_pod_with_two_budgets_cannot_be_evicted() -> None:
-    everyone = {**budget("kept", 5), "metadata": {"name": "all", "namespace": "ns"}}
-
-    assert cost_of(_all(pod("a", app="kept")), Budgets([budget("kept", 5), everyone])).violations == 1
-
-
-def test_a_budget_that_its_controller_has_not_seen_allows_nothing() -> None:
-    new = budget("kept", 5)
-    new["metadata"]["generation"] = 2
-
-    assert cost_of(_all(pod("a", app="kept")), Budgets([new])).violations == 1
-
-
-def test_a_budget_of_another_namespace_does_not_count() -> None:
-    other = budget("kept", 0)
-    other["metadata"]["namespace"] = "other"
-
-    assert cost_of(_all(pod("a", app="kept")), Budgets([other])).violations == 0
+@pytest.mark.parametrize(
+    ("budgets", "violations"),
+    [
+        ([_kept(0, status={"disruptedPods": {"a": "2026-01-01T00:00:00Z"}})], 0),  # it has counted the pod
+        ([_kept(5), _kept(5, name="all")], 1),  # a pod with two budgets cannot be evicted
+        ([_kept(5, generation=2)], 1),  # its controller has not seen it
+        ([_kept(0, namespace="other")], 0),
+    ],
+)
+def test_which_budgets_an_eviction_violates(budgets: list[Json], violations: int) -> None:
+    assert cost_of(_all(pod("a", app="kept")), Budgets(budgets)).violations == violations
 
 
 def test_more_important_are_higher_priorities_then_older_pods() -> None:

@@ -80,12 +80,6 @@ MISTAKES: tuple[tuple[str, str, Any, str], ...] = (
     ("PriorityClass", "value", 1_000_000_001, "value"),
     ("Node", "spec.taints.0.effect", "Sometimes", "metadata.taints[0].effect"),
     ("ConfigMap", "data", {"a b": ""}, "data[a b]"),
-    ("Pod", "spec.nodeSelector", {"a b": "x"}, "spec.nodeSelector"),
-    ("Pod", "spec.containers.0.name", REMOVED, "spec.containers[0].name"),
-    ("Pod", "spec.initContainers", [{"name": "main", "image": "i"}], "spec.initContainers[0].name"),
-    ("Pod", "spec.volumes", [{"name": "a"}, {"name": "a"}], "spec.volumes[1].name"),
-    ("Pod", "spec.tolerations.0.effect", "Sometimes", "spec.tolerations[0].effect"),
-    ("Pod", "spec.schedulingGates", [{"name": "a b"}], "spec.schedulingGates[0]"),
 )
 
 

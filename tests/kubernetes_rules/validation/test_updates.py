@@ -17,13 +17,11 @@ from tools.conformance.validation.changes import REMOVED, Change
 PLAIN, SHARED, _, _, _, CLAIM, TEMPLATE, CLASS = valid_objects()
 DEVICE = {"driver": "gpu.example.com", "pool": "p", "device": "d"}
 RESULT = {"request": "gpu", **DEVICE}
+USER = {"resource": "pods", "name": "p", "uid": "u"}
 SHARE = "0b1b7a5e-3f0e-4b0e-9c1e-0a1b2c3d4e5f"
-CONDITION = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "Well",
-    "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
+ADDED = "2026-01-01T00:00:00Z"
+CONDITION = {"type": "Ready", "status": "True", "reason": "Well", "lastTransitionTime": ADDED}
+NINE = [{**CONDITION, "type": f"T{n}"} for n in range(9)]
 
 
 def stored(item: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +40,15 @@ def on_status(new: dict[str, Any], old: dict[str, Any] | None = None, **metadata
     before = {**stored(CLAIM), "status": old or {}}
     before["metadata"] |= metadata
     after = {**copy.deepcopy(before), "status": new}
-    return [f"{error.field} {error.type}" for error in status_update_errors_of(after, before)]
+    errors = status_update_errors_of(after, before)
+    return [
+        f"{error.field} {error.type}".replace("FieldValue", "").removeprefix("status.") for error in errors
+    ]
+
+
+def described(**device: Any) -> dict[str, Any]:
+    """A status whose one device, which the claim has, says this."""
+    return {**allocated(RESULT), "devices": [{**DEVICE, **device}]}
 
 
 def allocated(*results: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def test_capacity_and_taints_that_were_wrong_before_are_left_alone() -> None:
 
 def test_a_finalizer_cannot_be_added_to_what_is_deleted() -> None:
     old = stored(CLAIM)
-    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    old["metadata"]["deletionTimestamp"] = ADDED
     new = changed(old, ("metadata.finalizers", ["example.com/keep", "example.com/late"]))
 
     assert [error.field for error in update_errors_of(new, old)] == ["metadata.finalizers"]
@@ -96,7 +102,7 @@ def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
     old = allocated(RESULT)
 
     assert on_status(allocated(RESULT, nodeSelector={"nodeSelectorTerms": [{}]}), old) == [
-        "status.allocation FieldValueInvalid"
+        "allocation Invalid"
     ]
     assert on_status({}, old) == []
     assert on_status(old, old) == []
@@ -108,68 +114,41 @@ def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
         (allocated(RESULT), []),
         (allocated({**RESULT, "shareID": SHARE}), []),
         (allocated({**RESULT, "request": "any/big"}), []),
-        (
-            allocated({**RESULT, "request": "none"}),
-            ["status.allocation.devices.results[0].request FieldValueInvalid"],
-        ),
-        (allocated({**RESULT, "pool": ""}), ["status.allocation.devices.results[0].pool FieldValueRequired"]),
-        (
-            allocated({**RESULT, "shareID": "X"}),
-            ["status.allocation.devices.results[0].shareID FieldValueInvalid"],
-        ),
-        (allocated(*[RESULT] * 33), ["status.allocation.devices.results FieldValueTooMany"]),
-        (
-            allocated(RESULT, nodeSelector={}),
-            ["status.allocation.nodeSelector.nodeSelectorTerms FieldValueRequired"],
-        ),
-        (
-            {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
-            ["status.reservedFor FieldValueForbidden"],
-        ),
-        ({**allocated(RESULT), "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}, []),
+        (allocated({**RESULT, "request": "none"}), ["allocation.devices.results[0].request Invalid"]),
+        (allocated({**RESULT, "pool": ""}), ["allocation.devices.results[0].pool Required"]),
+        (allocated({**RESULT, "shareID": "X"}), ["allocation.devices.results[0].shareID Invalid"]),
+        (allocated(*[RESULT] * 33), ["allocation.devices.results TooMany"]),
+        (allocated(RESULT, nodeSelector={}), ["allocation.nodeSelector.nodeSelectorTerms Required"]),
+        ({"reservedFor": [USER]}, ["reservedFor Forbidden"]),
+        ({**allocated(RESULT), "reservedFor": [USER]}, []),
         (
             {**allocated(RESULT), "reservedFor": [{"resource": "pods", "uid": "u"}, {"uid": "u"}]},
             [
-                "status.reservedFor[0].name FieldValueRequired",
-                "status.reservedFor[1].resource FieldValueRequired",
-                "status.reservedFor[1].name FieldValueRequired",
-                "status.reservedFor[1] FieldValueDuplicate",
+                "reservedFor[0].name Required",
+                "reservedFor[1].resource Required",
+                "reservedFor[1].name Required",
+                "reservedFor[1] Duplicate",
             ],
         ),
-        ({**allocated(RESULT), "devices": [{**DEVICE, "conditions": [CONDITION]}]}, []),
+        (described(conditions=[CONDITION]), []),
+        (described(device="e"), ["devices[0] Invalid"]),
         (
-            {**allocated(RESULT), "devices": [{**DEVICE, "device": "e"}]},
-            ["status.devices[0] FieldValueInvalid"],
+            described(conditions=NINE),
+            ["devices[0].conditions TooMany"],
         ),
+        ({**allocated(RESULT), "devices": [DEVICE, DEVICE]}, ["devices[1] Duplicate"]),
+        (described(data=[1]), ["devices[0].data Invalid"]),
         (
-            {
-                **allocated(RESULT),
-                "devices": [{**DEVICE, "conditions": [{**CONDITION, "type": f"T{n}"} for n in range(9)]}],
-            },
-            ["status.devices[0].conditions FieldValueTooMany"],
-        ),
-        ({**allocated(RESULT), "devices": [DEVICE, DEVICE]}, ["status.devices[1] FieldValueDuplicate"]),
-        (
-            {**allocated(RESULT), "devices": [{**DEVICE, "data": [1]}]},
-            ["status.devices[0].data FieldValueInvalid"],
-        ),
-        (
-            {
-                **allocated(RESULT),
-                "devices": [{**DEVICE, "conditions": [{"type": "Ready", "status": "Maybe"}]}],
-            },
+            described(conditions=[{"type": "Ready", "status": "Maybe"}]),
             [
-                "status.devices[0].conditions[0].status FieldValueNotSupported",
-                "status.devices[0].conditions[0].lastTransitionTime FieldValueRequired",
-                "status.devices[0].conditions[0].reason FieldValueRequired",
+                "devices[0].conditions[0].status NotSupported",
+                "devices[0].conditions[0].lastTransitionTime Required",
+                "devices[0].conditions[0].reason Required",
             ],
         ),
         (
-            {
-                **allocated(RESULT),
-                "devices": [{**DEVICE, "networkData": {"ips": ["10.0.0.1", "10.0.0.1/8"]}}],
-            },
-            ["status.devices[0].networkData.ips[0] FieldValueInvalid"],
+            described(networkData={"ips": ["10.0.0.1", "10.0.0.1/8"]}),
+            ["devices[0].networkData.ips[0] Invalid"],
         ),
     ],
 )
@@ -178,14 +157,11 @@ def test_a_status_is_checked_for_what_it_says(status: dict[str, Any], errors: li
 
 
 def test_nobody_reserves_a_claim_that_is_going_away() -> None:
-    one = {"resource": "pods", "name": "p", "uid": "u"}
-    old = {**allocated(RESULT), "reservedFor": [one]}
-    new = {**old, "reservedFor": [one, {**one, "uid": "v"}]}
+    old = {**allocated(RESULT), "reservedFor": [USER]}
+    new = {**old, "reservedFor": [USER, {**USER, "uid": "v"}]}
 
     assert on_status(new, old) == []
-    assert on_status(new, old, deletionTimestamp="2026-01-01T00:00:00Z") == [
-        "status.reservedFor FieldValueForbidden"
-    ]
+    assert on_status(new, old, deletionTimestamp=ADDED) == ["reservedFor Forbidden"]
 
 
 def test_a_taint_rule_names_device_and_taint() -> None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused
-from envtest.embedded.api.requests import ADMIN, User
+from envtest.embedded.api.requests import User
 from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-ACCESS = "/apis/authorization.k8s.io/v1"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 DRA = "resource.k8s.io"
 PODS = "/api/v1/namespaces/default/pods"
 ANNA = User("anna", ("system:authenticated",))
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
 
 
 def client(server: EmbeddedApiServer, user: User | str) -> ApiClient:
@@ -64,20 +56,6 @@ def refusal(call: ApiClient, method: str, path: str, body: Any = None) -> tuple[
     return caught.value.status, str(caught.value)
 
 
-def test_users_without_rights_read_nothing_but_what_everybody_may(server: EmbeddedApiServer) -> None:
-    anna = client(server, ANNA)
-    code, text = refusal(anna, "GET", PODS)
-    assert code == 403
-    assert 'User "anna" cannot list resource "pods" in API group "" in the namespace "default"' in text
-    _, text = refusal(anna, "GET", f"{PODS}/x/log")
-    assert 'User "anna" cannot get resource "pods/log" in API group "" in the namespace "default"' in text
-    _, text = refusal(anna, "GET", "/api/v1/nodes")
-    assert 'User "anna" cannot list resource "nodes" in API group "" at the cluster scope' in text
-    _, text = refusal(anna, "GET", "/metrics")
-    assert 'forbidden: User "anna" cannot get path "/metrics"' in text
-    assert anna.request("GET", "/version")["minor"] == "37"
-
-
 def test_without_a_token_that_it_knows_nobody_is_answered(server: EmbeddedApiServer) -> None:
     assert [refusal(client(server, token), "GET", "/version")[0] for token in ("wrong", "")] == [401, 401]
 
@@ -98,23 +76,6 @@ def test_a_role_counts_where_it_is_bound(server: EmbeddedApiServer) -> None:
     assert anna.request("GET", f"{maps}?fieldSelector=metadata.name=mine")["items"] == []
     assert refusal(anna, "GET", maps)[0] == 403
     assert refusal(anna, "GET", f"{maps}/mine")[0] == 404
-
-
-def test_reviews_tell_what_somebody_may_and_why(server: EmbeddedApiServer) -> None:
-    grant(server, "anna", rule("pods", "get"), namespace="default")
-    asked = {"verb": "get", "resource": "pods", "namespace": "default"}
-    review = client(server, ANNA).request(
-        "POST", f"{ACCESS}/selfsubjectaccessreviews", {"spec": {"resourceAttributes": asked}}
-    )
-    assert review["status"]["allowed"]
-    assert review["status"]["reason"].startswith('RBAC: allowed by RoleBinding "anna-')
-    admin = client(server, ADMIN)
-    spec = {"user": "anna", "resourceAttributes": {**asked, "verb": "delete"}}
-    other = admin.request("POST", f"{ACCESS}/subjectaccessreviews", {"spec": spec})
-    assert other["status"] == {"allowed": False}
-    code, text = refusal(admin, "POST", f"{ACCESS}/selfsubjectaccessreviews", {"spec": {}})
-    assert code == 422
-    assert "exactly one of nonResourceAttributes or resourceAttributes must be specified" in text
 
 
 def test_who_writes_the_status_of_a_claim_needs_rights_to_its_parts(server: EmbeddedApiServer) -> None:

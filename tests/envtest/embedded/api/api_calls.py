@@ -72,3 +72,8 @@ def resource_slice(name: str, **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"driver": "a.example.com", "nodeName": "n", "pool": pool, **spec},
     }
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    """The names of the objects of a list."""
+    return [item["metadata"]["name"] for item in answer["items"]]

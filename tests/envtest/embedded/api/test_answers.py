@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import (
-    CLAIMS,
     PODS,
-    SLICES,
     ask,
-    claim,
     pod,
-    resource_slice,
 )
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
 
 
 def cells(server: EmbeddedApiServer, path: str) -> list[str]:
@@ -60,23 +48,6 @@ def test_who_looks_for_a_kind_that_nobody_describes_finds_that_there_is_none(
     assert (older.code, older.headers["content-length"]) == (200, "0")
 
 
-def test_health_and_version_are_told(server: EmbeddedApiServer) -> None:
-    assert [ask(server, "GET", path).code for path in ("/healthz", "/readyz", "/livez")] == [200, 200, 200]
-    assert ask(server, "GET", "/version").body["minor"] == "37"
-
-
-def test_tables_have_the_columns_of_a_real_server(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-    server.create(CLAIMS, claim("c"))
-    server.create(SLICES, resource_slice("s"))
-    server.create("/api/v1/nodes", {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
-
-    assert cells(server, PODS) == ["p", "0/1", "Pending", "0"]
-    assert cells(server, CLAIMS) == ["c", "pending"]
-    assert cells(server, SLICES) == ["s", "n", "a.example.com", "p"]
-    assert cells(server, "/api/v1/nodes/n")[:3] == ["n", "Unknown,SchedulingDisabled", "<none>"]
-
-
 @pytest.mark.parametrize(
     ("status", "shown"),
     [
@@ -101,28 +72,13 @@ def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
     assert cells(server, PODS)[2] == shown
 
 
-def test_unknown_fields_are_refused_warned_of_or_dropped_as_the_client_asks(
-    server: EmbeddedApiServer,
+@pytest.mark.parametrize(
+    ("include", "carried"), [("None", None), ("Object", "Pod"), ("", "PartialObjectMetadata")]
+)
+def test_a_row_carries_what_the_client_asks_for(
+    server: EmbeddedApiServer, include: str, carried: str | None
 ) -> None:
-    def created(name: str, mode: str) -> tuple[int, str]:
-        answer = ask(server, "POST", f"{PODS}?fieldValidation={mode}", pod(name, colour="red"))
-        return answer.code, answer.headers.get("warning", "")
+    server.create(PODS, pod("p"))
+    found = ask(server, "GET", f"{PODS}?includeObject={include}", accept=TABLE).body["rows"][0]["object"]
 
-    assert created("a", "Strict")[0] == 400
-    assert created("b", "Warn") == (201, '299 - "unknown field \\"spec.colour\\""')
-    assert created("c", "Ignore") == (201, "")
-    assert "colour" not in ask(server, "GET", f"{PODS}/b").body["spec"]
-
-
-def test_an_invalid_object_is_answered_with_each_field(server: EmbeddedApiServer) -> None:
-    answer = ask(server, "POST", SLICES, resource_slice("s", nodeName="", driver="a_b"))
-
-    details = answer.body["details"]
-    assert answer.code == 422
-    assert answer.body["message"].startswith('ResourceSlice.resource.k8s.io "s" is invalid: [')
-    assert (details["kind"], details["name"]) == ("ResourceSlice", "s")
-    assert [(cause["field"], cause["reason"]) for cause in details["causes"]] == [
-        ("spec.driver", "FieldValueInvalid"),
-        ("spec.nodeName", "FieldValueInvalid"),
-        ("spec", "FieldValueRequired"),
-    ]
+    assert (found and found["kind"]) == carried

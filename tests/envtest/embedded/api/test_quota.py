@@ -12,7 +12,6 @@ from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, QUOTAS, claim, pod
 
 DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
-IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu.example.com"
 EXTENDED = "requests.example.com/gpu"
 COUNT = "count/resourceclaims.resource.k8s.io"
 
@@ -52,40 +51,6 @@ def test_a_claim_above_the_count_is_refused_with_all_numbers(server: EmbeddedApi
     )
 
 
-@pytest.mark.parametrize("name", [DEVICES, IMPLICIT, EXTENDED])
-def test_devices_are_counted_by_class_and_by_both_extended_names(
-    server: EmbeddedApiServer, name: str
-) -> None:
-    limit(server, **{name: "3"})
-    server.create(CLAIMS, claim("a", count=2))
-
-    assert used(server) == {name: "2"}
-    assert f"requested: {name}=2, used: {name}=2, limited: {name}=3" in refusal(
-        server, CLAIMS, claim("b", count=2)
-    )
-
-
-def test_all_devices_count_as_many_as_a_claim_can_get(server: EmbeddedApiServer) -> None:
-    limit(server, **{DEVICES: "40"})
-
-    server.create(CLAIMS, claim("a", allocationMode="All"))
-
-    assert used(server) == {DEVICES: "32"}
-
-
-def test_of_alternatives_the_largest_of_each_class_counts(server: EmbeddedApiServer) -> None:
-    limit(server, **{DEVICES: "9"})
-    item = claim("a")
-    choices = [
-        {"name": f"n{count}", "deviceClassName": "gpu.example.com", "count": count} for count in (2, 5, 1)
-    ]
-    item["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": choices}]
-
-    server.create(CLAIMS, item)
-
-    assert used(server) == {DEVICES: "5"}
-
-
 def test_what_is_deleted_is_free_again(server: EmbeddedApiServer) -> None:
     limit(server, **{DEVICES: "1"})
     server.create(CLAIMS, claim("a"))
@@ -117,20 +82,6 @@ def test_a_pod_and_the_claim_that_is_made_for_it_are_charged_once(server: Embedd
 
     assert used(server) == {EXTENDED: "2"}
     refusal(server, PODS, pod("q", containers=[asking]))
-
-
-def test_a_sidecar_is_charged_beside_the_containers_and_native_resources_are_not(
-    server: EmbeddedApiServer,
-) -> None:
-    native = "requests.example.kubernetes.io/thing"
-    limit(server, **{EXTENDED: "9", native: "9"})
-    limits = {"example.com/gpu": "2", "example.kubernetes.io/thing": "1"}
-    asking = {"name": "c", "image": "i", "resources": {"limits": limits}}
-    sidecar = {**asking, "name": "s", "restartPolicy": "Always"}
-
-    server.create(PODS, pod("p", containers=[asking], initContainers=[sidecar]))
-
-    assert used(server) == {EXTENDED: "4", native: "0"}
 
 
 def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer) -> None:
@@ -175,25 +126,3 @@ def test_compute_resources_are_counted_and_have_to_be_said(server: EmbeddedApiSe
     assert over in refusal(server, PODS, asking("b", "500m"))
     assert "secrets=1" in refusal(server, "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
     assert used(server) == {"requests.cpu": "600m", "limits.memory": "1Mi", "services": "0", "secrets": "0"}
-
-
-def test_a_quota_of_a_priority_class_counts_its_pods_alone(server: EmbeddedApiServer) -> None:
-    for value, name in enumerate(("low", "high")):
-        server.create(
-            "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
-        )
-    chosen = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
-    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [chosen]}}
-    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
-
-    for name in ("a", "b"):
-        server.create(PODS, pod(name, priorityClassName="low"))
-    server.create(CLAIMS, claim("a"))
-    assert used(server) == {"pods": "0"}
-    server.create(PODS, pod("c", priorityClassName="high"))
-    assert used(server) == {"pods": "1"}
-
-    told = refusal(server, PODS, pod("d", priorityClassName="high"))
-    assert (
-        told == 'pods "d" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
-    )

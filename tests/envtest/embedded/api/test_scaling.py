@@ -66,19 +66,3 @@ def test_tables_show_workloads_as_kubectl_prints_them(server: EmbeddedApiServer)
     ]
     scale = cells(server, SCALE)
     assert [scale[name] for name in ("Name", "Desired", "Available")] == ["web", 3, 3]
-
-
-def test_a_job_shows_how_it_is_and_how_long_it_took(server: EmbeddedApiServer) -> None:
-    jobs = "/apis/batch/v1/namespaces/default/jobs"
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "one"}]}
-    server.create(jobs, {"metadata": {"name": "j"}, "spec": {"parallelism": 2, "template": {"spec": pod}}})
-    shown = cells(server, jobs)
-    assert [shown[name] for name in ("Status", "Completions", "Duration")] == ["Running", "0/1", ""]
-
-    (job,) = server.objects("jobs", "batch")
-    times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:05Z"}
-    held = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
-    server.replace(f"{jobs}/j/status", {**job, "status": {**times, "succeeded": 2, "conditions": held}})
-
-    shown = cells(server, jobs)
-    assert [shown[name] for name in ("Status", "Completions", "Duration")] == ["Complete", "2/1", "65s"]

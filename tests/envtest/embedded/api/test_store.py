@@ -8,7 +8,7 @@ from envtest.embedded.api import store as store_module
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.store import Store
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+from tests.envtest.embedded.api.api_calls import PODS, SLICES, ask, names, pod, resource_slice
 
 THINGS = ("", "things")
 
@@ -44,38 +44,59 @@ def test_the_oldest_changes_are_forgotten_and_it_says_so(monkeypatch: pytest.Mon
     assert kept == [version for version in versions if version > floor]
 
 
-def test_a_server_that_is_behind_answers_with_what_was() -> None:
-    with EmbeddedApiServer() as server:
-        server.create(PODS, pod("old"))
-        then = server.store.resource_version
-        server.create(PODS, pod("new"))
-        fault = server.fail("*", "pods", kind="stale", resource_version=then, times=ALWAYS)
+def test_a_server_that_is_behind_answers_with_what_was(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("old"))
+    then = server.store.resource_version
+    server.create(PODS, pod("new"))
+    fault = server.fail("*", "pods", kind="stale", resource_version=then, times=ALWAYS)
 
-        listed = ask(server, "GET", PODS).body
-        missing = ask(server, "GET", f"{PODS}/new").code
-        fault.release()
+    listed = ask(server, "GET", PODS).body
+    missing = ask(server, "GET", f"{PODS}/new").code
+    fault.release()
 
-        assert [one["metadata"]["name"] for one in listed["items"]] == ["old"]
-        assert listed["metadata"]["resourceVersion"] == str(then)
-        assert (missing, ask(server, "GET", f"{PODS}/new").code) == (404, 200)
-
-
-def test_a_late_answer_is_given_when_it_is_released() -> None:
-    with EmbeddedApiServer() as server:
-        fault = server.fail("list", "pods", kind="delay", delay_seconds=600.0)
-        fault.released.set()
-
-        assert ask(server, "GET", PODS).code == 200
+    assert names(listed) == ["old"]
+    assert listed["metadata"]["resourceVersion"] == str(then)
+    assert (missing, ask(server, "GET", f"{PODS}/new").code) == (404, 200)
 
 
-def test_pages_show_the_objects_as_they_were_at_the_first() -> None:
-    with EmbeddedApiServer() as server:
-        for name in "abc":
-            server.create(PODS, pod(name))
-        first = ask(server, "GET", f"{PODS}?limit=1").body
-        server.delete(f"{PODS}/b")
-        server.create(PODS, pod("d"))
+def test_a_late_answer_is_given_when_it_is_released(server: EmbeddedApiServer) -> None:
+    fault = server.fail("list", "pods", kind="delay", delay_seconds=600.0)
+    fault.released.set()
 
-        rest = ask(server, "GET", f"{PODS}?limit=9&continue={first['metadata']['continue']}").body
+    assert ask(server, "GET", PODS).code == 200
 
-        assert [one["metadata"]["name"] for one in rest["items"]] == ["b", "c"]
+
+def test_a_long_list_comes_in_pages_that_end_with_a_compaction(server: EmbeddedApiServer) -> None:
+    for name in "abcde":
+        server.create(PODS, pod(name))
+
+    first = ask(server, "GET", f"{PODS}?limit=2").body
+    second = ask(server, "GET", f"{PODS}?limit=2&continue={first['metadata']['continue']}").body
+
+    assert (names(first), names(second)) == (["a", "b"], ["c", "d"])
+    assert second["metadata"]["remainingItemCount"] == 1
+    server.compact()
+    assert ask(server, "GET", f"{PODS}?limit=2&continue={second['metadata']['continue']}").code == 410
+
+
+def test_a_disabled_gate_drops_its_fields_and_an_enabled_one_fills_in_the_time(
+    server: EmbeddedApiServer,
+) -> None:
+    device = {"name": "d", "taints": [{"key": "k", "effect": "NoSchedule"}]}
+    [kept] = server.create(SLICES, resource_slice("s", devices=[device]))["spec"]["devices"]
+    server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
+    [dropped] = server.create(SLICES, resource_slice("t", devices=[device]))["spec"]["devices"]
+
+    assert kept["taints"][0]["timeAdded"].endswith("Z")
+    assert "taints" not in dropped
+
+
+def test_the_objects_outlive_a_restart_in_the_version_that_kubernetes_serves_by_default(
+    server: EmbeddedApiServer,
+) -> None:
+    server.create(SLICES, resource_slice("s"))
+
+    server.restart()
+
+    assert names(ask(server, "GET", SLICES).body) == ["s"]
+    assert ask(server, "GET", SLICES.replace("/v1/", "/v1beta2/")).code == 404

@@ -18,21 +18,9 @@ import trustme
 
 from envtest.embedded.api import store, watching
 from envtest.embedded.api.served import ServerTls
-from envtest.embedded.api.store import Expired, Watch
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, ask, pod, shown
+from tests.envtest.embedded.api.api_calls import PODS, pod, shown
 from tests.eventually import eventually
-
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-MERGE = "application/merge-patch+json"
-METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-STREAMED = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
 
 
 def events(server: EmbeddedApiServer, query: str, accept: str = "application/json") -> list[dict[str, Any]]:
@@ -61,37 +49,6 @@ def watch_of(server: EmbeddedApiServer, query: str, path: str = PODS) -> Iterato
         answer.close()
 
 
-def test_a_watch_that_wants_no_initial_events_gets_none(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-
-    assert events(server, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan") == []
-
-
-@pytest.mark.parametrize(
-    ("query", "code"),
-    [
-        ("resourceVersion=x", 500),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(server: EmbeddedApiServer, query: str, code: int) -> None:
-    [answer] = events(server, query)
-
-    assert answer["code"] == code
-
-
-def test_a_streamed_list_of_a_version_that_is_not_there_yet_is_an_error_event(
-    server: EmbeddedApiServer,
-) -> None:
-    current = server.store.resource_version
-
-    [event] = events(server, f"{STREAMED}&resourceVersion={current + 100}")
-
-    status = event["object"]
-    assert (event["type"], status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
-    assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
-    assert status["message"] == f"Timeout: Too large resource version: {current + 100}, current: {current}"
-
-
 def test_a_watch_gets_a_bookmark_before_its_time_is_up(
     server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,42 +62,12 @@ def test_a_watch_gets_a_bookmark_before_its_time_is_up(
     assert (event["type"], event["object"]["metadata"]) == ("BOOKMARK", {"resourceVersion": str(now)})
 
 
-def test_the_parameter_has_no_effect_on_a_get(server: EmbeddedApiServer) -> None:
-    server.create(PODS, pod("p"))
-
-    assert ask(server, "GET", f"{PODS}/p?watch=true").body["kind"] == "Pod"
-
-
-def test_only_the_first_row_of_a_watch_has_the_columns(server: EmbeddedApiServer) -> None:
-    for name in ("p", "q"):
-        server.create(PODS, pod(name))
-
-    first, second, bookmark = (event["object"] for event in events(server, STREAMED, accept=TABLE))
-
-    assert first["columnDefinitions"][0]["name"] == "Name"
-    assert (second["columnDefinitions"], bookmark["columnDefinitions"]) == (None, None)
-    assert "annotations" in bookmark["rows"][0]["object"]["metadata"]
-
-
 def test_a_watch_that_goes_on_outlives_the_compaction(server: EmbeddedApiServer) -> None:
     with watch_of(server, f"resourceVersion={server.store.resource_version}") as lines:
         server.compact()
         server.create(PODS, pod("p"))
 
         assert next(lines)["object"]["metadata"]["name"] == "p"
-
-
-def test_a_slow_watch_gets_an_error_instead_of_a_gap(
-    server: EmbeddedApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watch = Watch(server.store, ("", "pods"), server.store.resource_version, lambda _: True)
-    monkeypatch.setattr(store, "_KEPT_CHANGES", 3)
-    server.create(PODS, pod("p"))
-    for number in range(10):
-        ask(server, "PATCH", f"{PODS}/p", {"metadata": {"labels": {"n": str(number)}}}, content_type=MERGE)
-
-    with pytest.raises(Expired, match="too old resource version"):
-        watch.take_events()
 
 
 def test_a_watch_that_fell_behind_ends_with_the_error_of_a_version_that_is_too_old(
@@ -230,13 +157,3 @@ def test_a_version_from_before_the_compaction_is_an_error_event(server: Embedded
     [event] = events(server, f"resourceVersion={then}")
 
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
-
-
-def test_a_watch_of_one_object_hears_of_no_other(server: EmbeddedApiServer) -> None:
-    then = server.store.resource_version
-    for name in ("p", "q"):
-        server.create(PODS, pod(name))
-
-    found = events(server, f"resourceVersion={then}&fieldSelector=metadata.name%3Dq")
-
-    assert [event["object"]["metadata"]["name"] for event in found] == ["q"]

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.envtest.embedded.api.api_calls import claim, pod
+from tests.envtest.embedded.api.api_calls import pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
 NAMESPACES = "/api/v1/namespaces"
 TEAM = f"{NAMESPACES}/team"
-TEAM_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
 
 Object = dict[str, Any]
 
@@ -29,20 +28,6 @@ def team(cluster: ControlPlane) -> Object | None:
     return found[0] if found else None
 
 
-def test_what_is_in_it_goes_and_then_itself(cluster: ControlPlane) -> None:
-    cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
-    cluster.server.create(TEAM_CLAIMS, claim("c"))
-    cluster.server.create(f"{TEAM}/pods", pod("waits", nodeSelector={"no": "where"}))
-    cluster.add_pod("elsewhere")
-
-    cluster.server.delete(TEAM)
-
-    cluster.wait(lambda: team(cluster) is None)
-    assert [one["metadata"]["name"] for one in cluster.server.objects("pods")] == ["elsewhere"]
-    assert cluster.server.objects("configmaps") == []
-    assert cluster.claims() == []
-
-
 def test_pods_have_their_grace_and_everything_else_waits_for_them(cluster: ControlPlane) -> None:
     cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
     cluster.server.create(f"{TEAM}/pods", pod("runs", nodeName="node-a", terminationGracePeriodSeconds=7))
@@ -55,20 +40,6 @@ def test_pods_have_their_grace_and_everything_else_waits_for_them(cluster: Contr
     cluster.server.delete(f"{TEAM}/pods/runs?gracePeriodSeconds=0")
     cluster.wait(lambda: team(cluster) is None)
     assert cluster.server.objects("configmaps") == []
-
-
-def test_it_waits_for_the_finalizers_of_what_is_in_it(cluster: ControlPlane) -> None:
-    held = claim("held")
-    held["metadata"]["finalizers"] = ["example.com/mine"]
-    cluster.server.create(TEAM_CLAIMS, held)
-
-    cluster.server.delete(TEAM)
-    cluster.wait(lambda: "deletionTimestamp" in cluster.claim("held")["metadata"])
-
-    stored = cluster.claim("held")
-    metadata = {**stored["metadata"], "finalizers": []}
-    cluster.server.replace(f"{TEAM_CLAIMS}/held", {**stored, "metadata": metadata})
-    cluster.wait(lambda: team(cluster) is None)
 
 
 def test_a_namespace_with_a_finalizer_of_others_is_emptied_and_stays(cluster: ControlPlane) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from envtest.embedded.control.scheduler import fit_error
 from tests.envtest.embedded.control.control_plane import (
     CLASS,
     GROUP,
     RESOURCE,
     ControlPlane,
     control_plane,
+    head,
     request,
 )
 
@@ -174,27 +176,6 @@ def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
     return {"name": f"c{count}", "image": "none", "resources": {"limits": {name: str(count), "cpu": "1"}}}
 
 
-def test_extended_resources_become_a_claim_of_the_pod(cluster: ControlPlane) -> None:
-    cluster.add_class("whole", extendedResourceName="nvidia.com/gpu")
-    cluster.add_slice("s", "gpu-0", "gpu-1", "gpu-2")
-    cluster.add_pod("old", containers=[gpus(2), gpus(1)])
-
-    cluster.wait_bound("old")
-
-    (claim,) = cluster.claims()
-    metadata, pod = claim["metadata"], cluster.pod("old")
-    assert metadata["name"].startswith("old-extended-resources-")
-    assert metadata["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
-    assert metadata["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
-    asked = [(one["name"], one["exactly"]["count"]) for one in claim["spec"]["devices"]["requests"]]
-    assert asked == [("container-0-request-1", 2), ("container-1-request-1", 1)]
-    assert cluster.devices(metadata["name"]) == ["gpu-0", "gpu-1", "gpu-2"]
-    told = pod["status"]["extendedResourceClaimStatus"]
-    assert told["resourceClaimName"] == metadata["name"]
-    mapped = [(one["containerName"], one["requestName"]) for one in told["requestMappings"]]
-    assert mapped == [("c2", "container-0-request-1"), ("c1", "container-1-request-1")]
-
-
 def test_a_claim_of_extended_resources_over_quota_is_told_and_stops_no_other_pod(
     cluster: ControlPlane,
 ) -> None:
@@ -218,3 +199,23 @@ def test_an_extended_resource_that_nobody_has_is_insufficient(cluster: ControlPl
     cluster.add_pod("lost", containers=[gpus(1, "example.com/thing")])
 
     assert cluster.wait_refused("lost") == WAITS.format("Insufficient example.com/thing")
+
+
+def test_reasons_are_counted_and_sorted_as_the_real_scheduler_does_it() -> None:
+    helpless = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    message = fit_error(3, "", ["b", "a", "b"])
+    assert message == f"0/3 nodes are available: 1 a, 2 b. {helpless}"
+    assert fit_error(3, "all the same", ()) == f"0/3 nodes are available: all the same. {helpless}"
+
+
+def test_a_request_that_tolerates_the_taint_of_a_rule_for_ever_stays(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0", "gpu-1")
+    taint = {"key": "example.com/broken", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    spec = {"deviceSelector": {"device": "gpu-0"}, "taint": taint}
+    cluster.server.create(f"{RESOURCE}/devicetaintrules", {**head("DeviceTaintRule", "rule"), "spec": spec})
+    forever = {"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute"}
+    cluster.add_claim("brave", request(tolerations=[forever]))
+    cluster.add_pod("brave", "brave")
+
+    cluster.wait_bound("brave")
+    assert cluster.devices("brave") == ["gpu-0"]

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from envtest.embedded.node.containers import Container
 from envtest.embedded.server import EmbeddedApiServer
-from proto import podresources_v1_pb2 as pb
-from tests.envtest.embedded.node.kubelet_node import KIND, Node, bare, main
+from tests.envtest.embedded.node.kubelet_node import Node, main
 from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import running_plugin
 
@@ -152,36 +150,3 @@ def test_init_containers_have_their_groups_until_they_end_and_sidecars_stay(node
     assert folder(node, stays).is_dir()
     assert status(node, "train", "setup")["state"]["terminated"]["reason"] == "Completed"
     assert status(node, "train", "beside")["started"]
-
-
-def test_the_kubelet_lists_what_containers_hold_without_plain_init_containers(node: Node) -> None:
-    setup: dict[str, Any] = {**main("setup"), "command": ["true"]}
-    beside: dict[str, Any] = {**main("beside"), "restartPolicy": "Always"}
-    with AnsweringSocket(sockets(node) / "a.sock"):
-        node.bind("train", "gpus", main(request="first"), bare("bare"), initial=(setup, beside))
-        node.wait(lambda: runs(node, "train"))
-
-    (pod,) = listed(node).pod_resources
-
-    held = {
-        container.name: [
-            [cdi.name for cdi in resource.cdi_devices]
-            for claim in container.dynamic_resources
-            for resource in claim.claim_resources
-        ]
-        for container in pod.containers
-    }
-    both = [[f"{KIND}=a"], [f"{KIND}=a", f"{KIND}=b"]]
-    assert held == {"beside": both, "main": both, "bare": []}, "all of the claim, whichever request is used"
-
-
-def listed(node: Node) -> pb.ListPodResourcesResponse:
-    socket = node.layout.kubelet_dir / "pod-resources" / "kubelet.sock"
-    with grpc.insecure_channel(f"unix:{socket}") as channel:
-        ask = channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=pb.ListPodResourcesRequest.SerializeToString,
-            response_deserializer=pb.ListPodResourcesResponse.FromString,
-        )
-        answer: pb.ListPodResourcesResponse = ask(pb.ListPodResourcesRequest(), timeout=20)
-        return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import ask
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
 
 
 def decoded(kind: str, item: dict[str, Any], api_version: str = "v1") -> Any:
@@ -63,32 +56,3 @@ def test_a_time_with_microseconds_is_stored_in_utc(text: str, wanted: str) -> No
     else:
         with pytest.raises(DecodingError):
             decoded("Lease", lease, "coordination.k8s.io/v1")
-
-
-@pytest.mark.parametrize("text", ["!!", "YQ", "YWJj!", "-_-_"])
-def test_wrong_base64_is_refused(text: str) -> None:
-    with pytest.raises(DecodingError):
-        decoded("Secret", {"data": {"a": text}})
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"priority": 3_000_000_000}, "number into field spec.priority of type int32"),
-        ({"terminationGracePeriodSeconds": 2**63}, "of type int64"),
-        ({"priority": True}, "cannot unmarshal bool into"),
-        ({"containers": [{"env": [{"value": 5}]}]}, "number into field spec.containers[0].env[0].value"),
-    ],
-)
-def test_values_have_to_fit_their_types(spec: dict[str, Any], words: str) -> None:
-    with pytest.raises(DecodingError) as caught:
-        decoded("Pod", {"spec": spec})
-
-    assert words in str(caught.value)
-
-
-def test_objects_are_completed_as_go_writes_them() -> None:
-    pod = {"spec": {"hostNetwork": False, "automountServiceAccountToken": False, "volumes": []}}
-
-    assert decoded("Node", {})["status"]["nodeInfo"]["machineID"] == ""
-    assert decoded("Pod", pod)["spec"] == {"automountServiceAccountToken": False, "containers": None}

@@ -161,16 +161,6 @@ def test_a_paused_deployment_is_not_rolled_out(here: Workloads) -> None:
     here.wait(lambda: len(here.sets) == 1)
 
 
-def test_only_so_many_older_replica_sets_are_kept_as_the_history_is_long(here: Workloads) -> None:
-    here.deploy(0, revisionHistoryLimit=1)
-    for version in ("two", "three", "four"):
-        here.wait(lambda: here.reason("Progressing") == "NewReplicaSetAvailable")
-        here.patch(f"{APPS}/deployments/web", image(version))
-        here.wait_made(version)
-
-    here.wait(lambda: len(here.sets) == 2)
-
-
 def test_what_a_quota_refuses_is_made_when_there_is_room(here: Workloads) -> None:
     here.server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}})
     here.deploy(1)
