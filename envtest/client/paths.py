@@ -54,10 +54,5 @@ def resource_claim(name: str = "", namespace: str = "default") -> str:
     return _joined(f"{RESOURCE_API}/namespaces/{namespace}/resourceclaims", name)
 
 
-def resource_claim_template(name: str = "", namespace: str = "default") -> str:
-    """A ResourceClaimTemplate."""
-    return _joined(f"{RESOURCE_API}/namespaces/{namespace}/resourceclaimtemplates", name)
-
-
 def _joined(collection: str, name: str) -> str:
     return f"{collection}/{name}" if name else collection

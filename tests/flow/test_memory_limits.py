@@ -71,8 +71,9 @@ def namespace(driver: DriverNode, place: str) -> Iterator[str]:
     for claim in api.list_objects(paths.resource_claim(namespace=place)):
         if not claim["metadata"].get("ownerReferences"):
             api.delete(paths.resource_claim(claim["metadata"]["name"], place))
-    for template in api.list_objects(paths.resource_claim_template(namespace=place)):
-        api.delete(paths.resource_claim_template(template["metadata"]["name"], place))
+    templates = f"{paths.RESOURCE_API}/namespaces/{place}/resourceclaimtemplates"
+    for template in api.list_objects(templates):
+        api.delete(f"{templates}/{template['metadata']['name']}")
     wait_for_list(api, paths.resource_claim(namespace=place), lambda left: not left)
     eventually("no limits are left", partial(limits_left, driver), lambda left: not left)
 

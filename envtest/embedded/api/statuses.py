@@ -53,12 +53,6 @@ def internal_error(error: Exception) -> dict[str, Any]:
     return status_body(500, f"Internal error occurred: {text}", details=causes)
 
 
-def internal_error_of(text: str) -> Refused:
-    """The refusal by an error on the side of the server (apimachinery: NewInternalError)."""
-    causes = {"causes": [{"message": text}]}
-    return Refused(500, f"Internal error occurred: {text}", details=causes)
-
-
 def details_of(group: str, resource: str, name: str) -> Object:
     """The details that name an object."""
     found = {"name": name, "group": group, "kind": resource}

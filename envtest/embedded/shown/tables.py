@@ -59,15 +59,13 @@ def table_of(plural: str, items: Iterable[Object], metadata: Object) -> Object:
 
 
 def _node(item: Object) -> Cells:
-    status, labels = item.get("status") or {}, item["metadata"].get("labels") or {}
+    status = item.get("status") or {}
     conditions = {one["type"]: one.get("status") for one in status.get("conditions") or []}
     words = [
         "Unknown" if "Ready" not in conditions else "Ready" if conditions["Ready"] == "True" else "NotReady"
     ]
     if (item.get("spec") or {}).get("unschedulable"):
         words.append("SchedulingDisabled")
-    prefix = "node-role.kubernetes.io/"
-    roles = sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))
     info = status.get("nodeInfo") or {}
     addresses = {one.get("type"): one.get("address") for one in status.get("addresses") or []}
     kernel = info.get("kernelVersion") or "<unknown>"
@@ -76,7 +74,7 @@ def _node(item: Object) -> Cells:
     return [
         _name(item),
         ",".join(words),
-        ",".join(roles) or "<none>",
+        "<none>",  # roles: no node has one
         _age(item),
         info.get("kubeletVersion", ""),
         addresses.get("InternalIP") or "<none>",
@@ -159,12 +157,8 @@ def _aged(item: Object) -> Cells:
     return [_name(item), _age(item)]
 
 
-_STATES = (
-    *(("Complete", "Complete"), ("Failed", "Failed"), ("", "Terminating")),
-    *(("Suspended", "Suspended"), ("FailureTarget", "FailureTarget")),
-    ("SuccessCriteriaMet", "SuccessCriteriaMet"),
-)
-"""Conditions of a Job, the most important first, with the word for each; the empty name is a deletion."""
+_STATES = ("Complete", "Failed", "", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+"""Conditions of a Job, the most important first; the empty name is a deletion."""
 
 
 def _deployment(item: Object) -> Cells:
@@ -180,12 +174,6 @@ def _replica_set(item: Object) -> Cells:
     status = item.get("status") or {}
     counts = [_wanted(item), status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [item["metadata"]["name"], *counts, _age(item), *_of_pods(item)]
-
-
-def _scale(item: Object) -> Cells:
-    """Name, wanted pods, pods and age of a Scale."""
-    counts = [(item.get(part) or {}).get("replicas", 0) for part in ("spec", "status")]
-    return [item["metadata"]["name"], *counts, _age(item)]
 
 
 def _job(item: Object) -> Cells:
@@ -206,7 +194,7 @@ def _job_state(job: Object) -> str:
     held = {one["type"] for one in conditions if one.get("status") == "True"}
     if "deletionTimestamp" in job["metadata"]:
         held.add("")
-    return next((text for kind, text in _STATES if kind in held), "Running")
+    return next((kind or "Terminating" for kind in _STATES if kind in held), "Running")
 
 
 def _of_pods(item: Object) -> list[str]:
@@ -242,6 +230,5 @@ COLUMNS: Mapping[str, Columns] = {
     "resourceclaims": Columns("Name,State,Age", _claim),
     "resourcequotas": Columns("Name,Request,Limit,Age", _quota),
     "resourceslices": Columns("Name,Node,Driver,Pool,Age", _resource_slice),
-    "scales": Columns("Name,Desired,Available,Age", _scale),
 }
 """For the names of the kinds that have columns of their own."""

@@ -76,7 +76,6 @@ class Deployments:
             further = max(0, min(spare - gone, healthy_spare, _size(one) - gone))
             self._resize(deployment, one, _size(one) - gone - further)
             spare, healthy_spare = spare - gone - further, healthy_spare - further
-        self._clean_up(deployment, old)
 
     def _made(self, deployment: Object, size: int) -> Object:
         """A ReplicaSet of this size for the present template."""
@@ -102,12 +101,6 @@ class Deployments:
         way, name = "up" if before < size else "down", one["metadata"]["name"]
         text = f"Scaled {way} replica set {name} from {before} to {size}"
         self._objects.post_event(deployment, "Normal", "ScalingReplicaSet", text, _COMPONENT)
-
-    def _clean_up(self, deployment: Object, old: Sequence[Object]) -> None:
-        """Delete the oldest ReplicaSets without pods that are beyond revisionHistoryLimit."""
-        empty = [one for one in old if not _size(one) and not _total([one], "replicas")]
-        for one in empty[: max(0, len(empty) - deployment["spec"].get("revisionHistoryLimit", 10))]:
-            self._objects.delete(kinds.REPLICA_SETS, one)
 
 
 def _size(workload: Json) -> int:

@@ -64,5 +64,3 @@ def test_tables_show_workloads_as_kubectl_prints_them(server: EmbeddedApiServer)
         *("main,other", "one,two"),
         "app=web,!tier",
     ]
-    scale = cells(server, SCALE)
-    assert [scale[name] for name in ("Name", "Desired", "Available")] == ["web", 3, 3]
