@@ -133,7 +133,7 @@ def test_logs_show_which_gpu_a_pod_sees(kubectl: Kubectl) -> None:
     )
     kubectl("apply", "-f", "-", given=talking)
     kubectl("wait", "--for=condition=Ready", "pod/train", "--timeout=30s")
-    first = kubectl("logs", "train", "--follow", "--limit-bytes=4")
+    first = kubectl("logs", "train", "--limit-bytes=4")
     lines = kubectl("logs", "-l", "app=train", "--prefix").splitlines()
 
     assert first == "GPU "
@@ -162,12 +162,11 @@ def test_what_is_wrong_is_refused_in_the_words_of_a_real_server(kubectl: Kubectl
 
 
 def test_what_is_shipped_is_applied_with_a_warning_where_it_has_no_effect(kubectl: Kubectl) -> None:
-    warned = kubectl("apply", "-f", str(PROJECT / "deploy/rbac.yaml"), errors=True)
-    kubectl("apply", "-f", str(PROJECT / "deploy/admission-policy.yaml"))
+    kubectl("apply", "-f", str(PROJECT / "deploy/rbac.yaml"))
+    warned = kubectl("apply", "-f", str(PROJECT / "deploy/admission-policy.yaml"), errors=True)
     kubectl("apply", "-f", str(PROJECT / "deploy/webhook.yaml"))
 
-    told = "Warning: a ClusterRole has no effect in the embedded cluster: everybody may do everything"
-    assert told in warned
+    assert "Warning: a ValidatingAdmissionPolicy has no effect in the embedded cluster" in warned
     assert "gpu-dra" in kubectl("get", "clusterroles,validatingadmissionpolicies", "-o", "name")
     assert columns(kubectl("get", "deployments", "-n", "gpu-dra"))[:2] == ["NAME", "READY"]
     # Other tests would wait for a webhook that nobody serves.
@@ -186,7 +185,6 @@ def test_a_budget_forbids_evictions_as_kubectl_drain_meets_them(kubectl: Kubectl
     drain = ("drain", node, "--force", "--timeout=3s", "--pod-selector=app=train")
     with pytest.raises(AssertionError, match="it would violate the pod's disruption budget"):
         kubectl(*drain)
-    assert columns(kubectl("get", "pdb"))[:3] == ["NAME", "MIN", "AVAILABLE"]
     kubectl("delete", "pdb", "train")
     assert "evicted" in kubectl(*drain) or "drained" in kubectl(*drain)
     kubectl("uncordon", node)

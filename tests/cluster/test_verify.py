@@ -233,5 +233,5 @@ def test_nothing_is_left_after_ctrl_c(machine: Machine) -> None:
     verification.interrupt()
     code, output = verification.end()
 
-    assert code == 1, output
+    assert code == 130, output
     machine.wait_until_only(before)
