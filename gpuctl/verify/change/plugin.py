@@ -8,17 +8,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import DriverError
 from driver.process.sockets import service_socket_name
+from envtest.child_processes import RunningProcess, StartProcess
 from gpuctl.doctor.inside.places import Places
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import is_answered
@@ -35,39 +36,6 @@ _LOG_LINES, _MOST_REASONS = 12, 3
 Object = dict[str, Any]
 
 
-class Process(Protocol):
-    """A process that was started: the part of ``subprocess.Popen`` that is used here."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-
-    def poll(self) -> int | None:
-        """Its exit status, None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its exit status; raises subprocess.TimeoutExpired."""
-
-    def send_signal(self, sig: int) -> None:
-        """Send it a signal, if it still runs."""
-
-
-Start = Callable[[Sequence[str], Mapping[str, str], int], Process]
-"""Starts a command with an environment and a descriptor for its output. Raises OSError."""
-
-
-def start_process(command: Sequence[str], environment: Mapping[str, str], output: int) -> Process:
-    """Start a command in a session of its own, so that Ctrl-C does not reach it; raises OSError."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-    )
-
-
 class StepFailed(DriverError):
     """A step of a kind did not succeed; the message names it."""
 
@@ -80,8 +48,8 @@ class Driver:
 
     places: Places
     folder: Path
-    start: Start
-    processes: dict[str, Process] = field(default_factory=dict)
+    start: StartProcess
+    processes: dict[str, RunningProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("plugins", "registry", "cdi"):
@@ -234,7 +202,7 @@ def _named(claim: Object) -> pb.Claim:
 
 
 @contextmanager
-def running_driver(places: Places, folder: Path, start: Start, kubeconfig: str) -> Iterator[Driver]:
+def running_driver(places: Places, folder: Path, start: StartProcess, kubeconfig: str) -> Iterator[Driver]:
     """The driver on this machine until the end of the block; raises StepFailed, OSError."""
     driver = Driver(places, folder, start)
     try:

@@ -26,6 +26,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
 from driver.slices.specs import lay_out
+from envtest.child_processes import StartProcess, start_process
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
 from fakegpu.nvml.flag import fabric_from_flag
@@ -39,7 +40,7 @@ from gpuctl.verify.change.claim_server import claim_server
 from gpuctl.verify.change.claims import Bench, Limits, try_all
 from gpuctl.verify.change.gpu_state import gpu_tools, read_state
 from gpuctl.verify.change.kinds import kinds_of, node_config
-from gpuctl.verify.change.plugin import NODE, Start, running_driver, start_process
+from gpuctl.verify.change.plugin import NODE, running_driver
 from gpuctl.verify.change.undo import UndoRecord, record_path, restore, result, unfinished
 from gpuctl.verify.checks.cuda_checks import program_environment
 from gpuctl.verify.subject import Subject
@@ -54,7 +55,7 @@ def verify_changes(
     subject: Subject,
     say: Callable[[str], None],
     limits: Limits | None = None,
-    start: Start = start_process,
+    start: StartProcess = start_process,
 ) -> tuple[Result, ...]:
     """Try claims of every kind on one idle GPU; afterwards everything is as before.
 
@@ -153,7 +154,7 @@ class _Verification:
     chosen: _Chosen
     say: Callable[[str], None]
     limits: Limits
-    start: Start
+    start: StartProcess
 
     def run(self, record: UndoRecord) -> Iterator[Result]:
         """Start the driver, try all kinds, and end the driver. Raises what its parts raise."""

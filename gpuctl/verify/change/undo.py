@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from driver.errors import ConfigError, DriverError, StorageError
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import make_private_folder, remove_durably, write_durably
+from envtest.child_processes import RunningProcess
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.demo import watchdog
 from gpuctl.doctor.check import Finding, Result, fail, ok
@@ -33,7 +34,6 @@ from gpuctl.verify.change.gpu_state import (
     read_state,
 )
 from gpuctl.verify.change.held_probe import remove_control_groups
-from gpuctl.verify.change.plugin import Process
 
 RESTORED = "restored"
 """The place of what restoring found."""
@@ -49,7 +49,7 @@ _START_FIELD = 22 - 3
 """Where /proc/PID/stat has the start time, counted from the field after the name (proc(5))."""
 
 T = TypeVar("T")
-P = TypeVar("P", bound=Process)
+P = TypeVar("P", bound=RunningProcess)
 
 
 @dataclass(frozen=True, slots=True)
