@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
     from driver.health.health_rules import HealthRules
-    from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient, Object
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
@@ -87,7 +86,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     from driver.roots.watch import watch_roots
 
     node = checked_node_name(options.node_name)
-    intervals, kinds = given.intervals, _kinds(given)
+    intervals = given.intervals
     metrics = Metrics("controller")
     roots, discovery = _discovery(options, service, metrics)
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME, on_request=metrics.request_ended)
@@ -106,10 +105,10 @@ def start(service: Service, options: Options, given: Given) -> None:
     )
     check_now = Event()
     labels = NodeLabels(client, node, check_now.set)
-    rules = _rules(options, events, labels, kinds)
+    rules = _rules(options, events, labels)
     withholds = options.device_plugin == "withhold"
     offers = Observer(
-        *(discovery, rules, metrics, events, publisher.offer, kinds),
+        *(discovery, rules, metrics, events, publisher.offer),
         withholds=withholds,
         on_virtual_off=lambda gpus: virtual.set_wanted(gpus),  # noqa: PLW0108 - virtual is made below
         on_check=_wait_for_events(service, discovery, events, metrics, publisher, check_now.set),
@@ -120,7 +119,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     state = _plugin_state(offers, publisher.incidents, driver_release)
     virtual = _virtual_functions(state, events, check_now.set, intervals)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, state, several_plugins, intervals)
-    ready = _serve_http(service, options, metrics, publisher, kinds)
+    ready = _serve_http(service, options, metrics, publisher)
 
     watch_roots(service, roots, intervals.check_seconds, discovery.close, check_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, check_now)
@@ -161,7 +160,6 @@ def _publisher(
         node=node,
         driver=DRIVER_NAME,
         intervals=given.intervals,
-        kinds=_kinds(given),
         at_work=lambda: service.pulse.work("publisher"),
         follow_claims=follow_claims,
         incidents=IncidentStore(
@@ -189,12 +187,6 @@ def _wait_for_events(
     return gpus_checked
 
 
-def _kinds(given: Given) -> Kinds:
-    from driver.kinds.registry import KINDS
-
-    return given.kinds() if given.kinds else KINDS
-
-
 def needed_capabilities(options: Options) -> set[int]:
     """The capabilities that the controller keeps; it gives up all others of root's."""
     # nvml.h: the calls that list GPU instances and their possible placements need a privileged user.
@@ -204,16 +196,14 @@ def needed_capabilities(options: Options) -> set[int]:
     return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
 
 
-def _serve_http(
-    service: Service, options: Options, metrics: Metrics, publisher: Publisher, kinds: Kinds
-) -> _Readiness:
+def _serve_http(service: Service, options: Options, metrics: Metrics, publisher: Publisher) -> _Readiness:
     """Serve metrics and probes; the returned object gets to know what the controller waits for."""
     from controller.publish.device_metrics import OFFERED_SERIES, SICK, offered_numbers, sick_numbers
     from driver.process import metrics as numbers
     from driver.process import probes
 
     ready = _Readiness(publisher.why_not_published)
-    metrics.show(lambda: offered_numbers(*publisher.offered(), kinds), *OFFERED_SERIES)
+    metrics.show(lambda: offered_numbers(*publisher.offered()), *OFFERED_SERIES)
     metrics.show(lambda: sick_numbers(publisher.offered()[0]), SICK)
     metrics.show_number("gpu_dra_publish_age_seconds", publisher.age_seconds)
     numbers.serve(service, options.metrics_addr, metrics)
@@ -379,16 +369,14 @@ def _plugin_watch(
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
-def _rules(
-    options: Options, events: NodeEvents, labels: NodeLabels, kinds: Kinds
-) -> Callable[[], NodeConfig | None]:
+def _rules(options: Options, events: NodeEvents, labels: NodeLabels) -> Callable[[], NodeConfig | None]:
     """A function that gives the node's rules, None if there is no file."""
     if options.config is None:
         return lambda: None
     # It loads CEL, which a node without rules does not need.
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(options.config, events, labels.current, kinds).current
+    return RulesFile(options.config, events, labels.current).current
 
 
 class _Readiness:

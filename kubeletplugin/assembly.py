@@ -37,8 +37,7 @@ from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
 from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
-from kubeletplugin.devices.kinds.registry import KindsOf, NodePorts, own_kinds
-from kubeletplugin.devices.kinds.unknown import HeldUnknown
+from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
@@ -144,11 +143,10 @@ def assemble(
     folders: Folders,
     listeners: Listeners,
     intervals: Intervals,
-    kinds_of: KindsOf = own_kinds,
 ) -> Parts:
     """Remove the files of earlier boots, build the parts, and make journal and CDI specs agree.
 
-    ``kinds_of`` makes the kinds that the node prepares. Raises StorageError.
+    Raises StorageError.
     """
 
     # Some parts need each other. The one that is built first gets a function that finds the other one later.
@@ -171,7 +169,7 @@ def assemble(
     metadata_store = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
-    kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
+    kinds = kinds_of(_node_ports(identity, hardware, nodes, journal))
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     limits = GpuLimits(hardware.discovery, identity.driver_generation)
     memory = _memory(identity, hardware, cluster, disk, journal, limits, listeners, intervals)

@@ -1,15 +1,10 @@
-"""What the plugin's caller can set besides flags: the intervals of its loops, and the kinds of devices."""
+"""What the plugin's caller can set besides flags: the intervals of its loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from driver.process.pulse import HUNG_SECONDS
-
-if TYPE_CHECKING:
-    from kubeletplugin.devices.kinds.registry import KindsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +34,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``kinds()`` returns the kinds of devices that the node prepares; None for the driver's own.
-
-    It is called once the sockets are open, so that its imports delay nothing. Work of the process that takes
-    longer than ``hung_seconds`` counts as hanging.
-    """
+    """Work of the process that takes longer than ``hung_seconds`` counts as hanging."""
 
     intervals: Intervals = field(default_factory=Intervals)
-    kinds: Callable[[], KindsOf] | None = None
     hung_seconds: float = HUNG_SECONDS

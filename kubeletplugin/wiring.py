@@ -35,7 +35,6 @@ from kubeletplugin.claims.ports import Timing
 from kubeletplugin.devices.hardware import Hardware, pci_ports
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.early_sockets import EarlySockets
 from kubeletplugin.kubelet import podresources
 from kubeletplugin.kubelet.plugin_sockets import ALONE_PART, KUBELET_PART, READY_PART
@@ -124,8 +123,7 @@ def serve(settings: Settings, given: Given, early: EarlySockets, taken: TakeOver
     service, metrics = early.service, early.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
-    kinds_of = given.kinds() if given.kinds else own_kinds
-    parts, reports = _claims(node, published, early, kinds_of)
+    parts, reports = _claims(node, published, early)
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("use of GPUs", reports.use.run, stop=reports.use.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
@@ -243,9 +241,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
     )
 
 
-def _claims(
-    node: _Node, published: PublishedDevices, early: EarlySockets, kinds_of: KindsOf
-) -> tuple[Parts, _Reports]:
+def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tuple[Parts, _Reports]:
     """The parts with the real ports, and the reports about claims."""
     settings, metrics = node.settings, node.metrics
     try:
@@ -271,7 +267,6 @@ def _claims(
         folders,
         listeners,
         node.intervals,
-        kinds_of,
     )
 
     def listed() -> Listed:
@@ -324,7 +319,6 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
         Folders(settings.data_dir, settings.cdi_dir),
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         node.intervals,
-        given.kinds() if given.kinds else own_kinds,
     )
 
 

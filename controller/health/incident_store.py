@@ -23,8 +23,6 @@ from driver.health.problems import verdicts
 from driver.health.verdict import EFFECTS, Kind, Verdict
 from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.health.xids import XID_CLASSES
-from driver.kinds.kind import Kinds
-from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from driver.slices.specs import read_devices
@@ -321,11 +319,11 @@ def held_seconds(returns: int, hold_seconds: tuple[float, float] = HOLD_SECONDS)
 
 
 def stored_faults(
-    slices: Iterable[Mapping[str, Any]], server_time: datetime, kinds: Kinds = KINDS
+    slices: Iterable[Mapping[str, Any]], server_time: datetime
 ) -> tuple[tuple[Incident, float], ...]:
     """The faults in stored slices, each with its age in seconds."""
     # By the API server's clock, which set timeAdded of the taints; the clock of this node may differ.
-    return incidents_in(one for item in slices for one in _tainted_devices(item["spec"], server_time, kinds))
+    return incidents_in(one for item in slices for one in _tainted_devices(item["spec"], server_time))
 
 
 def machine_uptime_seconds() -> float:
@@ -334,12 +332,12 @@ def machine_uptime_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _tainted_devices(spec: Mapping[str, Any], server_time: datetime, kinds: Kinds) -> Iterator[TaintedDevice]:
+def _tainted_devices(spec: Mapping[str, Any], server_time: datetime) -> Iterator[TaintedDevice]:
     ages = {
         device["name"]: {taint["key"]: _age(taint, server_time) for taint in device.get("taints") or []}
         for device in spec.get("devices") or []
     }
-    devices, _ = read_devices([spec], kinds)
+    devices, _ = read_devices([spec])
     return (TaintedDevice(device.regions, device.taints, ages[device.name]) for device in devices)
 
 

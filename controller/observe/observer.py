@@ -24,7 +24,6 @@ from driver.hardware.inventory import Discovery
 from driver.health.health_rules import HealthRules
 from driver.health.problems import taint_of_failure, taints
 from driver.kinds.forms import Part
-from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
 from driver.nvml.pci_address import PciAddress
@@ -80,7 +79,6 @@ class Observer:
         metrics: Metrics,
         events: NodeEvents,
         on_offers: Callable[[Offers, frozenset[str], frozenset[str]], None],
-        kinds: Kinds = KINDS,
         *,
         withholds: bool = False,
         on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
@@ -92,7 +90,6 @@ class Observer:
         self._metrics = metrics
         self._events = events
         self._on_offers = on_offers
-        self._kinds = kinds
         self._withholds = withholds
         self._on_virtual_off = on_virtual_off
         self._on_check = on_check
@@ -150,9 +147,7 @@ class Observer:
         away = seen.away | self._away_now()
         # The plugin's state changes more often than the GPUs, so the same input is not worked out twice.
         if self._made is None or self._made[:2] != (seen, away):
-            offers = node_offers(
-                seen.inventory, seen.rules, self._kinds, away=away, without_driver=seen.missing
-            )
+            offers = node_offers(seen.inventory, seen.rules, away=away, without_driver=seen.missing)
             if seen.missing is not None:
                 offers = replace(
                     offers, doubts=(*offers.doubts, Doubt(None, whole=True, taints=(seen.missing,)))
@@ -166,7 +161,7 @@ class Observer:
 
     def _away_now(self) -> frozenset[frozenset[PciAddress]]:
         """The GPUs that left the NVIDIA driver for a claim, one set for each device."""
-        names = map(self._kinds.parse, () if self._state is None else self._state.held)
+        names = map(KINDS.parse, () if self._state is None else self._state.held)
         return frozenset(
             frozenset(region.pci for region in name.regions)
             for name in names
@@ -210,7 +205,7 @@ class Observer:
         taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
         devices = offers.devices
         if taken.held or taken.blocked:
-            devices = with_blocked(devices, taken, inventory.gpus, self._kinds)
+            devices = with_blocked(devices, taken, inventory.gpus)
         doubts, withheld = offers.doubts, offers.withheld
         if self._device_plugin and self._withholds:
             devices = ()
@@ -236,7 +231,7 @@ class Observer:
         """The GPUs whose virtual functions should be turned on now. The lock is held."""
         if self._seen is None or self._failure is not None or not self._seen.virtual_off:
             return frozenset()
-        names = (name for name in map(self._kinds.parse, taken) if name is not None)
+        names = (name for name in map(KINDS.parse, taken) if name is not None)
         return self._seen.virtual_off - {region.pci for name in names for region in name.regions}
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:

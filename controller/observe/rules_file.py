@@ -8,8 +8,6 @@ from pathlib import Path
 from controller.observe.node_events import NodeEvents
 from driver.errors import ConfigError
 from driver.event_reasons import EventReason
-from driver.kinds.kind import Kinds
-from driver.kinds.registry import KINDS
 from driver.policy.config import Pool, load_file
 from driver.policy.rules import NodeConfig
 from driver.process.log import get_logger
@@ -31,15 +29,13 @@ class RulesFile:
         path: Path,
         events: NodeEvents,
         labels: Callable[[], Mapping[str, str]],
-        kinds: Kinds = KINDS,
     ) -> None:
         self._path = path
         self._events = events
         self._labels = labels
-        self._kinds = kinds
         # Before the file is read, so that a change in between is noticed the next time.
         self._last_stamp = self._stamp()
-        self._file = load_file(path, kinds)
+        self._file = load_file(path)
         self._pool: Pool | None = None
         self._reported: dict[str, str] = {}
 
@@ -73,7 +69,7 @@ class RulesFile:
         # Set before the file is read, so that a change in between is noticed the next time.
         self._last_stamp = seen
         try:
-            self._file = load_file(self._path, self._kinds)
+            self._file = load_file(self._path)
         except ConfigError as error:
             self._report("file", error)
         else:

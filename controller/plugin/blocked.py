@@ -11,7 +11,6 @@ from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.region import Region, overlap
 from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED
 from driver.hardware.gpu import Gpu
-from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.kinds.sharing.kind import SHARING
 
@@ -19,9 +18,7 @@ _HANGING = {"nvidia-smi-hangs": SHARING["TimeSlicing"], "mps-hangs": SHARING["MP
 """What hangs -> the sharing of the devices that cannot be made meanwhile."""
 
 
-def with_blocked(
-    devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu], kinds: Kinds = KINDS
-) -> tuple[Device, ...]:
+def with_blocked(devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu]) -> tuple[Device, ...]:
     """The devices, each with one taint if it overlaps something that blocks it.
 
     That is what the plugin reports as blocked, and every device that a claim holds and that is not among
@@ -35,9 +32,9 @@ def with_blocked(
         return tuple(devices)
     by_pci = {gpu.pci: gpu for gpu in gpus}
     held = [
-        name.kind.place(name.unshared, by_pci) for name in map(kinds.parse, sorted(gone)) if name is not None
+        name.kind.place(name.unshared, by_pci) for name in map(KINDS.parse, sorted(gone)) if name is not None
     ]
-    return tuple(_tainted(device, _reason(device, state.blocked, held, kinds)) for device in devices)
+    return tuple(_tainted(device, _reason(device, state.blocked, held)) for device in devices)
 
 
 def _tainted(device: Device, reason: str | None) -> Device:
@@ -52,23 +49,22 @@ def _reason(
     device: Device,
     blocked: Sequence[BlockedPlacement],
     held: Iterable[tuple[Region, ...]],
-    kinds: Kinds,
 ) -> str | None:
     """Why the device cannot be made now, None if it can."""
     for one in blocked:
         if one.reason in _HANGING and device.attributes.get("sharing") != _HANGING[one.reason]:
             continue
-        if overlap(device.regions, (Region(one.pci, one.span),)) and not _is_itself(device, one, kinds):
+        if overlap(device.regions, (Region(one.pci, one.span),)) and not _is_itself(device, one):
             return one.reason
     if any(overlap(device.regions, regions) for regions in held):
         return HELD_BY_CLAIM
     return None
 
 
-def _is_itself(device: Device, blocked: BlockedPlacement, kinds: Kinds) -> bool:
+def _is_itself(device: Device, blocked: BlockedPlacement) -> bool:
     """Whether the reported foreign GPU instance is the device itself."""
     # The plugin reports every GPU instance that it did not make, also those that an admin made to be offered.
     if blocked.reason != "foreign-instance" or blocked.span != device.span:
         return False
-    name = kinds.parse(device.name)
+    name = KINDS.parse(device.name)
     return name is not None and name.kind.by_admin

@@ -18,8 +18,6 @@ from controller.publish.restore_missing import recalled
 from controller.publish.transition import Change, next_step, was_settled
 from driver.devices.device import CounterSet, Device
 from driver.errors import ApiError
-from driver.kinds.kind import Kinds
-from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
 from driver.policy.offers import Offers
 from driver.process.log import get_logger
@@ -106,13 +104,12 @@ class Changeover:
     allocated: Callable[[], frozenset[str]]
     settle_seconds: float
     backoff: Backoff
-    kinds: Kinds = KINDS
 
     def next_known(self, known: Known, seen: Seen) -> Known:
         """What is known after this sync, with what to publish. Lists the claims if it is time."""
         now = time.monotonic()
         # First without the claims: most syncs change nothing that they could decide.
-        after = _stepped(known, seen, None, self.pool, self.kinds)
+        after = _stepped(known, seen, None, self.pool)
         after = _timed(known, after, now, self.settle_seconds)
         # Another GPU waits, so the claims are listed soon again.
         if not after.waiting <= known.waiting:
@@ -137,21 +134,19 @@ class Changeover:
                 again_in_seconds=round(wait_seconds, 2),
             )
         return replace(
-            _stepped(known, seen, allocated, self.pool, self.kinds),
+            _stepped(known, seen, allocated, self.pool),
             waiting=waiting,
             list_at=time.monotonic() + wait_seconds,
             list_failure="" if failure is None else f"cannot read claims: {failure}",
         )
 
 
-def _stepped(
-    known: Known, seen: Seen, allocated: frozenset[str] | None, pool: str, kinds: Kinds = KINDS
-) -> Known:
+def _stepped(known: Known, seen: Seen, allocated: frozenset[str] | None, pool: str) -> Known:
     """What is known and what to publish after one step towards what is wanted. Pure.
 
     ``allocated`` are the allocated devices of the pool, None if the claims were not listed.
     """
-    stored, stored_counters = published(seen.slices, pool, kinds)
+    stored, stored_counters = published(seen.slices, pool)
     former, wanted = known.offers, seen.wanted
     if seen.dropped:
         former, wanted = storable(former, seen.dropped), storable(wanted, seen.dropped)
@@ -168,7 +163,6 @@ def _stepped(
         avoided=seen.avoided,
         knows_all=knows_all,
         needs_taint="taints" not in seen.dropped,
-        kinds=kinds,
     )
     return replace(
         known,
@@ -210,7 +204,7 @@ def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:
 
 
 def published(
-    slices: Iterable[Mapping[str, Any]], pool: str, kinds: Kinds = KINDS
+    slices: Iterable[Mapping[str, Any]], pool: str
 ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """All stored devices and counter sets of the pool, each name once, in their order.
 
@@ -223,7 +217,7 @@ def published(
         return (), ()
     ours.sort(key=lambda item: str(item["metadata"]["name"]))
     ours.sort(key=lambda item: -int(item["spec"]["pool"].get("generation") or 0))
-    devices, counters = read_devices([item["spec"] for item in ours], kinds)
+    devices, counters = read_devices([item["spec"] for item in ours])
     first_devices: dict[str, Device] = {}
     for device in devices:
         first_devices.setdefault(device.name, device)

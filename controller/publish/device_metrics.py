@@ -9,8 +9,9 @@ from typing import Literal
 from driver.devices.device import Device
 from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_DRIVER
-from driver.health.verdict import KINDS
-from driver.kinds.kind import DeviceName, Kinds
+from driver.health.verdict import KIND_OF_TAINT
+from driver.kinds.kind import DeviceName
+from driver.kinds.registry import KINDS
 from driver.kinds.sharing.kind import SHARING
 from driver.process.metrics.table import Reading
 
@@ -19,16 +20,16 @@ State = Literal["free", "allocated", "excluded", "tainted"]
 OFFERED_SERIES = ("gpu_dra_devices",)
 SICK = "gpu_dra_gpu_sick"
 
-_OF_HEALTH = {*KINDS, TAINT_DRIVER}
+_OF_HEALTH = {*KIND_OF_TAINT, TAINT_DRIVER}
 """The keys of taints about a GPU's health; other taints have other reasons."""
 
 
-def offered_numbers(devices: Sequence[Device], held: frozenset[str], kinds: Kinds) -> Iterator[Reading]:
+def offered_numbers(devices: Sequence[Device], held: frozenset[str]) -> Iterator[Reading]:
     """The number of devices of each kind and profile in each state; claims hold those in ``held``."""
-    names = [name for device in held if (name := kinds.parse(device)) is not None]
+    names = [name for device in held if (name := KINDS.parse(device)) is not None]
     offered = {device.name: device.regions for device in devices}
     taken = tuple(region for name in names for region in offered.get(name.device, name.regions))
-    found = Counter((*_kind_and_profile(device, kinds), _state_of(device, held, taken)) for device in devices)
+    found = Counter((*_kind_and_profile(device), _state_of(device, held, taken)) for device in devices)
     for (kind, profile, state), count in sorted(found.items()):
         yield Reading("gpu_dra_devices", {"kind": kind, "profile": profile, "state": state}, count)
 
@@ -45,8 +46,8 @@ def _state_of(device: Device, held: frozenset[str], taken: tuple[Region, ...]) -
     return "excluded" if overlap(device.regions, taken) else "free"
 
 
-def _kind_and_profile(device: Device, kinds: Kinds) -> tuple[str, str]:
-    name: DeviceName | None = kinds.parse(device.name)
+def _kind_and_profile(device: Device) -> tuple[str, str]:
+    name: DeviceName | None = KINDS.parse(device.name)
     kind = "unknown" if name is None else name.kind.word
     if name is not None and name.shared is not None and not name.shared.fractional:
         kind = SHARING[name.shared.strategy]

@@ -25,8 +25,6 @@ from driver.devices.device import Device
 from driver.devices.names import pool_name
 from driver.errors import ApiError, DriverError
 from driver.health.placing import with_verdicts
-from driver.kinds.kind import Kinds
-from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
@@ -71,7 +69,6 @@ class Publisher:
         node: str,
         driver: str,
         intervals: Intervals,
-        kinds: Kinds = KINDS,
         at_work: AtWork = nullcontext,
         follow_claims: Callable[[bool], None] = lambda _asked: None,
         incidents: IncidentStore | None = None,
@@ -79,7 +76,6 @@ class Publisher:
         self._writer = writer
         self.incidents = incidents or IncidentStore()
         self._server_time = client.server_time
-        self._kinds = kinds
         self._intervals = intervals
         self._metrics = metrics
         self._node, self._driver = node, driver
@@ -89,7 +85,6 @@ class Publisher:
             lambda: allocated_devices(client, node=node, driver=driver, pool=self._pool),
             intervals.settle_seconds,
             Backoff(*intervals.list_again_seconds),
-            kinds,
         )
         self._known = Known()
         self._follow_claims = follow_claims
@@ -268,7 +263,7 @@ class Publisher:
         self._held_matters = True
         stored = self._own_writes.objects()
         # Before anything is written: the taints in the slices are all that is left of earlier XIDs.
-        faults = partial(stored_faults, stored, self._server_time(), self._kinds)
+        faults = partial(stored_faults, stored, self._server_time())
         self.incidents.take_over(faults, machine_uptime_seconds())
         # No GPU could be read yet and nothing is stored. An empty slice would say that the node has no GPU.
         if wanted.offers.knows_nothing and not stored:

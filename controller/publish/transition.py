@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.names import unshared_name
 from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED, TAINT_CHANGING
-from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
@@ -61,7 +60,6 @@ def next_step(
     avoided: frozenset[str] = _NOTHING,
     knows_all: bool = True,
     needs_taint: bool = True,
-    kinds: Kinds = KINDS,
 ) -> Step:
     """The step from the stored devices of the pool towards ``wanted``.
 
@@ -80,13 +78,13 @@ def next_step(
     there = units.group(stored)
     known = frozenset().union((one.name for one in stored), held, *names.values())
     known |= avoided if needs_taint else _NOTHING
-    unseen = _unseen(allocated or (), known, units, kinds)
+    unseen = _unseen(allocated or (), known, units)
     changes = []
     for unit in sorted(there.keys() | names.keys()):
         devices, offered = there.get(unit, []), names.get(unit, set())
         # A GPU that the node no longer has is gone, whatever claims hold.
         here = unit in present or any(not device.regions for device in devices)
-        going = _going(devices, offered, kinds) if here else frozenset()
+        going = _going(devices, offered) if here else frozenset()
         tainted = not needs_taint or all(_is_changing(device) for device in devices)
         in_the_way = (going & (held if allocated is None else held | allocated)) | unseen.get(unit, _NOTHING)
         # Old devices go: not before the taint is stored, the claims were listed, and none has such a device.
@@ -94,14 +92,13 @@ def next_step(
             changes.append(Change(unit, tainted, in_the_way))
         # New devices come: not before the claims were listed, if one of them may have their place.
         elif (allocated is None or unit in unseen) and (
-            not (knows_all and devices) and _may_be_taken(devices, offered, kinds)
+            not (knows_all and devices) and _may_be_taken(devices, offered)
         ):
             changes.append(Change(unit, tainted=True, in_the_way=in_the_way, appears=True))
     if not changes:
         return Step(wanted, ())
     kept = {
-        change.unit: _kept(there.get(change.unit, ()), names.get(change.unit, set()), kinds)
-        for change in changes
+        change.unit: _kept(there.get(change.unit, ()), names.get(change.unit, set())) for change in changes
     }
     return Step(_merged(wanted, kept, stored_counters, units), tuple(changes))
 
@@ -134,13 +131,11 @@ class _Units:
         return dict(found)
 
 
-def _unseen(
-    allocated: Iterable[str], known: frozenset[str], units: _Units, kinds: Kinds
-) -> dict[str, frozenset[str]]:
+def _unseen(allocated: Iterable[str], known: frozenset[str], units: _Units) -> dict[str, frozenset[str]]:
     """The allocated devices that are not ``known``, by the unit that they lie on."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for name in set(allocated) - known:
-        parsed = kinds.parse(name)
+        parsed = KINDS.parse(name)
         # A partition of an admin that is not known does not exist any more, so it is not in the way.
         if parsed is not None and not parsed.kind.by_admin:
             for unit in {units.of_gpu(region.pci) for region in parsed.regions} or {name}:
@@ -148,12 +143,12 @@ def _unseen(
     return {unit: frozenset(names) for unit, names in found.items()}
 
 
-def _may_be_taken(devices: Sequence[Device], offered: set[str], kinds: Kinds) -> bool:
+def _may_be_taken(devices: Sequence[Device], offered: set[str]) -> bool:
     """Whether a claim that is not known may have the place of a device that is offered now."""
     # The device is new, or a stored taint says that there was such a claim once. A partition of an admin
     # exists, so nothing else can be in its place.
     new = offered - {device.name for device in devices}
-    return any(not _by_admin(name, kinds) for name in new) or any(map(_lies_over_claim, devices))
+    return any(not _by_admin(name) for name in new) or any(map(_lies_over_claim, devices))
 
 
 def was_settled(stored: Iterable[Device]) -> bool:
@@ -165,30 +160,30 @@ def _lies_over_claim(device: Device) -> bool:
     return any((taint.key, taint.value) == (TAINT_BLOCKED, HELD_BY_CLAIM) for taint in device.taints)
 
 
-def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozenset[str]:
+def _going(devices: Iterable[Device], wanted: set[str]) -> frozenset[str]:
     """The stored devices of a GPU that go away, and that a claim may still have."""
-    going = [one for one in devices if one.name not in wanted and _ours_to_change(one.name, wanted, kinds)]
-    if going and any(_by_admin(name, kinds) for name in wanted):
+    going = [one for one in devices if one.name not in wanted and _ours_to_change(one.name, wanted)]
+    if going and any(_by_admin(name) for name in wanted):
         going = [one for one in going if not one.takes_all]
     return frozenset(one.name for one in going)
 
 
-def _ours_to_change(name: str, wanted: set[str], kinds: Kinds) -> bool:
+def _ours_to_change(name: str, wanted: set[str]) -> bool:
     """Whether this driver decides when the device goes: not if an admin has removed the partition."""
-    return not _by_admin(name, kinds) or unshared_name(name) in map(unshared_name, wanted)
+    return not _by_admin(name) or unshared_name(name) in map(unshared_name, wanted)
 
 
-def _kept(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> tuple[Device, ...]:
+def _kept(devices: Iterable[Device], wanted: set[str]) -> tuple[Device, ...]:
     """The stored devices that stay for now: all except partitions that an admin has removed."""
-    return tuple(device for device in devices if _ours_to_change(device.name, wanted, kinds))
+    return tuple(device for device in devices if _ours_to_change(device.name, wanted))
 
 
 def _is_changing(device: Device) -> bool:
     return any((taint.key, taint.effect) == (TAINT_CHANGING, "NoSchedule") for taint in device.taints)
 
 
-def _by_admin(name: str, kinds: Kinds) -> bool:
-    parsed = kinds.parse(name)
+def _by_admin(name: str) -> bool:
+    parsed = KINDS.parse(name)
     return parsed is not None and parsed.kind.by_admin
 
 

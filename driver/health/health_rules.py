@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from driver.devices.device import Taint
-from driver.health.verdict import KINDS, Effect, Kind
+from driver.health.verdict import KIND_OF_TAINT, Effect, Kind
 from driver.health.xids import MOST_XID, XID_CLASSES, XidClass, meaning_of
 
 EVICTING: tuple[Kind, ...] = (
@@ -52,8 +52,8 @@ class HealthRules:
     def effective(self, taints: Iterable[Taint]) -> tuple[Taint, ...]:
         """The taints of a GPU's device with the effects that the admin wants."""
         return tuple(
-            replace(taint, effect=self.effect(KINDS[taint.key], taint.effect))
-            if taint.key in KINDS
+            replace(taint, effect=self.effect(KIND_OF_TAINT[taint.key], taint.effect))
+            if taint.key in KIND_OF_TAINT
             else taint
             for taint in taints
         )

@@ -55,7 +55,7 @@ KEYS: Mapping[Kind, str] = {
     "unmonitored": TAINT_UNMONITORED,
 }
 
-KINDS: Mapping[str, Kind] = {key: kind for kind, key in KEYS.items()}
+KIND_OF_TAINT: Mapping[str, Kind] = {key: kind for kind, key in KEYS.items()}
 
 REASONS: Mapping[Kind, str] = {
     "lost": "GpuLost",
@@ -135,11 +135,11 @@ def merged(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     others: list[Taint] = []
     for taint in taints:
         known = best.get(taint.key)
-        if taint.key not in KINDS:
+        if taint.key not in KIND_OF_TAINT:
             others.append(taint)
         elif known is None or EFFECTS.index(taint.effect) > EFFECTS.index(known.effect):
             best[taint.key] = taint
-    return (*(best[key] for key in KINDS if key in best), *others)
+    return (*(best[key] for key in KIND_OF_TAINT if key in best), *others)
 
 
 def health_of(verdicts: Sequence[Verdict]) -> Health:

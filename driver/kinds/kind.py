@@ -7,6 +7,7 @@ prepare does for the same kind is in ``kubeletplugin.devices.kinds.kind``; ``wor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -137,9 +138,26 @@ class Kinds:
 
     def __init__(self, kinds: Sequence[OfferedKind], layers: Sequence[Offering] = ()) -> None:
         self._kinds = tuple(kinds)
+        self._layers = tuple(layers)
         # Each comparison of the slices with what is offered asks for the same names several times.
         self._parsed = lru_cache(maxsize=512)(self._parse)
-        self.offerings: tuple[Offering, ...] = (*kinds, *layers)
+
+    @contextmanager
+    def added(self, kind: OfferedKind) -> Iterator[None]:
+        """Within the block there is one more kind, or it takes the place of the one with the same word."""
+        before = self._kinds
+        self._kinds = tuple({**{one.word: one for one in before}, kind.word: kind}.values())
+        self._parsed.cache_clear()
+        try:
+            yield
+        finally:
+            self._kinds = before
+            self._parsed.cache_clear()
+
+    @property
+    def offerings(self) -> tuple[Offering, ...]:
+        """The kinds, and then the layers over them."""
+        return (*self._kinds, *self._layers)
 
     def __iter__(self) -> Iterator[OfferedKind]:
         return iter(self._kinds)

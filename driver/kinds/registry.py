@@ -1,4 +1,4 @@
-"""The kinds of devices that this driver has. A process can be started with others (``Given.kinds``)."""
+"""The kinds of devices that this driver has; ``KINDS.added`` adds one of somebody else."""
 
 from __future__ import annotations
 

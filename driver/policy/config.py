@@ -29,7 +29,6 @@ import yaml
 from driver.devices.gpu_policy import HIDDEN
 from driver.errors import ConfigError
 from driver.health.health_rules import read_health_rules
-from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.policy.predicate import MAX_EXPRESSION_CHARACTERS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
@@ -90,24 +89,22 @@ class ConfigFile:
         return f"{where}the node configuration {self.name} is wrong: {'; '.join(pool.errors)}"
 
 
-def load_config(path: Path, labels: Labels | None = None, kinds: Kinds = KINDS) -> NodeConfig:
+def load_config(path: Path, labels: Labels | None = None) -> NodeConfig:
     """The rules of a node with these labels, read from a file; raises as ``parse_config`` does."""
-    return _rules_of(load_file(path, kinds), labels)
+    return _rules_of(load_file(path), labels)
 
 
-def parse_config(
-    text: str | bytes, name: str, labels: Labels | None = None, kinds: Kinds = KINDS
-) -> NodeConfig:
+def parse_config(text: str | bytes, name: str, labels: Labels | None = None) -> NodeConfig:
     """The rules of a node with these labels; ``name`` names the text in errors.
 
     Raises ConfigError with every mistake of the node's entry and its field path, or if there are pools and
     the labels are not known.
     """
-    return _rules_of(parse_file(text, name, kinds), labels)
+    return _rules_of(parse_file(text, name), labels)
 
 
-def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
-    """Read a node configuration, whose rules have the fields of these ``kinds``.
+def load_file(path: Path) -> ConfigFile:
+    """Read a node configuration, whose rules have the fields of the kinds.
 
     Raises ConfigError if it cannot be read, or if a mistake concerns every node.
     """
@@ -117,10 +114,10 @@ def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
         raise ConfigError(
             f"cannot read the node configuration {path}: {error.strerror}", "check --config"
         ) from error
-    return parse_file(text, str(path), kinds)
+    return parse_file(text, str(path))
 
 
-def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile:
+def parse_file(text: str | bytes, name: str) -> ConfigFile:
     """Read the text of a node configuration; raises ConfigError as ``load_file`` does."""
     try:
         place, document = load_wrapped(text, name, "nodeConfig", what="node configuration")
@@ -129,14 +126,14 @@ def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the node configuration {name} is not YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []
-    entries = tuple(_entries(document, kinds, errors))
+    entries = tuple(_entries(document, errors))
     if errors or (len(entries) == 1 and entries[0].errors):
         everything = [*errors, *(error for entry in entries for error in entry.errors)]
         raise ConfigError(f"the node configuration {name} is wrong: " + "; ".join(everything), _EXPLAINED)
     return ConfigFile(name, entries)
 
 
-def _entries(document: Any, kinds: Kinds, errors: list[str]) -> Iterator[Pool]:
+def _entries(document: Any, errors: list[str]) -> Iterator[Pool]:
     """The pools, then the entry for all other nodes; mistakes that concern all nodes go to ``errors``."""
     if not isinstance(document, dict):
         errors.append("the document must be a mapping with version and rules")
@@ -155,15 +152,15 @@ def _entries(document: Any, kinds: Kinds, errors: list[str]) -> Iterator[Pool]:
     health = read_health_rules(document.get("health", {}), "health", errors)
     names: set[str] = set()
     for index, entry in enumerate(pools):
-        pool = _pool(entry, kinds, f"pools[{index}]", names)
+        pool = _pool(entry, f"pools[{index}]", names)
         names.add(pool.name)
         yield replace(pool, rules=replace(pool.rules, health=health, list_attributes=lists))
     own: list[str] = []
-    rules = read_rules(document.get("rules", []), kinds, "rules", own)
+    rules = read_rules(document.get("rules", []), "rules", own)
     yield Pool("", None, replace(rules, health=health, list_attributes=lists), tuple(own))
 
 
-def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:
+def _pool(entry: Any, path: str, names: set[str]) -> Pool:
     if not isinstance(entry, dict):
         return Pool(
             path, None, NodeConfig(), (f"{path}: must be a mapping with name, nodeSelector and rules",)
@@ -177,7 +174,7 @@ def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:
         errors.append(f"{path}.name: another pool has the name {name}")
     selector = entry.get("nodeSelector")
     wrong = label_selector_errors(selector, f"{path}.nodeSelector")
-    rules = read_rules(entry.get("rules", []), kinds, f"{path}.rules", errors)
+    rules = read_rules(entry.get("rules", []), f"{path}.rules", errors)
     known = name if isinstance(name, str) and name else path
     return Pool(known, None if wrong else selector, rules, (*errors, *wrong))
 

@@ -18,7 +18,6 @@ from driver.hardware.gpu import Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.problems import taints, taints_of_doubt
 from driver.kinds.forms import Forms, GpuForms, Part
-from driver.kinds.kind import Kinds
 from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
@@ -67,7 +66,6 @@ class Offers:
 def node_offers(
     inventory: Inventory,
     config: NodeConfig | None = None,
-    kinds: Kinds = KINDS,
     *,
     away: Collection[frozenset[PciAddress]] = (),
     without_driver: Taint | None = None,
@@ -82,7 +80,7 @@ def node_offers(
     """
     judged = _judged(inventory, config)
     forms = Forms()
-    for offering in kinds.offerings:
+    for offering in KINDS.offerings:
         forms = offering.devices(inventory, judged.policies, forms)
     ordered = [(pci, forms.gpus[pci]) for pci in sorted(forms.gpus)]
     sick = {gpu.pci: taints(gpu.problems) for gpu in inventory.gpus if gpu.problems}
@@ -94,7 +92,7 @@ def node_offers(
             for part, reason in found.withheld
         ),
     ]
-    without_nvidia = {kind.form for kind in kinds if kind.leaves_driver}
+    without_nvidia = {kind.form for kind in KINDS if kind.leaves_driver}
     in_need = {pci for pci, policy in judged.policies.items() if policy.form not in without_nvidia}
     # GPUs that will come back to the NVIDIA driver keep their published devices, so they are no withheld
     # ones.

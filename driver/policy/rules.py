@@ -23,7 +23,8 @@ from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.pci import product_name
 from driver.hardware.vgpu import parse_profile
 from driver.health.health_rules import HealthRules
-from driver.kinds.kind import Kinds, PolicyField
+from driver.kinds.kind import PolicyField
+from driver.kinds.registry import KINDS
 from driver.kinds.vgpu.field import offer_of
 from driver.kinds.vgpu.kind import may_get_virtual
 from driver.nvml.pci_address import PciAddress
@@ -137,14 +138,12 @@ def selectable(gpu: Gpu) -> Values:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def read_rules(listed: Any, kinds: Kinds, path: str, errors: list[str]) -> NodeConfig:
+def read_rules(listed: Any, path: str, errors: list[str]) -> NodeConfig:
     """The rules in a parsed list; each mistake is added to ``errors`` and begins with its path."""
     if not isinstance(listed, list):
         errors.append(f"{path}: must be a list")
         return NodeConfig()
-    return NodeConfig(
-        tuple(_rule(rule, kinds, f"{path}[{index}]", errors) for index, rule in enumerate(listed))
-    )
+    return NodeConfig(tuple(_rule(rule, f"{path}[{index}]", errors) for index, rule in enumerate(listed)))
 
 
 def unknown_fields(mapping: Mapping[Any, Any], known: set[str], path: str, errors: list[str]) -> None:
@@ -152,8 +151,8 @@ def unknown_fields(mapping: Mapping[Any, Any], known: set[str], path: str, error
     errors.extend(f"{path}{key}: unknown field" for key in mapping if key not in known)
 
 
-def _rule(rule: Any, kinds: Kinds, path: str, errors: list[str]) -> Rule:
-    fields = kinds.policy_fields
+def _rule(rule: Any, path: str, errors: list[str]) -> Rule:
+    fields = KINDS.policy_fields
     names = ["offer", *(field.name for field in fields)]
     listed = f"{', '.join(names[:-1])} or {names[-1]}"
     if not isinstance(rule, dict):
@@ -164,7 +163,7 @@ def _rule(rule: Any, kinds: Kinds, path: str, errors: list[str]) -> Rule:
         errors.append(f"{path}: must have {listed}")
     given = [field for field in fields if field.name in rule]
     values = {field.name: field.read(rule[field.name], f"{path}.{field.name}", errors) for field in given}
-    policy = _with_form(_policy(values), rule, given, kinds.forms, path, errors)
+    policy = _with_form(_policy(values), rule, given, KINDS.forms, path, errors)
     errors.extend(f"{path}.{problem}" for field in fields for problem in field.contradictions(policy))
     return Rule(_when(rule.get("when"), path, errors), policy)
 

@@ -22,7 +22,6 @@ from driver.devices.device import (
 from driver.devices.limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
 from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
-from driver.kinds.kind import Kinds
 from driver.kinds.registry import KINDS
 from driver.slices.list_attributes import NearNodes, list_of, single_value, with_lists
 from kubernetes_rules.quantity import format_bytes, parse_quantity
@@ -168,9 +167,7 @@ def _taint_json(taint: Taint) -> dict[str, Any]:
     return {name: text for name, text in known.items() if text}
 
 
-def read_devices(
-    specs: Iterable[Mapping[str, Any]], kinds: Kinds = KINDS
-) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+def read_devices(specs: Iterable[Mapping[str, Any]]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """The devices and counter sets of a pool from the specs of its slices, in their order.
 
     Devices with names that this driver does not give are left out. Lists of values become single ones. A
@@ -178,13 +175,13 @@ def read_devices(
     many it has.
     """
     listed = list(specs)
-    devices = [_read_device(one, kinds) for spec in listed for one in spec.get("devices") or []]
+    devices = [_read_device(one) for spec in listed for one in spec.get("devices") or []]
     counter_sets = [_read_counter_set(one) for spec in listed for one in spec.get("sharedCounters") or []]
     return tuple(one for one in devices if one), tuple(one for one in counter_sets if one)
 
 
-def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
-    name = kinds.parse(stored["name"])
+def _read_device(stored: Mapping[str, Any]) -> Device | None:
+    name = KINDS.parse(stored["name"])
     if name is None:
         return None
     attributes = {key: _read_attribute(key, value) for key, value in (stored.get("attributes") or {}).items()}

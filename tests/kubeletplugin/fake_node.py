@@ -34,7 +34,6 @@ from kubeletplugin.claims.ports import NO_TIMING
 from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.devices.hardware import Hardware, pretended_users
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Deadlines, Users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
@@ -131,7 +130,7 @@ class FakeNode:
     """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
     ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
-    ``kinds_of`` gives the kinds that the node prepares. With ``binds`` its PCI functions can change drivers.
+    With ``binds`` its PCI functions can change drivers.
     """
 
     def __init__(
@@ -140,11 +139,9 @@ class FakeNode:
         machine: str = "a30-quad",
         *,
         on_disk: bool = False,
-        kinds_of: KindsOf = own_kinds,
         binds: bool = False,
     ) -> None:
         self.folder = folder
-        self._kinds_of = kinds_of
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
         self.cgroups = self.machine.pretend_cgroups(folder / "cgroups")
         self.listed_containers: dict[str, frozenset[ContainerName]] | DriverError = {}
@@ -256,7 +253,6 @@ class FakeNode:
             Folders(self.folder, self.cdi),
             Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step, self.timing),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
-            self._kinds_of,
         )
 
     def leave(self) -> None:

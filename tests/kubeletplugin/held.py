@@ -17,8 +17,7 @@ from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, partition_name, record_of, written
-from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
-from kubeletplugin.devices.kinds.unknown import HeldUnknown
+from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 
@@ -44,7 +43,7 @@ def held_kinds() -> HeldKinds:
         VfioNodes(InstalledDriver.below(nowhere)),
         Controllers(lambda _number: None),
     )
-    return HeldKinds(own_kinds(ports), HeldUnknown())
+    return kinds_of(ports)
 
 
 def made(record: PartitionRecord) -> dict[str, Any]:

@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.process_inputs import Given as GivenToController
-from driver.kinds.kind import Kinds
-from driver.kinds.partition.kind import MADE, STATIC
-from driver.kinds.sharing.kind import SHARED
+from driver.kinds.registry import KINDS
 from driver.kinds.whole import WholeKind
 from gpuctl.demo.brisk import command_inputs
-from kubeletplugin.devices.kinds.registry import own_kinds
+from kubeletplugin.devices.kinds.registry import added
 from kubeletplugin.devices.kinds.whole import HeldWhole
 from kubeletplugin.process_inputs import Given as GivenToPlugin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from driver.hardware.gpu import Inventory
     from driver.health.verdict import Health
@@ -59,22 +57,19 @@ class _HangsWithTheHealthOfAClaim(HeldWhole):
         return super().health(held, gpus)
 
 
-def _kinds_of(ports: NodePorts) -> Sequence[HeldKind]:
-    _, *others = own_kinds(ports)
-    return (_HangsWithTheHealthOfAClaim(ports.discovery, ports.nodes, lambda _pci: None), *others)
+def _hanging(ports: NodePorts) -> HeldKind:
+    return _HangsWithTheHealthOfAClaim(ports.discovery, ports.nodes, lambda _pci: None)
 
 
 def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
     package, *arguments = sys.argv[1:]
     handed = command_inputs(package, 0.2)
-    if isinstance(handed, GivenToController):
-        kinds = Kinds((_HangsOnceTold(), STATIC, MADE), layers=(SHARED,))
-        handed = replace(handed, kinds=lambda: kinds, hung_seconds=_HUNG_SECONDS)
-    elif isinstance(handed, GivenToPlugin):
-        handed = replace(handed, kinds=lambda: _kinds_of, hung_seconds=_HUNG_SECONDS)
+    if isinstance(handed, (GivenToController, GivenToPlugin)):
+        handed = replace(handed, hung_seconds=_HUNG_SECONDS)
     command = import_module(f"{package}.__main__").main
-    command(arguments, prog_name=f"python -m {package}", obj=handed)
+    with KINDS.added(_HangsOnceTold()), added(_hanging):
+        command(arguments, prog_name=f"python -m {package}", obj=handed)
 
 
 if __name__ == "__main__":

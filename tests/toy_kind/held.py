@@ -10,13 +10,12 @@ from driver.kinds.kind import OfferedKind
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.devices.kinds.kind import FoundKind
-from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
 from tests.toy_kind.offered import TOY
 
 if TYPE_CHECKING:
     from driver.devices.region import Region
     from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind
+    from kubeletplugin.devices.kinds.kind import HardwareNow
     from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
@@ -61,8 +60,3 @@ class HeldToy(FoundKind):
 def variable(device: str) -> str:
     """The variable that a container gets with a toy: ``TOY_0`` for ``toy-0``."""
     return device.upper().replace("-", "_")
-
-
-def kinds_of(ports: NodePorts) -> tuple[HeldKind, ...]:
-    """The kinds that the driver prepares, and toys."""
-    return (*own_kinds(ports), HeldToy())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib import import_module
 
-from controller.process_inputs import Given as GivenToController
+from driver.kinds.registry import KINDS
 from gpuctl.demo.brisk import command_inputs
-from kubeletplugin.process_inputs import Given as GivenToPlugin
+from kubeletplugin.devices.kinds.registry import added
+from tests.toy_kind.held import HeldToy
+from tests.toy_kind.offered import TOY
 
 WITH_TOYS = ("tests.toy_kind.launcher",)
 """What starts processes that know toys on the embedded cluster."""
@@ -16,21 +17,12 @@ WITH_TOYS = ("tests.toy_kind.launcher",)
 _SETTLE_SECONDS = 0.2
 
 
-def with_toys(package: str) -> object:
-    """What a package's command is handed: short intervals, and the driver's kinds with toys."""
-    brisk = command_inputs(package, _SETTLE_SECONDS)
-    if isinstance(brisk, GivenToController):
-        return replace(brisk, kinds=lambda: import_module("tests.toy_kind.offered").kinds())
-    if isinstance(brisk, GivenToPlugin):
-        return replace(brisk, kinds=lambda: import_module("tests.toy_kind.held").kinds_of)
-    return brisk
-
-
 def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
     package, *arguments = sys.argv[1:]
     command = import_module(f"{package}.__main__").main
-    command(arguments, prog_name=f"python -m {package}", obj=with_toys(package))
+    with KINDS.added(TOY), added(lambda _ports: HeldToy()):
+        command(arguments, prog_name=f"python -m {package}", obj=command_inputs(package, _SETTLE_SECONDS))
 
 
 if __name__ == "__main__":

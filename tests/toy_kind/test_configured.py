@@ -14,8 +14,8 @@ from driver.errors import ClaimRefused
 from driver.kinds.kind import OfferedKind
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind
-from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.devices.kinds.kind import HardwareNow
+from kubeletplugin.devices.kinds.registry import added
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy
@@ -43,15 +43,12 @@ class HeldConfigured(HeldToy):
         return Edits(variables=(f"TOY={held.record['policy']}",), needs_driver=False)
 
 
-def kinds_of(ports: NodePorts) -> tuple[HeldKind, ...]:
-    return (*own_kinds(ports), HeldConfigured())
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[FakeNode]:
-    node = FakeNode(tmp_path, kinds_of=kinds_of)
-    yield node
-    node.stop()
+    with added(lambda _ports: HeldConfigured()):
+        node = FakeNode(tmp_path)
+        yield node
+        node.stop()
 
 
 def config(**parameters: Any) -> list[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
 
@@ -11,31 +12,31 @@ import pytest
 from driver.errors import DeviceHeld, DriverError
 from kubeletplugin.claims.journal.entry import Entry, Record
 from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind, Note
-from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.devices.kinds.registry import added
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.toy_kind.held import HeldToy, kinds_of
+from tests.toy_kind.held import HeldToy
 
 _A_MOMENT_SECONDS = 0.2
 
 
 @pytest.fixture
 def open_node(tmp_path: Path) -> Iterator[Callable[..., FakeNode]]:
-    nodes = []
+    with ExitStack() as cleanup:
 
-    def opened(with_kinds: Callable[[NodePorts], tuple[HeldKind, ...]]) -> FakeNode:
-        nodes.append(FakeNode(tmp_path, kinds_of=with_kinds))
-        return nodes[-1]
+        def opened(toy: HeldKind) -> FakeNode:
+            cleanup.enter_context(added(lambda _ports: toy))
+            node = FakeNode(tmp_path)
+            cleanup.callback(node.stop)
+            return node
 
-    yield opened
-    for node in nodes:
-        node.stop()
+        yield opened
 
 
 def test_a_toy_that_another_claim_holds_is_refused_until_that_one_lets_go(
     open_node: Callable[..., FakeNode],
 ) -> None:
-    node = open_node(kinds_of)
+    node = open_node(HeldToy())
     first, second = (node.claim_devices(name, "toy-0") for name in ("first", "second"))
     node.prepare(first)
 
@@ -69,7 +70,7 @@ def test_two_claims_that_come_at_once_do_not_both_get_it(open_node: Callable[...
                 rival.join(_A_MOMENT_SECONDS)
             return super().make(entry, index, hardware, note)
 
-    node = open_node(lambda ports: (*own_kinds(ports), Slow()))
+    node = open_node(Slow())
     first, second = (node.claim_devices(name, "toy-0") for name in ("first", "second"))
 
     node.prepare(first)

@@ -1,8 +1,9 @@
-"""The kinds of devices that this driver prepares; whoever assembles the plugin may add others."""
+"""The kinds of devices that this driver prepares; ``added`` adds one of somebody else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.kinds.kind import HeldKind
+from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
 from kubeletplugin.devices.kinds.partition.held import HeldMade, HeldStatic
 from kubeletplugin.devices.kinds.partition.making import Partitions
 from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
 from kubeletplugin.devices.kinds.passthrough.held import Bus, HeldPassthrough
+from kubeletplugin.devices.kinds.unknown import HeldUnknown
 from kubeletplugin.devices.kinds.vgpu.held import HeldVgpu
 from kubeletplugin.devices.kinds.vgpu.making import Vgpus
 from kubeletplugin.devices.kinds.whole import HeldWhole
@@ -46,14 +48,23 @@ class NodePorts:
     controllers: Controllers
 
 
-KindsOf = Callable[[NodePorts], Sequence[HeldKind]]
-"""Makes the kinds of a node."""
+_ADDED: list[Callable[[NodePorts], HeldKind]] = []
 
 
-def own_kinds(ports: NodePorts) -> tuple[HeldKind, ...]:
-    """The kinds of this driver: whole GPUs, partitions by an admin or for claims, vGPUs, passthrough."""
+@contextmanager
+def added(make: Callable[[NodePorts], HeldKind]) -> Iterator[None]:
+    """Nodes that are made within the block also have this kind, instead of one with the same word."""
+    _ADDED.append(make)
+    try:
+        yield
+    finally:
+        _ADDED.remove(make)
+
+
+def kinds_of(ports: NodePorts) -> HeldKinds:
+    """The kinds of a node: whole GPUs, partitions by an admin or for claims, vGPUs, passthrough."""
     partitions = Partitions(ports.discovery)
-    return (
+    own = (
         HeldWhole(ports.discovery, ports.nodes, partitions.turn_off_for_whole),
         HeldStatic(partitions, ports.nodes),
         HeldMade(partitions, ports.nodes, ports.journal, ports.era),
@@ -71,3 +82,4 @@ def own_kinds(ports: NodePorts) -> tuple[HeldKind, ...]:
             ports.users,
         ),
     )
+    return HeldKinds((*own, *(make(ports) for make in _ADDED)), HeldUnknown())

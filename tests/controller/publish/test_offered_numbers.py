@@ -10,7 +10,6 @@ from controller.publish.device_metrics import offered_numbers
 from driver.devices.device import Device, Taint
 from driver.devices.taints import TAINT_RESET, TAINT_XID
 from driver.hardware.inventory import Discovery
-from driver.kinds.registry import KINDS
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
@@ -39,7 +38,7 @@ def offered(folder: Path) -> tuple[Device, ...]:
 
 def states(devices: tuple[Device, ...], *held: str) -> States:
     found: States = Counter()
-    for one in offered_numbers(devices, frozenset(held), KINDS):
+    for one in offered_numbers(devices, frozenset(held)):
         key = one.labels["kind"], one.labels["profile"], one.labels["state"]
         found[key] += int(one.value)
     return found

@@ -22,10 +22,9 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
-from kubeletplugin.devices.kinds.registry import NodePorts, own_kinds
-from kubeletplugin.devices.kinds.unknown import HeldUnknown
+from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from tests.kubeletplugin.cdi_schema import validate
@@ -56,7 +55,7 @@ class Built:
             VfioNodes(driver),
             Controllers(lambda _number: None),
         )
-        self.driver, kinds = driver, HeldKinds(own_kinds(ports), HeldUnknown())
+        self.driver, kinds = driver, kinds_of(ports)
         self.specs = Specs(
             kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")), METADATA
         )

@@ -9,8 +9,9 @@ import pytest
 
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.kinds.registry import added
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.toy_kind.held import kinds_of
+from tests.toy_kind.held import HeldToy
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def test_the_halves_find_each_other_by_the_word(node: FakeNode) -> None:
 
 
 def test_a_kind_from_elsewhere_is_one_more_beside_the_drivers_own(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, kinds_of=kinds_of)
+    with added(lambda _ports: HeldToy()):
+        node = FakeNode(tmp_path)
 
     assert [one.offered.word for one in node.kinds] == [*(kind.word for kind in KINDS), "toy"]
     node.stop()
