@@ -13,7 +13,6 @@ from proto import (
     grpc_health_v1_pb2,
     podresources_v1_pb2,
     registration_v1_pb2,
-    stored_claim_pb2,
 )
 
 if TYPE_CHECKING:
@@ -65,23 +64,6 @@ PODRESOURCES = {
     "ClaimResource": {"cdi_devices": 1, "driver_name": 2, "pool_name": 3, "device_name": 4, "share_id": 5},
     "CDIDevice": {"name": 1},
 }
-STORED_CLAIM = {
-    "Unknown": {"raw": 2},
-    "ResourceClaim": {"metadata": 1, "status": 3},
-    "ObjectMeta": {"uid": 5},
-    "ResourceClaimStatus": {"devices": 4},
-    "AllocatedDeviceStatus": {
-        "driver": 1,
-        "pool": 2,
-        "device": 3,
-        "conditions": 4,
-        "data": 5,
-        "share_id": 7,
-    },
-    "Condition": {"type": 1, "status": 2, "last_transition_time": 4, "reason": 5, "message": 6},
-    "Time": {"seconds": 1},
-    "RawExtension": {"raw": 1},
-}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +75,6 @@ STORED_CLAIM = {
         (registration_v1_pb2.DESCRIPTOR, "pluginregistration", REGISTRATION),
         (grpc_health_v1_pb2.DESCRIPTOR, "grpc.health.v1", GRPC_HEALTH),
         (podresources_v1_pb2.DESCRIPTOR, "v1", PODRESOURCES),
-        (stored_claim_pb2.DESCRIPTOR, "stored_claim", STORED_CLAIM),
     ],
     ids=[
         "dra v1",
@@ -102,7 +83,6 @@ STORED_CLAIM = {
         "registration",
         "grpc",
         "podresources",
-        "stored claim",
     ],
 )
 def test_messages_have_the_names_and_numbers_of_the_kubelet(
