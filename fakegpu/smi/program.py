@@ -1,4 +1,4 @@
-"""nvidia-smi of a fake machine: lists, logs, modes, time-slices and resets, in the words of the real one.
+"""nvidia-smi of a fake machine: lists, modes, time-slices and resets, in the words of the real one.
 
 Exit codes are NVML's return codes, as those of the real program. Some texts are made up, because no report of
 the real ones was found.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from driver.errors import ConfigError
-from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
+from driver.nvml.api import Code, NotSupported, NvmlCallFailed
 from driver.nvml.mig import MigDevice, partition_name
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
@@ -25,13 +25,11 @@ from fakegpu.machine.spec import MachineSpec
 from fakegpu.nvml.fake_nvml import FakeDevice
 from fakegpu.smi.query import QueriedGpu, QueryRefused, bus_id, csv_lines, read_fields, read_format
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
-from fakegpu.smi.xml_log import all_mig_devices, log_lines
 
 _MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
-_LOG_OPTIONS = frozenset({"-q", "--query", "-x", "--xml-format"})
 _TIME_SLICES = ("Default", "Short", "Medium", "Long")
 OTHER_ERROR = 255
 """The exit code for return codes above 255, such as UNKNOWN (999): an exit status has 8 bits."""
@@ -84,8 +82,6 @@ class Smi:
             return self._compute_policy(words[1:])
         if list(words) == TOPOLOGY.split():
             return self._topology()
-        if not _LOG_OPTIONS.isdisjoint(words):
-            return self._log(words)
         parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
         parser.add_argument("-L", "--list-gpus", action="store_true")
         parser.add_argument("--version", action="store_true")
@@ -160,34 +156,6 @@ class Smi:
             return found
         wanted = [[gpu for gpu in found if _is_named(*gpu, word)] for word in text.split(",")]
         return [gpu for gpus in wanted for gpu in gpus] if all(wanted) else []
-
-    def _log(self, words: Sequence[str]) -> int:
-        """Print the XML log of the GPUs of ``-i``, or of all; one that fell off the bus ends it."""
-        parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
-        parser.add_argument("-q", "--query", action="store_true", required=True)
-        parser.add_argument("-x", "--xml-format", action="store_true", required=True)
-        parser.add_argument("-i", "--id")
-        text: str | None = parser.parse_args(words).id
-        self._nvml.init()
-        spec, state = self._machine.spec, self._machine.state
-        seen = [pci for pci in state.listed() if self._sees(f"/dev/nvidia{state.gpus[pci].minor}")]
-        for pci in seen:
-            if state.gpus[pci].lost:
-                raise failure(GPU_CALLS["device_by_index"], Code.GPU_IS_LOST, bus_id(pci))
-        try:
-            chosen = seen if text is None else [self._named(word) for word in text.split(",")]
-        except ConfigError:
-            chosen = []
-        if not chosen or not set(chosen) <= set(seen):
-            return _nothing_found()
-        shown = [(pci, self._shown_partitions(pci, state.gpus[pci].minor)) for pci in chosen]
-        for line in log_lines(spec, state, shown):
-            _say(line)
-        return 0
-
-    def _shown_partitions(self, pci: PciAddress, minor: int) -> tuple[MigDevice, ...]:
-        every = all_mig_devices(self._machine.spec, self._machine.state, pci)
-        return tuple(mig for mig in every if self._sees_partition(minor, mig))
 
     def _sees(self, node: str) -> bool:
         if self._visible is not None:

@@ -356,8 +356,9 @@ def class_toggles() -> dict[str, bool]:
 
 
 def opt_in_toggles() -> dict[str, bool]:
-    """The files in ``deviceclasses/opt-in/``, all off: classes with resource names of a device plugin."""
-    return {file.stem: False for file in sorted((DEVICE_CLASSES / "opt-in").glob("*.yaml"))}
+    """The classes with resource names of a device plugin, all off, by their file without its ending."""
+    files = [*(DEVICE_CLASSES / "opt-in").glob("*.yaml"), DEVICE_CLASSES.parent / "mig-profiles.yaml"]
+    return {file.stem: False for file in sorted(files)}
 
 
 def _class_names(file: Path) -> list[str]:
