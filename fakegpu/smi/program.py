@@ -23,7 +23,6 @@ from fakegpu.machine.capabilities import partition_nodes, visible_nodes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.nvml.fake_nvml import FakeDevice
-from fakegpu.smi.query import QueriedGpu, QueryRefused, bus_id, csv_lines, read_fields, read_format
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
 
 _MODES: dict[str, ComputeMode] = {
@@ -87,8 +86,6 @@ class Smi:
         parser.add_argument("--version", action="store_true")
         parser.add_argument("-i", "--id")
         parser.add_argument("-c", "--compute-mode", choices=sorted(_MODES))
-        parser.add_argument("--query-gpu")
-        parser.add_argument("--format")
         parser.add_argument("-r", "--gpu-reset", action="store_true")
         options = parser.parse_args(words)
         if options.gpu_reset:
@@ -99,10 +96,6 @@ class Smi:
         chosen = self._chosen(options.id)
         if not chosen:
             return _nothing_found()
-        if options.query_gpu is not None:
-            return self._query(chosen, options.query_gpu, options.format)
-        if options.format is not None:
-            raise _Refusal("--format without --query-gpu")
         if options.compute_mode is None:
             return self._list(chosen)
         return self._set_compute_mode(chosen, _MODES[options.compute_mode])
@@ -169,15 +162,6 @@ class Smi:
             return True
         nodes = partition_nodes(gpu_minor, mig.gpu_instance_id, mig.compute_instance_id)
         return self._visible.issuperset(nodes)
-
-    def _query(self, chosen: list[tuple[int, FakeDevice]], fields: str, form: str | None) -> int:
-        """Print the queried fields of each GPU; raises QueryRefused."""
-        names, how = read_fields(fields), read_format(form)
-        count = len(self._chosen(None))
-        gpus = [QueriedGpu(device, index, count, self._nvml) for index, device in chosen]
-        for line in csv_lines(names, how, gpus):
-            _say(line)
-        return 0
 
     def _list(self, chosen: list[tuple[int, FakeDevice]]) -> int:
         for index, device in chosen:
@@ -278,6 +262,11 @@ def _reason(error: NvmlCallFailed) -> str:
     return _REASONS.get(error.code, "Unknown Error")
 
 
+def bus_id(pci: PciAddress) -> str:
+    """An address as NVML prints it: with eight digits of the domain, where sysfs has four."""
+    return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
+
+
 def _nothing_found() -> int:
     _say("No devices were found")
     return int(Code.NOT_FOUND)
@@ -353,9 +342,6 @@ def main(arguments: Sequence[str]) -> int:
     flag, root, _, *words = arguments
     try:
         code = Smi(FakeMachine.open(flag), Path(root), visible_nodes(os.environ)).run(words)
-    except QueryRefused as refusal:
-        _say(str(refusal))
-        return int(Code.INVALID_ARGUMENT)
     except _Refusal as refusal:
         _say(f"Invalid combination of input arguments ({refusal}). Please run 'nvidia-smi -h' for help.")
         return int(Code.INVALID_ARGUMENT)
