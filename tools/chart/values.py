@@ -387,11 +387,6 @@ class NodeConfiguration:
         "How GPU faults are treated on all nodes: xids (XID code to class), and evict (the faults that "
         "evict pods; none by default).",
     ] = field(default_factory=dict)
-    listAttributes: Annotated[
-        bool,
-        "Publish some attributes as lists of values, on all nodes. This needs the feature gate "
-        "DRAListTypeAttributes of the API server and the scheduler, alpha in Kubernetes 1.37.",
-    ] = False
 
 
 # The grammar of image names (distribution/reference, regexp.go), with registries in lower case only: upper
