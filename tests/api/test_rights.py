@@ -29,9 +29,9 @@ GROUPS = {
 }
 MAY = {
     "gpu-dra-kubeletplugin": (
-        "get resourceclaims; patch update resourceclaims/status; list watch resourceslices;"
+        "get resourceclaims; patch resourceclaims/status; list watch resourceslices;"
         "create patch events;"
-        "associated-node:patch associated-node:update resourceclaims/driver:gpu.nvidia.com"
+        "associated-node:patch resourceclaims/driver:gpu.nvidia.com"
     ),
     "gpu-dra-controller": (
         "get list watch nodes; list watch create update delete resourceslices; list watch pods;"
@@ -57,6 +57,7 @@ NOBODY_MAY = (
 MAY_NOT = {
     "gpu-dra-kubeletplugin": (
         "list resourceclaims; create update delete resourceslices; list pods; create pods/eviction;"
+        "update resourceclaims/status; associated-node:update resourceclaims/driver:gpu.nvidia.com;"
         "arbitrary-node:patch resourceclaims/driver:gpu.nvidia.com;"
         "associated-node:patch resourceclaims/driver:nic.example.com"
     ),

@@ -61,27 +61,17 @@ def test_what_divides_a_shared_gpu_passes_without_a_word() -> None:
     assert warnings(claim(config(own({}, SLICED)), requests=[request("gpu", "gpu.nvidia.com")])) == ()
 
 
-@pytest.mark.parametrize("name", ["gpu.nvidia.com", "large", "medium"])
-def test_a_division_of_a_gpu_that_is_not_shared_is_warned_of(name: str) -> None:
-    (warning,) = warnings(claim(config(own({"each": "1Gi"})), requests=[request("gpu", name)]))
-
-    assert warning == (
-        "spec.devices.config[0].opaque.parameters.memory: prepare refuses it unless request gpu is "
-        "for a part of a GPU: set sharing.strategy TimeSlicing to share a whole one"
-    )
-
-
-def test_a_division_that_is_for_no_request_is_refused_and_not_without_effect() -> None:
+def test_a_division_that_is_for_no_request_is_refused() -> None:
     either = [{"name": word, "deviceClassName": "mig-small"} for word in ("p", "q")]
     asked = [{"name": "a", "firstAvailable": either}]
     head = "spec.devices.config[0]: SharedGpuConfig is for a GPU, and no request asks for one:"
 
     divided = claim(config(own({"each": "1Gi"})), requests=asked)
-    assert warnings(divided) == errors(divided, "mig-small") == (f"{head} prepare refuses it",)
-    assert warnings(claim(config(own(None)), requests=asked)) == (f"{head} it has no effect",)
+    assert errors(divided, "mig-small") == (f"{head} prepare refuses it",)
+    assert errors(claim(config(own(None)), requests=asked), "mig-small") == ()
 
 
 def test_the_kind_is_named_as_it_is_written() -> None:
-    (warning,) = warnings(claim(config(own({}, SLICED), "p"), requests=[request("p", "mig-small")]))
+    (error,) = errors(claim(config(own({}, SLICED), "p"), requests=[request("p", "mig-small")]), "mig-small")
 
-    assert warning.startswith("spec.devices.config[0]: SharedGpuConfig is for a GPU, but class mig-small")
+    assert error.startswith("spec.devices.config[0]: SharedGpuConfig is for a GPU, but class mig-small")
