@@ -297,7 +297,7 @@ class _Fit:
     def if_they_fit(self, gone: int) -> list[Object] | None:
         """The same for a set between nobody and everybody; None if Kubernetes' allocator fails then.
 
-        It fails, for example, where a request asks for all devices and a constraint excludes one that is free.
+        It fails, for example, where a request asks for all devices and a constraint excludes a free one.
         """
         try:
             return self.allocations(gone)
