@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from driver.errors import ClaimRefused
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.kubelet.wire.containers import ContainerStart
 from kubeletplugin.sharing.memory.division import extras
@@ -47,9 +46,9 @@ class Allowance:
 class Allowances:
     """The claims of one node, as the journal has them now."""
 
-    def __init__(self, journal: Journal, era: Callable[[], Era]) -> None:
+    def __init__(self, journal: Journal, generation: Callable[[], str]) -> None:
         self._journal = journal
-        self._era = era
+        self._generation = generation
 
     def for_start(self, start: ContainerStart) -> Allowance:
         """The allowance of the device with which a container starts.
@@ -57,7 +56,7 @@ class Allowances:
         Raises ClaimRefused if the container must not have the device, StorageError.
         """
         entry = self._journal.get(start.claim_uid)
-        now = standing(entry, self._era())
+        now = standing(entry, self._generation())
         if entry is None or now.state in ("released", "releasing"):
             raise ClaimRefused(
                 f"claim {start.claim_uid} is not prepared on this node, so no container can get its devices",
@@ -65,8 +64,7 @@ class Allowances:
             )
         if now.ended:
             raise ClaimRefused(
-                f"claim {entry.owner} was prepared before the node was restarted, or before its NVIDIA "
-                "driver was reloaded",
+                f"claim {entry.owner} was prepared before the node's NVIDIA driver was reloaded",
                 _PREPARE_AGAIN,
             )
         found = next((one for one in _allowed(entry) if one.device == (entry.uid, start.cdi_device)), None)
@@ -92,8 +90,7 @@ class Allowances:
         that may burst. ``memory_bytes()`` is the memory of the GPU; it is called only if a device may burst.
         """
         # Without the load of the driver: containers of claims from an earlier load may still be there.
-        boot = Era(self._era().boot_id)
-        holders = [entry for entry in self._journal.holders(pci) if standing(entry, boot).is_live]
+        holders = self._journal.holders(pci)
         found = {one.device: one for entry in holders for one in _allowed(entry) if one.pci == pci}
         wanted = {
             device: one.memory.most_bytes - one.memory.guaranteed_bytes
