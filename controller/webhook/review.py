@@ -48,7 +48,6 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "shared-timesliced": GpuConfig,
     "shared-mps": GpuConfig,
     "shared-memory": GpuConfig,
-    "shared-burstable": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
@@ -64,13 +63,9 @@ most of these names to other classes. So a mistake is an error if the class was 
 else a warning that says for which class it is true. Other classes get neither.
 """
 
-_WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
-"""The classes whose devices a claim has for itself, unless it wants a part of a fractional GPU."""
-
 CLASS_STRATEGIES: dict[str, Strategy] = {
     "shared-timesliced": "TimeSlicing",
     "shared-mps": "MPS",
-    "shared-burstable": "TimeSlicing",
 }
 """The classes of shared devices that are all shared by the same strategy."""
 
@@ -182,11 +177,6 @@ class _Decoded:
         """The kind that is written in the document."""
         return str(self.config.parameters["kind"])
 
-    @property
-    def divides_memory(self) -> bool:
-        """Whether it divides memory among containers; prepare never ignores that."""
-        return isinstance(self.document, GpuConfig) and self.document.memory is not None
-
     def names(self, request: Request) -> bool:
         """Whether it is for this request by name; a configuration of a class is for every request of it."""
         named = self.config.requests
@@ -211,8 +201,7 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
     for config in subject.configs:
         try:
             path = f"{config.path}.opaque.parameters"
-            document = decode_any(config.parameters, path, of_class=subject.is_class)
-            decoded.append(_Decoded(config, document))
+            decoded.append(_Decoded(config, decode_any(config.parameters, path)))
         except MalformedConfig as error:
             errors.extend(error.errors)
     # If a document is malformed, warnings would only be guesses.
@@ -234,7 +223,6 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
                     *(one for one, is_sure in misfits if not is_sure),
                     *_of_own_intervals(decoded, requests),
                     *_of_no_threads(decoded, requests),
-                    *_of_undivided_gpus(decoded, requests),
                 )
             )
         ),
@@ -285,7 +273,7 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
                     yield f"{what}, but {but}, for which prepare refuses it", is_sure
             elif wrong and wrong == meant:
                 # One for all requests may be meant for an alternative that is not chosen.
-                refused = one.divides_memory or not any("/" in request.name for request in meant)
+                refused = not any("/" in request.name for request in meant)
                 outcome = "prepare refuses it" if refused else "it has no effect"
                 yield f"{what}, and no request asks for one: {outcome}", is_sure and refused
 
@@ -352,22 +340,4 @@ def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> It
             yield (
                 f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
                 "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
-            )
-
-
-def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """Divisions of memory for GPUs that are not shared as far as is known."""
-    for request, one in _winners(decoded, requests):
-        if (
-            request.class_name not in _WHOLE_GPUS
-            or not request.name
-            or not isinstance(one.document, GpuConfig)
-        ):
-            continue
-        memory = one.document.memory
-        if one.document.strategy is None and memory is not None and not memory.is_burst_alone:
-            yield (
-                f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
-                f"{request.name} is for a part of a GPU: set sharing.strategy TimeSlicing to "
-                "share a whole one"
             )

@@ -114,10 +114,6 @@ def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
         f"spec.devices.{path} TimeSlicing: {clients}",
     )
     assert warnings(claim(config(SHARED_BY_MPS), requests=computing)) == ()
-    bursting = f"class shared-burstable{ours} TimeSlicing"
-    assert warnings(claim(config(SHARED_BY_MPS), requests=[request("gpu", "shared-burstable")])) == (
-        f"spec.devices.{path} MPS: {bursting}",
-    )
     either = [request("gpu", "shared-memory")]
     assert warnings(claim(config(SHARED_BY_MPS), requests=either)) == ()
     assert warnings(claim(config(SLICED), requests=either)) == ()
@@ -154,7 +150,7 @@ def test_a_class_is_judged_by_what_it_selects_and_not_by_its_name(
     assert [words in one for one in found] == ([True] if words else [])
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULT.keys() - {"shared-burstable"}))
+@pytest.mark.parametrize("name", sorted(DEFAULT))
 def test_what_the_classes_that_come_with_the_driver_select_is_what_their_names_stand_for(name: str) -> None:
     [asked] = read_subject("DeviceClass", DEFAULT[name]).requests
     assert CLASS_KINDS.get(asked.class_name) is CLASS_KINDS.get(name)
@@ -267,7 +263,7 @@ def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> No
 
 
 def strategy_of(parameters: Object) -> str | None:
-    config = decode_any(parameters, of_class=True)
+    config = decode_any(parameters)
     assert isinstance(config, GpuConfig)
     return config.strategy
 
@@ -323,7 +319,6 @@ CONFIGURATIONS = [*product(
         ("vgpu.gpu.nvidia.com", f"{WHOLE}-vgpu-l40s-8q-3"),
         ("shared-timesliced", SLICES),
         ("shared-mps", CLIENTS),
-        ("shared-burstable", SLICES),
     ],
 )
 def test_what_prepare_refuses_was_denied_or_warned_of(class_name: str, device: str) -> None:
