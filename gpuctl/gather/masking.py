@@ -254,7 +254,7 @@ def masked_opaque(opaque: Mapping[str, Any]) -> Object:
     if driver == DRIVER_NAME:
         try:
             # Parameters with a mistake may hold anything.
-            decode_any(opaque.get("parameters"), of_class=True)
+            decode_any(opaque.get("parameters"))
         except ClaimRefused:
             return {"driver": driver, "parameters": f"{MASK}: it contains mistakes"}
         return {"driver": driver, "parameters": opaque.get("parameters")}

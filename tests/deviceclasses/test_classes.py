@@ -105,7 +105,7 @@ def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_res
     assert set(DEFAULT) == {
         *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "vgpu.gpu.nvidia.com"),
         *("large", "medium", *SIZES, "shared-timesliced", "shared-mps", "shared-mig"),
-        *("shared-memory", "shared-burstable", "monitoring"),
+        *("shared-memory", "monitoring"),
     }
     assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
 
