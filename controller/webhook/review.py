@@ -48,7 +48,6 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "shared-timesliced": GpuConfig,
     "shared-mps": GpuConfig,
     "shared-memory": GpuConfig,
-    "shared-burstable": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
@@ -67,7 +66,6 @@ has the driver's domain.
 CLASS_STRATEGIES: dict[str, Strategy] = {
     "shared-timesliced": "TimeSlicing",
     "shared-mps": "MPS",
-    "shared-burstable": "TimeSlicing",
 }
 """The classes of shared devices that are all shared by the same strategy."""
 
@@ -179,11 +177,6 @@ class _Decoded:
         """The kind that is written in the document."""
         return str(self.config.parameters["kind"])
 
-    @property
-    def divides_memory(self) -> bool:
-        """Whether it divides memory among containers; prepare never ignores that."""
-        return isinstance(self.document, GpuConfig) and self.document.memory is not None
-
     def misfits(self, request: Request) -> bool:
         """Whether the devices of the request's class are certainly of another kind."""
         return request.is_certain and CLASS_KINDS.get(request.class_name, self.kind) is not self.kind
@@ -212,8 +205,7 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
     for config in subject.configs:
         try:
             path = f"{config.path}.opaque.parameters"
-            document = decode_any(config.parameters, path, of_class=subject.is_class)
-            decoded.append(_Decoded(config, document))
+            decoded.append(_Decoded(config, decode_any(config.parameters, path)))
         except MalformedConfig as error:
             errors.extend(error.errors)
     # If a document is malformed, warnings would only be guesses.
@@ -285,7 +277,7 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
                     but = f"{request.class_words} selects {_devices(CLASS_KINDS[request.class_name])}"
                     yield f"{what}, but {but}, for which prepare refuses it"
             # One for all requests may be meant for an alternative that is not chosen.
-            elif one.divides_memory or not any("/" in request.name for request in meant):
+            elif not any("/" in request.name for request in meant):
                 yield f"{what}, and no request asks for one: prepare refuses it"
 
 

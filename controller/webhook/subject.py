@@ -72,19 +72,18 @@ class Subject:
     """An object under review.
 
     The configurations of a DeviceClass apply to every request for it, so ``requests`` is then one request for
-    this class, without a name or class. ``is_class``: they are of a class, which may have more fields.
+    this class, without a name or class.
     """
 
     configs: tuple[Config, ...]
     requests: tuple[Request, ...]
-    is_class: bool = False
 
 
 def read_subject(kind: str, stored: Any) -> Subject:
     """Read an object of one of ``REVIEWED_KINDS``; raises ReviewMalformed for anything else."""
     spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
     if kind == "DeviceClass":
-        return Subject(_configs(spec, "spec"), (Request("", ""),), is_class=True)
+        return Subject(_configs(spec, "spec"), (Request("", ""),))
     path = "spec"
     if kind == "ResourceClaimTemplate":
         spec, path = _mapping(spec.get("spec"), "object.spec.spec"), "spec.spec"

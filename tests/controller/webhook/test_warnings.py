@@ -198,7 +198,7 @@ def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> No
 
 
 def strategy_of(parameters: Object) -> str | None:
-    config = decode_any(parameters, of_class=True)
+    config = decode_any(parameters)
     assert isinstance(config, GpuConfig)
     return config.strategy
 
@@ -254,7 +254,6 @@ CONFIGURATIONS = [*product(
         ("vgpu.gpu.nvidia.com", f"{WHOLE}-vgpu-l40s-8q-3"),
         ("shared-timesliced", SLICES),
         ("shared-mps", CLIENTS),
-        ("shared-burstable", SLICES),
     ],
 )
 def test_what_is_denied_is_what_prepare_refuses(class_name: str, device: str) -> None:

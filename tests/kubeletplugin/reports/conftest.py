@@ -42,7 +42,9 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
 
         cluster.healths = HealthTracker(changed)
         cluster.writer = StatusWriter(client, cluster.post)
-        statuses = ClaimStatuses(cluster.writer, node.journal, node.era, node.kinds, now, 0.01)
+        statuses = ClaimStatuses(
+            cluster.writer, node.journal, lambda: node.driver_generation, node.kinds, now, 0.01
+        )
         node.on_prepared = lambda _entry: statuses.changed()
         cluster.look()
         thread = threading.Thread(target=statuses.run)
