@@ -157,7 +157,7 @@ def assemble(
     def changed(entry: Entry | None) -> None:
         watch.claims_changed()
         # A new share may need what another one uses beyond its own.
-        if entry is None or entry.rebuilt or entry.shares:
+        if entry is None or entry.state == "lost" or entry.shares:
             memory.claims_changed()
         listeners.changed(journal.held_count())
 
@@ -207,7 +207,7 @@ def assemble(
     health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
     # whose entry was lost stays, since the entry is there again when they are swept.
-    recovered = recover(journal, locks, store, identity, kinds)
+    recovered = recover(journal, locks, store, identity, kinds.offered)
     sweep(metadata_store, journal, locks)
     healer = _healer(hardware, folders.data, disk, (journal, locks, shares), watch, step)
     return Parts(
