@@ -153,8 +153,6 @@ def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def _import_everything() -> None:
-    import driver.process.lean  # noqa: F401 - before everything else, as each process of the driver does it
-
     for name in _PRELOADED:
         package = import_module(name)
         for found in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):

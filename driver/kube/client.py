@@ -162,22 +162,6 @@ class KubeClient:
         """Replace the object; raises Conflict if it was changed since ``body`` was read."""
         return self._request("PUT", path, None, body, timeout_seconds=timeout_seconds)
 
-    def get_bytes(self, path: str, accept: str, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> bytes:
-        """The object at ``path``, encoded in this content type."""
-        return self._exchange("GET", path, None, None, {"Accept": accept}, timeout_seconds).data
-
-    def replace_bytes(
-        self,
-        path: str,
-        body: bytes,
-        content_type: str,
-        params: Mapping[str, str] | None = None,
-        *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-    ) -> None:
-        """As ``replace``, with an object from ``get_bytes``."""
-        self._exchange("PUT", path, params, body, {"Content-Type": content_type}, timeout_seconds)
-
     def patch(
         self,
         path: str,

@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 
 from driver.devices.names import DRIVER_NAME
+from driver.process.boot import boot_folder
 from driver.process.sockets import service_socket_name
 from envtest.client.layout import NodeLayout
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
@@ -70,7 +71,7 @@ class DriverProcesses:
     @property
     def journal_dir(self) -> Path:
         """Where the plugin keeps an entry for each claim."""
-        return self.data_dir / "journal"
+        return boot_folder(self.data_dir) / "journal"
 
     @property
     def plugin_socket(self) -> Path:

@@ -23,7 +23,6 @@ from driver.process.durable import (
     TEMPORARY_PREFIX,
     make_private_folder,
     remove,
-    remove_unfinished,
     storage_errors,
     write_atomically,
 )
@@ -94,17 +93,14 @@ class ClaimMetadata:
         return MetadataDevice(held.pool, held.allocated_name, attributes)
 
 
-def sweep(
-    store: MetadataStore, journal: Journal, locks: KeyedLocks, alone: Callable[[], bool]
-) -> tuple[str, ...]:
-    """Remove the files of claims that hold nothing: those of earlier boots, and those that a crash left.
+def sweep(store: MetadataStore, journal: Journal, locks: KeyedLocks) -> tuple[str, ...]:
+    """Remove the files of claims that hold nothing: a crash has left them.
 
     Files that cannot be removed are logged and stay, since nobody reads them. Returns the UIDs of the claims
     whose files were removed.
     """
     removed = []
     try:
-        store.remove_litter(alone)
         uids = store.uids()
     except DriverError as error:
         _log.warning("cannot remove old metadata files", error=str(error))
@@ -240,13 +236,6 @@ class MetadataStore:
     def uids(self) -> tuple[str, ...]:
         """The claims that have a file here, sorted. Raises StorageError."""
         return tuple(sorted({uid for name in self._names() if (uid := claim_of_metadata_file(name))}))
-
-    def remove_litter(self, alone: Callable[[], bool]) -> None:
-        """Remove unfinished files of a dead process; ``alone`` as in ``remove_unfinished``.
-
-        Raises StorageError.
-        """
-        remove_unfinished(self.folder, lambda name: claim_of_metadata_file(name) is not None, alone)
 
     def _names(self) -> list[str]:
         with storage_errors(self.folder, "listing"):

@@ -20,7 +20,6 @@ from driver.kinds.kind import DeviceName
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import board_changed
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
@@ -212,11 +211,11 @@ def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
     return tuple(answered)
 
 
-def own_devices(before: Entry | None, era: Era, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
-    """The devices that an earlier try of the claim left and that still exist in this era, by name."""
+def own_devices(before: Entry | None, generation: str, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
+    """The devices that an earlier try of the claim left and that still exist, by name."""
     if before is None or not before.holds:
         return {}
-    return {held.device: held for held in before.devices if kinds.is_live(before, held, era)}
+    return {held.device: held for held in before.devices if kinds.is_live(before, held, generation)}
 
 
 def locate(

@@ -242,7 +242,5 @@ class Reconciler:
         return released
 
     def _forget_if_old(self, entry: Entry) -> None:
-        # Times of CLOCK_BOOTTIME can be compared only within one boot.
-        same_boot = entry.boot_id == self._identity.boot_id
-        if not same_boot or boottime_ns() - entry.changed_ns > TOMBSTONE_SECONDS * 1e9:
+        if boottime_ns() - entry.changed_ns > TOMBSTONE_SECONDS * 1e9:
             self._preparer.forget(entry)

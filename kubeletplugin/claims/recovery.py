@@ -1,18 +1,31 @@
-"""Makes the journal and the CDI folder agree when the plugin starts, whatever happened before."""
+"""Brings the plugin's files in order when it starts, whatever happened before.
+
+A reboot ends every claim on the node, every MIG instance, time-slice and compute mode. So what the plugin
+knows of them lies in a folder that is named by the boot.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from driver.errors import DriverError
+from driver.errors import DriverError, StorageError
+from driver.process.boot import boot_folder, is_boot_folder
+from driver.process.durable import remove_unfinished, storage_errors
+from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.identity import Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
+
+_log = get_logger("recovery")
 
 _LOCK_SECONDS = 2.0
 
@@ -33,6 +46,50 @@ class Recovered:
     rebuilt: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+
+
+def begin_boot(data: Path, store: CdiStore, boot_id: str) -> Path:
+    """The folder of the running boot in ``data``; the first start within the boot makes it.
+
+    That start first removes the folders of earlier boots and the CDI specs of claims. The kubelet prepares
+    its claims again. Callers make sure that one instance at a time runs this. Raises StorageError.
+    """
+    folder = boot_folder(data, boot_id)
+    with storage_errors(folder, "making"):
+        if folder.is_dir():
+            return folder
+        earlier = [path for path in data.iterdir() if is_boot_folder(path)]
+    # The folders first: a spec without an entry says that an entry of its boot was lost.
+    for path in earlier:
+        with storage_errors(path, "removing"):
+            shutil.rmtree(path)
+    specs = store.uids()
+    for uid in specs:
+        store.remove(uid)
+    if earlier or specs:
+        _log.warning(
+            "removed what an earlier boot left; claims are prepared again",
+            boots=len(earlier),
+            specs=len(specs),
+        )
+    # Last: a start that ends before this removes again. Nothing is fsynced, since a power cut ends the boot.
+    with storage_errors(folder, "making"):
+        folder.mkdir(mode=0o700)
+    return folder
+
+
+def remove_litter(boot: Path, cdi: Path, alone: Callable[[], bool]) -> None:
+    """Remove the unfinished files that a crash has left; ``alone()`` as in ``remove_unfinished``.
+
+    Files that cannot be removed are logged. They do no harm.
+    """
+    try:
+        for folder in (path for path in boot.iterdir() if path.is_dir()):
+            remove_unfinished(folder, bool, alone)
+        # Other drivers write here as well.
+        remove_unfinished(cdi, lambda name: claim_of_cdi_spec(name) is not None, alone)
+    except (StorageError, OSError) as error:
+        _log.warning("cannot remove unfinished files", error=str(error))
 
 
 def recover(
@@ -94,18 +151,17 @@ class _Recovery:
     def _rebuild(self, uid: str, devices: tuple[HeldDevice, ...]) -> None:
         # Claims of earlier boots are gone before this runs, so the claim is of this boot. Which load of the
         # driver it was prepared with is not known; this one is assumed.
-        era = self.identity.era()
+        generation = self.identity.driver_generation()
         self.journal.put(
             Entry(
                 uid,
                 "",
                 "",
                 "prepared",
-                era.boot_id,
                 boottime_ns(),
                 devices,
                 rebuilt=True,
-                driver_generation=era.driver_generation,
+                driver_generation=generation,
             )
         )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from driver.errors import DriverError
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.journal.entry import Entry, Record, State
-from kubeletplugin.claims.journal.identity import Era, Identity
+from kubeletplugin.claims.journal.identity import Identity
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
@@ -62,7 +62,9 @@ class Release:
                 self._shares.leave(entry)
         try:
             with self._ports.timing.during("hardware"):
-                take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)
+                take_back(
+                    entry, self._identity.driver_generation(), self._kinds, self._journal, self._ports.step
+                )
         except DriverError:
             self._ports.left_behind(entry.uid)
             raise
@@ -70,7 +72,7 @@ class Release:
 
 
 def take_back(
-    entry: Entry, era: Era, kinds: HeldKinds, journal: Journal, step: Callable[[str], None]
+    entry: Entry, generation: str, kinds: HeldKinds, journal: Journal, step: Callable[[str], None]
 ) -> None:
     """Take back everything that the entry says was made for the claim.
 
@@ -83,7 +85,7 @@ def take_back(
         held = progress.entry.devices[index]
         kind = kinds.of(held)
         # Nothing that was made outlives a reboot or a lost GPU, and little outlives a load of the driver.
-        if not kinds.is_live(entry, held, era) or not kind.is_made(held):
+        if not kinds.is_live(entry, held, generation) or not kind.is_made(held):
             continue
         try:
             progress.update(index, kind.unmake(progress.entry, index, progress.note_for(index, "releasing")))

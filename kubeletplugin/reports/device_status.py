@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, Devices
 
@@ -207,11 +206,11 @@ class ClaimStatus:
 
 
 def claim_statuses(
-    entries: Iterable[Entry], era: Era, kinds: HeldKinds, observed: Observed | None = None
+    entries: Iterable[Entry], generation: str, kinds: HeldKinds, observed: Observed | None = None
 ) -> Iterator[ClaimStatus]:
     """The claims of journal entries that get a status, devices with admin access included.
 
-    Left out are claims of an earlier boot, which have ended, rebuilt entries without a name, claims that
+    Left out are rebuilt entries without a name, claims that
     another driver prepared, and kinds of a newer version.
     """
     known = observed or Observed()
@@ -220,7 +219,7 @@ def claim_statuses(
             continue
         devices: dict[tuple[str, ...], DeviceStatus] = {}
         for held in entry.devices:
-            if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, era):
+            if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, generation):
                 continue
             # A device of several requests has one entry in the API.
             status = _status(entry, held, kinds.of(held), known)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from driver.process.metrics.table import Reading
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
 
 Containers = tuple[ContainerMemory, ...]
@@ -20,15 +19,15 @@ MEMORY_SERIES = tuple(
 
 
 def memory_uses(
-    entries: Iterable[Entry], era: Era, read_containers: Callable[[], Containers | None]
+    entries: Iterable[Entry], generation: str, read_containers: Callable[[], Containers | None]
 ) -> Iterator[Reading]:
-    """The memory limits of prepared claims of this era, and how much is used.
+    """The memory limits of prepared claims, and how much is used.
 
     ``read_containers()`` returns the memory of live containers, None while the use is unknown; it is called
     only if a claim has limits. Containers of other claims are left out, since their claims are being
     unprepared.
     """
-    limited = list(_limited(entries, era))
+    limited = list(_limited(entries, generation))
     if not limited:
         return
     containers = read_containers()
@@ -63,10 +62,10 @@ def used_together(containers: Iterable[ContainerMemory]) -> int | None:
     return sum(known) if len(known) == len(amounts) else None
 
 
-def _limited(entries: Iterable[Entry], era: Era) -> Iterator[tuple[Entry, HeldDevice]]:
+def _limited(entries: Iterable[Entry], generation: str) -> Iterator[tuple[Entry, HeldDevice]]:
     """The devices with limits, of prepared claims."""
     for entry in entries:
-        if standing(entry, era).is_prepared:
+        if standing(entry, generation).is_prepared:
             for held in entry.devices:
                 if held.memory_limit_bytes is not None:
                     yield entry, held

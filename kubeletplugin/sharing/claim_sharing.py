@@ -10,7 +10,6 @@ from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS
 from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
@@ -46,14 +45,14 @@ class ClaimShares:
         sharing: Sharing,
         kinds: HeldKinds,
         journal: Journal,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         published: Published,
         limits: GpuLimits,
     ) -> None:
         self._sharing = sharing
         self._kinds = kinds
         self._journal = journal
-        self._era = era
+        self._generation = generation
         self._published = published
         self._limits = limits
 
@@ -152,7 +151,7 @@ class ClaimShares:
         return tuple(self._each_member(group, gpus, without))
 
     def _each_member(self, group: str, gpus: Iterable[str], without: str) -> Iterator[Member]:
-        return members_of(group, self._holders(gpus), self._era(), self._kinds, without)
+        return members_of(group, self._holders(gpus), self._generation(), self._kinds, without)
 
     def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:
         """The claims that hold a device on the GPUs, each once."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import gpu_device_name
 from driver.nvml.mig import Placement
+from driver.process.boot import boot_folder
 from driver.process.sockets import service_socket_name
 from envtest.client import paths
 from fakegpu.mps.client import CudaProcess
@@ -163,7 +164,7 @@ class Upgraded:
         """Wait until the node is as it was before the first pod."""
 
         def left() -> object:
-            sharing = list((self.driver.data_dir / "sharing").glob("*.json"))
+            sharing = list((boot_folder(self.driver.data_dir) / "sharing").glob("*.json"))
             return self.daemons(), sharing, spec_files(self.driver)
 
         eventually("daemons, records and specs are gone", left, lambda found: found == ({}, [], set()))

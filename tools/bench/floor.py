@@ -6,8 +6,8 @@ cut ends every claim, so nothing has to be on the disk before the answer. The fl
 hardware and takes no lock. No driver can be this simple: the driver's times are given as multiples of the
 floor's.
 
-It wastes nothing that the driver saves: it sends requests as the driver does, exchanges a file that it
-replaces, and gives unfinished specs a name that the container runtime does not read.
+It wastes nothing that the driver saves: it sends requests as the driver does, allocates a file before it
+writes it, and gives unfinished specs a name that the container runtime does not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import yaml
 from driver.kube.access import access_of_kubeconfig
 from driver.kube.bounded import direct_pool
 from driver.kube.paths import claim_path
-from driver.process.durable import exchange
 from proto import dra_v1_pb2 as pb
 
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -101,13 +100,11 @@ def write_whole(path: Path, data: bytes, mode: int) -> None:
     temporary = path.with_name(f".tmp-{path.stem}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
+        os.posix_fallocate(descriptor, 0, len(data))
         os.write(descriptor, data)
     finally:
         os.close(descriptor)
-    if exchange(temporary, path):
-        temporary.unlink()
-    else:
-        temporary.rename(path)
+    temporary.rename(path)
 
 
 def main(socket: str, kubeconfig: str, folder: str, cdi_dir: str, spec: str) -> None:

@@ -2,8 +2,8 @@
 
 During a rolling update the older instance reads what the newer one writes, so within a schema fields may only
 be added. A version that changes more writes a new schema. A version that does not know that schema still
-reads which GPUs the claim holds: every schema has the checksum, and in the entry ``uid``, ``boot_id`` and
-``devices`` with ``device``, ``pci`` and ``more_gpus``.
+reads which GPUs the claim holds: every schema has the checksum, and in the entry ``uid`` and ``devices``
+with ``device``, ``pci`` and ``more_gpus``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from driver.devices.sharing import Strategy
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.identity import is_same_load
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 NEWER_SCHEMA = "schema "
@@ -167,8 +167,7 @@ class Entry:
     namespace: str
     name: str
     state: State
-    boot_id: str
-    # CLOCK_BOOTTIME; it can be compared only within ``boot_id``.
+    # CLOCK_BOOTTIME
     changed_ns: int
     devices: tuple[HeldDevice, ...] = ()
     spec_sha256: str = ""
@@ -224,13 +223,13 @@ class Entry:
 class Standing:
     """What a claim's entry means now.
 
-    ``state`` is the entry's state, ``unknown`` without an entry. ``ended`` says what has ended since, and
-    with it everything that was made for the claim: the ``load`` of the NVIDIA driver, the ``boot``, or
-    nothing (empty). ``rebuilt`` is true if only the claim's CDI spec is known.
+    ``state`` is the entry's state, ``unknown`` without an entry. ``ended`` is true if the NVIDIA driver was
+    loaded again since, which ends everything that was made for the claim. ``rebuilt`` is true if only the
+    claim's CDI spec is known.
     """
 
     state: State | Literal["unknown"]
-    ended: Literal["", "load", "boot"] = ""
+    ended: bool = False
     rebuilt: bool = False
 
     @property
@@ -253,19 +252,16 @@ _PREPARED = Standing("prepared")
 
 
 def standing(
-    entry: Entry | None, era: Era, outlives: Callable[[HeldDevice], bool] = lambda _: False
+    entry: Entry | None, generation: str, outlives: Callable[[HeldDevice], bool] = lambda _: False
 ) -> Standing:
-    """What a claim's entry means in this era.
+    """What a claim's entry means in this load of the NVIDIA driver; see ``is_same_load``.
 
-    ``outlives(device)`` is true if a device outlives a load of the driver. An era that names no load of the
-    driver covers all loads of its boot.
+    ``outlives(device)`` is true if a device outlives a load of the driver.
     """
     if entry is None:
         return Standing("unknown")
-    if entry.boot_id != era.boot_id:
-        return Standing(entry.state, "boot", entry.rebuilt)
-    is_there = era.covers(entry.boot_id, entry.driver_generation) or all(map(outlives, entry.devices))
-    return Standing(entry.state, "" if is_there else "load", entry.rebuilt)
+    is_there = is_same_load(entry.driver_generation, generation) or all(map(outlives, entry.devices))
+    return Standing(entry.state, not is_there, entry.rebuilt)
 
 
 def encode(entry: Entry) -> bytes:
@@ -309,7 +305,6 @@ def _of_newer_schema(schema: int, body: Mapping[str, Any]) -> Entry:
         str(body.get("namespace") or ""),
         str(body.get("name") or ""),
         state if state in _STATES else "prepared",
-        str(body["boot_id"]),
         int(body.get("changed_ns") or 0),
         tuple(_device_of_newer_schema(schema, device) for device in body["devices"]),
         spec_sha256=str(body.get("spec_sha256") or ""),

@@ -20,6 +20,9 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MalformedEntry
 from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 
+FOLDER = "journal"
+"""The journal's folder, below that of the boot."""
+
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
 # Damaged files that are kept for people, beside the newest one. A sick disk would make more of them each day.

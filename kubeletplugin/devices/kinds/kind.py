@@ -24,7 +24,6 @@ from driver.kinds.kind import DeviceName, Kinds, OfferedKind
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, Standing, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.host.gpu_nodes import HostNow
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
@@ -69,9 +68,9 @@ class HeldKind(Protocol):
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Find the device on this node, before anything is changed.
 
-        ``own`` is the device as an earlier try of the same claim left it in this era, None if there was none.
-        Raises ClaimRefused if the hardware cannot have the device or no longer has it, ClaimBlocked if it is
-        not ready yet.
+        ``own`` is the device as an earlier try of the same claim left it, if it may still exist. Raises
+        ClaimRefused if the hardware cannot have the device or no longer has it, ClaimBlocked if it is not
+        ready yet.
         """
         ...
 
@@ -177,16 +176,16 @@ class HeldKinds:
         """Whether its GPU leaves the NVIDIA driver while the claim has it; true for an unknown kind."""
         return not self.knows(held) or self.of(held).offered.leaves_driver
 
-    def is_live(self, entry: Entry, held: HeldDevice, era: Era) -> bool:
-        """Whether the entry's record of this device is still true in this era.
+    def is_live(self, entry: Entry, held: HeldDevice, generation: str) -> bool:
+        """Whether the entry's record of this device is still true in this load of the driver.
 
         A device that left the NVIDIA driver is not affected when that driver is loaded again.
         """
-        return standing(entry, era, lambda _: self.leaves_driver(held)).is_live
+        return standing(entry, generation, lambda _: self.leaves_driver(held)).is_live
 
-    def standing(self, entry: Entry | None, era: Era) -> Standing:
-        """Whether a claim's entry is still valid in this era; see ``journal.entry.standing``."""
-        return standing(entry, era, self.leaves_driver)
+    def standing(self, entry: Entry | None, generation: str) -> Standing:
+        """Whether a claim's entry is still valid; see ``journal.entry.standing``."""
+        return standing(entry, generation, self.leaves_driver)
 
     def all_intact(self, entry: Entry) -> bool:
         """Whether all of the claim's devices still exist as they were made."""

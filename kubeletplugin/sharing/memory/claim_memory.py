@@ -16,7 +16,6 @@ from driver.errors import ClaimBlocked, ClaimRefused, DriverError, NvmlError
 from driver.nvml.memory_limits import Cgroup
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks
 from kubeletplugin.kubelet.wire.containers import (
@@ -44,13 +43,13 @@ def memory_key(pci: str) -> str:
     return f"memory {pci}"
 
 
-def allowance(journal: Journal, era: Era, start: ContainerStart) -> Allowance:
+def allowance(journal: Journal, generation: str, start: ContainerStart) -> Allowance:
     """What the journal allows the containers with the device with which a container starts.
 
     Raises ClaimRefused if the container must not have the device, StorageError.
     """
     entry = journal.get(start.claim_uid)
-    now = standing(entry, era)
+    now = standing(entry, generation)
     if entry is None or now.state in ("released", "releasing"):
         raise ClaimRefused(
             f"claim {start.claim_uid} is not prepared on this node, so no container can get its devices",
@@ -58,8 +57,7 @@ def allowance(journal: Journal, era: Era, start: ContainerStart) -> Allowance:
         )
     if now.ended:
         raise ClaimRefused(
-            f"claim {entry.owner} was prepared before the node was restarted, or before its NVIDIA "
-            "driver was reloaded",
+            f"claim {entry.owner} was prepared before the NVIDIA driver was reloaded",
             _PREPARE_AGAIN,
         )
     held = next((held for held in entry.devices if held.cdi_device == start.cdi_device), None)
@@ -89,7 +87,6 @@ class ClaimMemory:
         self,
         ports: MemoryPorts,
         journal: Journal,
-        era: Callable[[], Era],
         locks: KeyedLocks,
         generation: Callable[[], str],
         listed: Callable[[], Listed],
@@ -97,7 +94,6 @@ class ClaimMemory:
     ) -> None:
         self._ports = ports
         self._journal = journal
-        self._era = era
         self._locks = locks
         self._generation = generation
         self._listed = listed
@@ -127,7 +123,7 @@ class ClaimMemory:
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
             try:
                 # First, so that a container without an allowance is refused at once.
-                pci = allowance(self._journal, self._era(), start).pci
+                pci = allowance(self._journal, self._generation(), start).pci
                 group = self._ports.cgroups.of_process(start.proc_cgroup)
                 return self._start(start, pci, group, is_last=is_last)
             except DriverError as error:
@@ -232,7 +228,7 @@ class ClaimMemory:
             listed = {}
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             # Once more, since the claim may have been unprepared before the lock was taken.
-            own = allowance(self._journal, self._era(), start)
+            own = allowance(self._journal, self._generation(), start)
             wrong = self._ports.ledger.wrong(start.claim_uid, pci)
             if wrong:
                 raise ClaimBlocked(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from kubeletplugin.claims.journal.record_folder import Kept, RecordFiles, Record
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 
-FOLDER = "memory/claims"
-"""The ledger's folder, below the plugin's own."""
+FOLDER = "memory"
+"""The ledger's folder, below that of the boot."""
 
 SCHEMA = 1
 _SUFFIX = ".json"
@@ -58,17 +57,16 @@ class Part:
 class Ledger:
     """The files of one folder, kept in memory. Writers hold the lock of the GPU (see ``claim_memory``).
 
-    ``boot_id`` is that of the running boot: a file of another boot counts as empty, since no container
-    outlives a reboot. ``changed_elsewhere`` says whether another instance may have written since the last
+    ``changed_elsewhere`` says whether another instance may have written since the last
     call. All methods raise StorageError.
     """
 
-    def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
         files: RecordFiles[Place, tuple[Part, ...]] = RecordFiles(
             place_of,
             lambda place: f"{place[0]}_{place[1]}{_SUFFIX}",
-            partial(_read, boot_id),
-            partial(_written, boot_id),
+            _read,
+            _written,
             lambda parts: {part.pci for part in parts},
         )
         # While a file cannot be read, the containers of its claim are refused, until the claim ends.
@@ -118,8 +116,8 @@ def place_of(name: str) -> Place | None:
         return None
 
 
-def _written(boot_id: str, parts: Iterable[Part]) -> bytes:
-    return compact_json({"schema": SCHEMA, "boot_id": boot_id, "parts": [_plain(part) for part in parts]})
+def _written(parts: Iterable[Part]) -> bytes:
+    return compact_json({"schema": SCHEMA, "parts": [_plain(part) for part in parts]})
 
 
 def _plain(part: Part) -> dict[str, Any]:
@@ -132,12 +130,12 @@ def _plain(part: Part) -> dict[str, Any]:
     }
 
 
-def _read(boot_id: str, place: Place, data: bytes) -> tuple[Part, ...]:
-    """The parts in a file, none if it is of another boot; raises one of ``MALFORMED``."""
+def _read(place: Place, data: bytes) -> tuple[Part, ...]:
+    """The parts in a file; raises one of ``MALFORMED``."""
     body = decode_json(data)
     if body["schema"] != SCHEMA:
         raise ValueError(f"it has schema {body['schema']!r}, but this version reads {SCHEMA}")
-    return tuple(_part(place, one) for one in body["parts"]) if body["boot_id"] == boot_id else ()
+    return tuple(_part(place, one) for one in body["parts"])
 
 
 def _part(place: Place, body: Mapping[str, Any]) -> Part:

@@ -102,7 +102,7 @@ def test_what_another_instance_has_prepared_meanwhile_keeps_its_entry_and_its_sp
     theirs, locks = Journal(tmp_path / "journal", lambda: True), KeyedLocks(tmp_path / "locks")
     name = cdi_device_name(UID, "gpu-0000-8a-00-0")
     held = HeldDevice("gpu", "pool", "gpu-0000-8a-00-0", PCI, "GPU-1", name, kind="whole")
-    fresh = Entry(UID, "team", "train", "prepared", "boot", 1, (held,))
+    fresh = Entry(UID, "team", "train", "prepared", 1, (held,))
     for spec in ((name,), ()):
         store = ListedEarlier(tmp_path, lambda: theirs.put(fresh))
         write(store, UID, *spec)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ def replace_driver(node: FakeNode, _: ClaimRef) -> None:
 
 def lose_journal(node: FakeNode, ref: ClaimRef) -> None:
     """Start the plugin again without the claim's entry in the journal."""
-    (node.folder / "journal" / f"{ref.uid}.json").unlink()
+    (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
     assert node.restart().rebuilt == (ref.uid,)
 
 
@@ -111,19 +110,6 @@ def test_a_claim_whose_journal_was_lost_keeps_its_spec_where_that_alone_knows_wh
     assert entry is not None
     assert not node.preparer.renew(entry)
     node.stop()
-
-
-def test_a_spec_of_an_earlier_boot_names_no_files_of_this_one(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    before, entry = node.spec_path(ref).read_bytes(), node.journal.get(ref.uid)
-    assert entry is not None
-    node.journal.put(replace(entry, boot_id="earlier"))
-
-    replace_driver(node, ref)
-    node.reconciler.restore_specs()
-
-    assert node.spec_path(ref).read_bytes() == before
 
 
 def test_specs_of_prepared_claims_name_the_files_of_a_driver_that_replaces_another(tmp_path: Path) -> None:

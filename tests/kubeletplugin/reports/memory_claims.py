@@ -26,7 +26,7 @@ def share(uid: str, limit_bytes: int = 10 * GIB, **changed: Any) -> HeldDevice:
 
 def claim(uid: str, *devices: HeldDevice) -> Entry:
     """A prepared claim of the namespace ``team``, called as its UID."""
-    return Entry(uid, "team", uid, "prepared", "boot-1", 7, devices or (share(uid),))
+    return Entry(uid, "team", uid, "prepared", 7, devices or (share(uid),))
 
 
 def container(

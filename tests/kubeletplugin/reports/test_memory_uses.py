@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.reports.memory_uses import Containers, memory_uses
-from tests.kubeletplugin.held import era
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, PCI, UUID, claim, container, share
 
 Told = dict[tuple[str, str, str], dict[str, float]]
@@ -15,7 +14,7 @@ Told = dict[tuple[str, str, str], dict[str, float]]
 
 def uses(entries: list[Entry], containers: Containers | None = ()) -> Told:
     found: Told = {}
-    for one in memory_uses(entries, era(), lambda: containers):
+    for one in memory_uses(entries, "", lambda: containers):
         key = (one.labels["claim"], one.labels["share_id"], one.labels.get("claim_container", ""))
         amount = one.series.rpartition("_memory_")[2].removesuffix("_bytes")
         found.setdefault(key, {})[amount] = one.value
@@ -37,7 +36,7 @@ def test_a_claim_is_told_with_its_limit_and_what_all_of_its_containers_use() -> 
 
 
 def test_the_labels_say_whose_device_it_is_on_which_gpu_and_in_which_container() -> None:
-    readings = list(memory_uses([claim("a")], era(), lambda: (container("a", GIB),)))
+    readings = list(memory_uses([claim("a")], "", lambda: (container("a", GIB),)))
 
     of_claim = {
         "claim_namespace": "team",
@@ -93,10 +92,9 @@ def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
     }
 
 
-def test_claims_that_are_held_to_nothing_or_not_prepared_in_this_boot_are_left_out() -> None:
+def test_claims_that_are_held_to_nothing_or_not_prepared_are_left_out() -> None:
     others = [
         claim("a", share("a", memory_limit_bytes=None)),
-        replace(claim("b"), boot_id="another"),
         replace(claim("c"), state="releasing"),
         replace(claim("d"), rebuilt=True),
     ]
@@ -110,4 +108,4 @@ def test_where_nobody_is_held_to_anything_nobody_looks() -> None:
 
     unlimited = [claim("a", share("a", memory_limit_bytes=None))]
 
-    assert list(memory_uses(unlimited, era(), look)) == []
+    assert list(memory_uses(unlimited, "", look)) == []

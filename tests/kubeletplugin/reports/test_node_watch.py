@@ -28,7 +28,7 @@ def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]
 
 
 def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
-    watch = NodeWatch(node.journal, node.era, node.kinds, lambda _: None, 1.0)
+    watch = NodeWatch(node.journal, lambda: node.driver_generation, node.kinds, lambda _: None, 1.0)
     return watch.foreign(seen, before)
 
 
@@ -103,7 +103,7 @@ def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
 def test_the_partition_of_a_rebuilt_entry_is_its_claims(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
     assert blocked(node) == []
 
@@ -214,7 +214,7 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
                 node.prepare(claim)
             return node.journal.held()
 
-    watch = NodeWatch(Late(), node.era, node.kinds, lambda _: None, 1.0)
+    watch = NodeWatch(Late(), lambda: node.driver_generation, node.kinds, lambda _: None, 1.0)
     watch.daemons(())
 
     assert watch.state().blocked == ()

@@ -34,7 +34,7 @@ def held(form: str = "ts-4", *, shares: int = 1, memory: int = 0, interval: str 
 
 
 def entry(uid: str, *devices: HeldDevice, rebuilt: bool = False) -> Entry:
-    return Entry(uid, "team", f"claim-{uid}", "prepared", "boot", 0, devices, rebuilt=rebuilt)
+    return Entry(uid, "team", f"claim-{uid}", "prepared", 0, devices, rebuilt=rebuilt)
 
 
 def refused(wanted: list[HeldDevice], *others: Entry, memory: int = 0) -> str:

@@ -115,7 +115,7 @@ def held(one: Shareable) -> HeldDevice:
 
 
 def entry(uid: str, *devices: HeldDevice) -> Entry:
-    return Entry(uid, "team", uid, "prepared", "boot-1", 1, devices)
+    return Entry(uid, "team", uid, "prepared", 1, devices)
 
 
 FORMS = st.one_of(

@@ -57,7 +57,7 @@ def test_a_partition_is_shared_with_a_claim_of_which_only_the_spec_is_known(node
     refs = [node.claim_shares(name, device) for name in "ab"]
     node.prepare(refs[0])
     made = instances(node)
-    (node.folder / "journal" / f"{refs[0].uid}.json").write_text("{")
+    (node.boot_files / "journal" / f"{refs[0].uid}.json").write_text("{")
     node.restart()
     node.prepare(refs[1])
     node.unprepare(refs[1])

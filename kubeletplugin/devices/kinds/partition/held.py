@@ -25,7 +25,6 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
 from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind, HardwareNow, Note
@@ -118,11 +117,11 @@ class HeldMade(HeldPartition):
     condition = ("PartitionMade", "The partition exists.")
 
     def __init__(
-        self, partitions: Partitions, nodes: GpuNodes, journal: Journal, era: Callable[[], Era]
+        self, partitions: Partitions, nodes: GpuNodes, journal: Journal, generation: Callable[[], str]
     ) -> None:
         super().__init__(partitions, nodes)
         self._journal = journal
-        self._era = era
+        self._generation = generation
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its profile and place, or the record of an earlier try or of another claim that shares it.
@@ -178,7 +177,7 @@ class HeldMade(HeldPartition):
             note("releasing", written(record))
             self._partitions.destroy(pci, record, lambda step, record: note(step, written(record)))
         except DriverNotLoaded as error:
-            if self._era().driver_generation:
+            if self._generation():
                 raise
             _log.warning(
                 "partition is gone with the driver", device=held.device, uid=entry.uid, error=str(error)
@@ -227,9 +226,9 @@ class HeldMade(HeldPartition):
 
     def _sharing(self, pci: str, device: str, without: str = "") -> Iterable[HeldDevice]:
         """The same device in the entries of other claims that have not ended."""
-        era = self._era()
+        generation = self._generation()
         for entry in self._journal.holders(pci):
-            if entry.uid != without and standing(entry, era).has_devices:
+            if entry.uid != without and standing(entry, generation).has_devices:
                 yield from (one for one in entry.devices if one.device == device and self.is_made(one))
 
     def _made_for_another(self, device: PlannedDevice) -> Record:
@@ -245,12 +244,12 @@ class HeldMade(HeldPartition):
         )
 
     def _instances_of_others(self, pci: str, uid: str) -> frozenset[int]:
-        """The GPU instances on a GPU that were made for other claims in this era."""
-        era = self._era()
+        """The GPU instances on a GPU that were made for other claims, and may exist."""
+        generation = self._generation()
         records = (
             record_of(held)
             for entry in self._journal.holders(pci)
-            if entry.uid != uid and standing(entry, era).is_live
+            if entry.uid != uid and standing(entry, generation).is_live
             for held in entry.devices
             if held.pci == pci and partition_name(held) is not None
         )

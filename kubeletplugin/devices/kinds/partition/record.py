@@ -24,7 +24,7 @@ class PartitionRecord:
     # with this profile and placement belongs to the claim, whether its id is known or not; before, it
     # belongs to somebody else.
     attempted: bool = False
-    # The ids and the UUID (MIG-…) are added after each step, and are valid only within the era of the entry.
+    # The ids and the UUID (MIG-…) are added after each step. Another load of the driver ends them.
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     uuid: str = ""

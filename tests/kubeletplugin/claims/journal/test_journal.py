@@ -35,7 +35,7 @@ def held(pci: str = GPU_0) -> HeldDevice:
 
 
 def entry(uid: str = "u-1", *devices: HeldDevice) -> Entry:
-    return Entry(uid, "team", "train", "prepared", "boot", 5, devices or (held(),), "digest")
+    return Entry(uid, "team", "train", "prepared", 5, devices or (held(),), "digest")
 
 
 def alone(folder: Path) -> Journal:
@@ -263,7 +263,6 @@ entries = st.builds(
     texts,
     texts,
     st.sampled_from(["preparing", "prepared", "released"]),
-    texts,
     st.integers(0, 2**63),
     st.lists(devices, max_size=3).map(tuple),
     texts,

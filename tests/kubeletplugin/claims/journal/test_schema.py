@@ -47,7 +47,6 @@ ENTRY = Entry(
     "team",
     "train",
     "prepared",
-    "b0077e57",
     1234,
     (_WHOLE, _PARTITION, _SHARE),
     spec_sha256="5bec",

@@ -19,7 +19,7 @@ def held(request: str, name: str) -> HeldDevice:
 
 
 def entry(*devices: HeldDevice, pod_claim_name: str = "") -> Entry:
-    return Entry("u", "team", "train", "prepared", "boot", 1, devices, pod_claim_name=pod_claim_name)
+    return Entry("u", "team", "train", "prepared", 1, devices, pod_claim_name=pod_claim_name)
 
 
 def paths(claim: Entry) -> dict[str, str]:

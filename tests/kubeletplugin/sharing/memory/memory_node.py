@@ -102,9 +102,8 @@ class MemoryNode(FakeNode):
 
     def hold(self, uid: str, *devices: HeldDevice) -> tuple[str, ...]:
         """Put a prepared claim into the journal; the CDI devices that it has."""
-        era = self.era()
-        entry = Entry(uid, "team", uid, "prepared", era.boot_id, boottime_ns(), devices, "sha")
-        self.journal.put(replace(entry, driver_generation=era.driver_generation))
+        entry = Entry(uid, "team", uid, "prepared", boottime_ns(), devices, "sha")
+        self.journal.put(replace(entry, driver_generation=self.driver_generation))
         return tuple(device.cdi_device for device in devices)
 
     def share(self, uid: str, limit_bytes: int, *, gpu: int = 0, mps: bool = False) -> str:
@@ -175,4 +174,4 @@ class MemoryNode(FakeNode):
 
     def files(self) -> list[str]:
         """The names of the ledger's files."""
-        return sorted(path.name for path in (self.folder / "memory" / "claims").iterdir())
+        return sorted(path.name for path in (self.boot_files / "memory").iterdir())

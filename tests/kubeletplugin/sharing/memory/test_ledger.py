@@ -22,14 +22,14 @@ def part(uid: str = "u-1", pci: str = PCI, inode: int = 7) -> Part:
 def written(inode: str = "1", hard: str = "2") -> str:
     """A file with one part, of which these are the JSON values."""
     return (
-        '{"schema":1,"boot_id":"boot-1","parts":[{"cdi_device":"d","container_id":"i",'
+        '{"schema":1,"parts":[{"cdi_device":"d","container_id":"i",'
         f'"cgroup":{{"path":"/a","inode":{inode}}},"name":{{"namespace":"","pod":"","container":""}},'
         f'"hard_bytes":{hard}}}]}}'
     )
 
 
-def ledger(folder: Path, boot_id: str = "boot-1") -> Ledger:
-    return Ledger(folder / "claims", boot_id, lambda: True)
+def ledger(folder: Path) -> Ledger:
+    return Ledger(folder / "claims", lambda: True)
 
 
 def test_what_was_written_is_read_by_the_next_instance(tmp_path: Path) -> None:
@@ -59,19 +59,14 @@ def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
     assert second.places() == ()
 
 
-def test_another_boots_parts_say_nothing(tmp_path: Path) -> None:
-    ledger(tmp_path).put("u-1", PCI, [part()])
-    assert ledger(tmp_path, "boot-2").on_gpu(PCI) == ()
-
-
 @pytest.mark.parametrize(
     "content",
     [
         "",
         "[]",
         "nonsense",
-        '{"schema":2,"boot_id":"boot-1","parts":[]}',
-        '{"schema":1,"boot_id":"boot-1","parts":[{}]}',
+        '{"schema":2,"parts":[]}',
+        '{"schema":1,"parts":[{}]}',
         written(inode="true"),
         written(hard='"2"'),
         written(hard="-1"),

@@ -43,7 +43,6 @@ PARSERS: Mapping[str, Callable[[Block], object]] = {
 }
 OF_OTHERS = (
     {"scrape_configs"},  # of Prometheus
-    {"apiVersion", "kind", "resources", "components", "images"},  # of kustomize
     {"startupProbe", "livenessProbe", "readinessProbe"},  # of a container, compared in tests/tools/chart
 )
 """Files that nothing of this project reads, by their fields."""

@@ -188,7 +188,7 @@ def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
 def test_the_partition_of_a_lost_journal_file_is_destroyed_all_the_same(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
     entry = node.journal.get(ref.uid)
     assert entry is not None
@@ -204,7 +204,7 @@ def test_the_claim_of_a_lost_journal_file_keeps_its_partition_when_it_is_prepare
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     (made,) = instances(node)
-    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
 
     assert len(node.prepare(ref)) == 1

@@ -157,7 +157,7 @@ def test_a_reboot_ends_every_claim(vms: PassthroughNode) -> None:
 def test_an_entry_that_was_lost_gives_the_gpu_to_the_nvidia_driver(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    (vms.folder / "journal" / f"{claim.uid}.json").unlink()
+    (vms.boot_files / "journal" / f"{claim.uid}.json").unlink()
     assert vms.restart().rebuilt == (claim.uid,)
     assert vms.unprepare(claim) is None
     assert vms.changed() == {}
@@ -195,7 +195,7 @@ def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) ->
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    (told,) = claim_statuses(vms.journal.entries(), vms.era(), vms.kinds)
+    (told,) = claim_statuses(vms.journal.entries(), vms.driver_generation, vms.kinds)
     (device,) = told.devices
     assert device.ready.reason == "BoundToVfio"
     assert (device.pool, device.device) == (POOL, vms.device(0))

@@ -103,7 +103,7 @@ def test_a_lost_journal_entry_is_rebuilt_and_its_vgpu_taken_back(open_node: Open
     node = open_node(machine)
     ref = node.claim_devices("vm", DEVICES[machine])
     node.prepare(ref)
-    for file in (node.folder / "journal").iterdir():
+    for file in (node.boot_files / "journal").iterdir():
         file.unlink()
 
     assert node.restart().rebuilt == (ref.uid,)
