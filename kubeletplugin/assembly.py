@@ -18,9 +18,9 @@ from driver.hardware.persistence import Persistence
 from kubeletplugin.claims.cdi.hooks import Hooks
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles, Specs
-from kubeletplugin.claims.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.claims.journal.journal import FOLDER as JOURNAL
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, Peers
 from kubeletplugin.claims.journal.record_folder import RecordIndex
@@ -28,11 +28,11 @@ from kubeletplugin.claims.metadata import ClaimMetadata, MetadataStore, sweep
 from kubeletplugin.claims.ports import NO_TIMING, Ports, Timing
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
-from kubeletplugin.claims.recovery import Recovered, recover
+from kubeletplugin.claims.recovery import Recovered, begin_boot, recover, remove_litter
 from kubeletplugin.devices.fabric.activation import Activation, PartitionPersistence
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric, PartitionHolders
 from kubeletplugin.devices.fabric.records import FOLDER as FABRIC
-from kubeletplugin.devices.fabric.records import FabricRecords, partition_of
+from kubeletplugin.devices.fabric.records import FabricRecords
 from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
@@ -45,25 +45,24 @@ from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.healing.healer import Healer
 from kubeletplugin.reports.healing.records import FOLDER as HEALING
-from kubeletplugin.reports.healing.records import HealRecords, gpu_of
+from kubeletplugin.reports.healing.records import HealRecords
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.claim_sharing import ClaimShares, Published
 from kubeletplugin.sharing.gpus import Sharing
-from kubeletplugin.sharing.memory.allowances import Allowances
 from kubeletplugin.sharing.memory.cgroups import RealCgroups
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.memory.ledger import FOLDER as MEMORY
-from kubeletplugin.sharing.memory.ledger import Ledger, place_of
+from kubeletplugin.sharing.memory.ledger import Ledger
 from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts
 from kubeletplugin.sharing.records import FOLDER as SHARING
-from kubeletplugin.sharing.records import SharingRecords, group_of
+from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.sharing_reconciler import SharingReconciler
 
 _STARTING_SECONDS = 30.0
 
-Disk = tuple[Peers, KeyedLocks, BootFiles]
+Disk = tuple[Peers, KeyedLocks, Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +116,12 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that work on claims. ``recovered`` is what was repaired when they were built."""
+    """The parts that work on claims, and the folder of the boot.
 
+    ``recovered`` is what was repaired when they were built.
+    """
+
+    boot: Path
     peers: Peers
     kinds: HeldKinds
     journal: Journal
@@ -150,23 +153,20 @@ def assemble(
     """
 
     # Some parts need each other. The one that is built first gets a function that finds the other one later.
-    def changed(entry: Entry | None) -> None:
+    def changed() -> None:
         watch.claims_changed()
-        # A new share may need what another one uses beyond its own.
-        if entry is None or entry.rebuilt or entry.shares:
-            memory.claims_changed()
         listeners.changed(journal.held_count())
 
     def mps_is_used() -> None:
         sharing_reconciler.note_mps_use()
 
-    era, step = identity.era, listeners.step
+    generation, step = identity.driver_generation, listeners.step
     # First, since it removes the files of earlier boots before anything reads them.
-    peers, locks, files = disk = _disk(identity, folders, listeners.timing)
-    journal = Journal(files.journal, peers.watch(), changed, listeners.timing.journal)
     store = CdiStore(folders.cdi)
+    peers, locks, boot = disk = _disk(identity, folders, store, listeners.timing)
+    journal = Journal(boot / JOURNAL, peers.watch(), changed, listeners.timing.journal)
     # Absolute, since specs name it to the runtime, which has another working directory.
-    metadata_store = MetadataStore(folders.data.absolute() / "metadata")
+    metadata_store = MetadataStore(boot.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
     kinds = kinds_of(_node_ports(identity, hardware, nodes, journal))
@@ -174,17 +174,17 @@ def assemble(
     limits = GpuLimits(hardware.discovery, identity.driver_generation)
     memory = _memory(identity, hardware, cluster, disk, journal, limits, listeners, intervals)
     # Each owner of a folder needs a watch of its own: a watch reports a change only once.
-    shared = SharingRecords(files.data / SHARING, era, kinds.parse, peers.watch())
+    shared = SharingRecords(boot / SHARING, generation, kinds.parse, peers.watch())
     sharing = Sharing(
-        *(hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, era),
+        *(hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, generation),
         *(mps_is_used, watch.program_hangs, step),
     )
     published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, era, published, limits)
+    shares = ClaimShares(sharing, kinds, journal, generation, published, limits)
     sharing_reconciler = SharingReconciler(
         sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
     )
-    partitions = FabricRecords(files.data / FABRIC, peers.watch())
+    partitions = FabricRecords(boot / FABRIC, peers.watch())
     fabric = _fabric(identity, hardware, cluster, (partitions, locks), kinds, journal, listeners)
     leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
@@ -203,11 +203,11 @@ def assemble(
     health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
     # whose entry was lost stays, since the entry is there again when they are swept.
-    recovered = recover(journal, locks, store, identity, kinds)
-    sweep(metadata_store, journal, locks, peers.alone)
-    healer = _healer(identity, hardware, folders.data, peers, (journal, locks, shares), watch, step)
+    recovered = recover(journal, locks, store, identity, kinds.offered)
+    sweep(metadata_store, journal, locks)
+    healer = _healer(hardware, folders.data, disk, (journal, locks, shares), watch, step)
     return Parts(
-        peers, kinds, journal, store, hooks, preparer, reconciler, sharing_reconciler, fabric, virtual,
+        boot, peers, kinds, journal, store, hooks, preparer, reconciler, sharing_reconciler, fabric, virtual,
         healer, watch, health, memory, recovered,
     )  # fmt: skip
 
@@ -221,23 +221,23 @@ def _watch(
     intervals: Intervals,
 ) -> NodeWatch:
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
+    watch = NodeWatch(
+        journal, identity.driver_generation, kinds, listeners.state, again_seconds, settle_seconds
+    )
     # A GPU whose MIG mode changes is reported as busy meanwhile.
     hardware.discovery.on_mode_change(watch.mode_changes)
     return watch
 
 
-def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
+def _disk(identity: Identity, folders: Folders, store: CdiStore, timing: Timing) -> Disk:
     """Open the files that several instances share, and remove those of earlier boots."""
     data = folders.data
     peers, locks = Peers(data / "instances"), KeyedLocks(data / "locks", timing.waited)
-    records = {SHARING: group_of, FABRIC: partition_of, MEMORY: place_of, HEALING: gpu_of}
-    files = BootFiles(data, folders.cdi, records)
     # One instance at a time, so that none removes files that another one has just written.
     with peers.starting(_STARTING_SECONDS):
-        drop_earlier_boots(files, identity.boot_id)
-        remove_litter(files, peers.alone)
-    return peers, locks, files
+        boot = begin_boot(data, store, identity.boot_id)
+        remove_litter(boot, folders.cdi, peers.alone)
+    return peers, locks, boot
 
 
 def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
@@ -259,16 +259,20 @@ def _memory(
     listeners: Listeners,
     intervals: Intervals,
 ) -> ClaimMemory:
-    peers, locks, files = disk
+    peers, locks, boot = disk
     ports = MemoryPorts(
-        Ledger(files.data / MEMORY, identity.boot_id, peers.watch()),
+        Ledger(boot / MEMORY, peers.watch()),
         limits,
         hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
-        Allowances(journal, identity.era),
         listeners.step,
     )
     return ClaimMemory(
-        ports, locks, identity.driver_generation, cluster.containers, intervals.patience_seconds
+        ports,
+        journal,
+        locks,
+        identity.driver_generation,
+        cluster.containers,
+        intervals.patience_seconds,
     )
 
 
@@ -282,10 +286,10 @@ def _fabric(
     listeners: Listeners,
 ) -> ClaimFabric:
     records, locks = disk
-    holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
-    boards, era, step = hardware.discovery, identity.era, listeners.step
+    holders = PartitionHolders(kinds, journal, identity.driver_generation, listeners.step)
+    boards, generation, step = hardware.discovery, identity.driver_generation, listeners.step
     members = PartitionPersistence(Persistence(boards))
-    activation = Activation(hardware.fabric, records, members, era, holders.is_needed, step)
+    activation = Activation(hardware.fabric, records, members, generation, holders.is_needed, step)
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 
@@ -316,22 +320,22 @@ def _ports(
 
 
 def _healer(
-    identity: Identity,
     hardware: Hardware,
     data: Path,
-    peers: Peers,
+    disk: Disk,
     claims: tuple[Journal, KeyedLocks, ClaimShares],
     watch: NodeWatch,
     step: Callable[[str], None],
 ) -> Healer:
     """The part that resets GPUs; ``data`` is the plugin's own folder."""
+    peers, _, boot = disk
     return Healer(
         hardware.sysfs_root,
         (hardware.discovery, hardware.controllers),
         hardware.users,
         hardware.gpu_reset or GpuReset(DriverPrograms(hardware.driver, data / "libraries")),
         claims,
-        HealRecords(data / HEALING, identity.boot_id, peers.watch()),
+        HealRecords(boot / HEALING, peers.watch()),
         watch,
         step,
     )
@@ -343,7 +347,7 @@ def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal
         hardware.discovery,
         nodes,
         journal,
-        identity.era,
+        identity.driver_generation,
         hardware.sysfs_root,
         hardware.kernel,
         hardware.binder,

@@ -12,7 +12,6 @@ from driver.process.metrics.registry import Metrics
 from driver.process.metrics.table import NVIDIA_DRIVER, Reading
 from kubeletplugin.assembly import Parts
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
@@ -36,7 +35,7 @@ class PluginMetrics:
         self,
         discovery: Discovery,
         parts: Parts,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         published_memory: Callable[[str], int | None],
         listed: Callable[[], Listed],
         host_root: Path | None,
@@ -46,7 +45,7 @@ class PluginMetrics:
 
         Without ``host_root`` the host's files are read by way of its process 1.
         """
-        self._parts, self._era = parts, era
+        self._parts, self._generation = parts, generation
         processes = ProcessContainers(proc, host_root or proc / "1/root")
         self._reader = UseReader(
             discovery, lambda: parts.health.gpus, self._live, parts.memory.used, listed, processes
@@ -62,9 +61,9 @@ class PluginMetrics:
     def show(self, metrics: Metrics, node_name: str) -> None:
         """Register all metrics."""
         entries, kinds = self._parts.journal.held, self._parts.kinds
-        metrics.show(lambda: partition_uses(entries(), self._era()), _PARTITION_INFO)
-        metrics.show(lambda: share_uses(entries(), self._era(), kinds), _SHARE_INFO)
-        metrics.show(lambda: memory_uses(entries(), self._era(), self.containers), *MEMORY_SERIES)
+        metrics.show(lambda: partition_uses(entries(), self._generation()), _PARTITION_INFO)
+        metrics.show(lambda: share_uses(entries(), self._generation(), kinds), _SHARE_INFO)
+        metrics.show(lambda: memory_uses(entries(), self._generation(), self.containers), *MEMORY_SERIES)
         metrics.show(self._used, *USE_SERIES)
         # Named as by NVIDIA's own driver, so that dashboards for that one work.
         metrics.show(lambda: self._by_type(node_name), "nvidia_dra_prepared_devices")
@@ -76,11 +75,11 @@ class PluginMetrics:
 
     def _live(self) -> list[Entry]:
         """The prepared claims with a known name whose devices exist."""
-        era, kinds = self._era(), self._parts.kinds
+        generation, kinds = self._generation(), self._parts.kinds
         return [
             entry
             for entry in self._parts.journal.held()
-            if entry.is_named and kinds.standing(entry, era).is_prepared
+            if entry.is_named and kinds.standing(entry, generation).is_prepared
         ]
 
     def _by_type(self, node_name: str) -> Iterator[Reading]:
@@ -96,15 +95,15 @@ class PluginMetrics:
             yield Reading("nvidia_dra_prepared_devices", labels, count)
 
 
-def partition_uses(entries: Iterable[Entry], era: Era) -> Iterator[Reading]:
+def partition_uses(entries: Iterable[Entry], generation: str) -> Iterator[Reading]:
     """Each existing partition of a claim, static ones included, once.
 
     Left out are devices with admin access, whose partition belongs to another claim, entries of an earlier
-    era, and rebuilt entries, which lack the record of their devices.
+    load of the driver, and lost entries, which lack the record of their devices.
     """
     for entry in entries:
-        now = standing(entry, era)
-        if not now.is_live or now.rebuilt:
+        now = standing(entry, generation)
+        if not now.is_live or now.state == "lost":
             continue
         for held in entry.devices:
             use = None if held.admin_access else _partition_use(entry, held)
@@ -130,13 +129,13 @@ def _partition_use(entry: Entry, held: HeldDevice) -> Reading | None:
     return Reading(_PARTITION_INFO, labels, 1)
 
 
-def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[Reading]:
+def share_uses(entries: Iterable[Entry], generation: str, kinds: HeldKinds) -> Iterator[Reading]:
     """Each share of a claim, and each device that a claim shares among its own pods.
 
-    Entries of an earlier boot are left out, and rebuilt entries, which lack the record of their shares.
+    Rebuilt entries are left out, since they lack the record of their shares.
     """
     for entry in entries:
-        if kinds.standing(entry, era).is_prepared:
+        if kinds.standing(entry, generation).is_prepared:
             for held in entry.devices:
                 if held.share is not None:
                     yield _share_use(entry, held, held.share, kinds.of(held).cuda_uuid(held))

@@ -15,6 +15,7 @@ from pathlib import Path
 from driver.devices.names import DRIVER_NAME
 from driver.errors import DriverError, StorageError
 from driver.process import probes
+from driver.process.boot import is_boot_folder
 from driver.process.durable import remove
 from driver.process.log import get_logger
 from driver.process.probes import Probes
@@ -34,20 +35,9 @@ TRIES = 15
 _log = get_logger("retire")
 
 _MOST_NAMED = 10
-_OWN = (
-    "journal",
-    "sharing",
-    "fabric",
-    "boot",
-    "instances",
-    "locks",
-    "libraries",
-    "hook",
-    "metadata",
-    "memory",
-    "healing",
-)
-"""What the plugin makes in its folder, without the sockets, which are removed by their process."""
+_OWN = ("instances", "locks", "libraries", "hook", "memory")
+"""What the plugin makes in its folder, without the folder of the boot, and without the sockets, which are
+removed by their process."""
 
 
 def retire_node(settings: Settings, given: Given) -> None:
@@ -115,13 +105,13 @@ def retire(parts: Parts, mps: MpsClient, left: Left) -> None:
     _refuse_held(parts)
     parts.sharing_reconciler.run_once()
     parts.fabric.run_once()
-    _refuse_records(left.data / "fabric", "{} of the NVLink fabric could not be deactivated")
+    _refuse_records(parts.boot / "fabric", "{} of the NVLink fabric could not be deactivated")
     _refuse_records(
-        left.data / "sharing", "compute mode, time-slice or MPS daemon of {} could not be put back"
+        parts.boot / "sharing", "compute mode, time-slice or MPS daemon of {} could not be put back"
     )
     _end_daemons(mps, left.mps)
     # The files are removed last: until then a crash loses nothing that the next try needs.
-    _remove_files(left)
+    _remove_files(left, parts.boot)
 
 
 def _refuse_held(parts: Parts) -> None:
@@ -153,9 +143,9 @@ def _end_daemons(mps: MpsClient, folder: Path) -> None:
         mps.stop(name)
 
 
-def _remove_files(left: Left) -> None:
+def _remove_files(left: Left, boot: Path) -> None:
     """Remove the sockets and the plugin's own folder, with unreadable files of the journal."""
-    aside = sorted(path.name for path in (left.data / "journal" / "unreadable").glob("*"))
+    aside = sorted(path.name for path in (boot / "journal" / "unreadable").glob("*"))
     if aside:
         _log.warning("journal files that could not be read are removed", files=aside)
     others = is_of_another_driver(left.data)
@@ -183,7 +173,8 @@ def is_of_another_driver(data: Path) -> bool:
 
 def _remove_own(data: Path) -> None:
     """Remove the plugin's own files from a folder that another driver uses too."""
-    for name in _OWN:
+    boots = [path.name for path in data.iterdir() if is_boot_folder(path)]
+    for name in (*boots, *_OWN):
         path = data / name
         if path.is_dir():
             shutil.rmtree(path)

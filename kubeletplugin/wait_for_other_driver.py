@@ -92,7 +92,7 @@ class _Node:
 
     def decide(self) -> TakeOver:
         """What to do with the claims in the checkpoint; raises DriverError."""
-        from kubeletplugin.claims.journal.boot_marker import running_boot_id
+        from driver.process.boot import running_boot_id
         from kubeletplugin.migration.checkpoint import Checkpoint, read_checkpoint
         from kubeletplugin.migration.takeover import decide
 
@@ -100,8 +100,7 @@ class _Node:
         return decide(found, running_boot_id(), self._surroundings)
 
     def _surroundings(self) -> Surroundings:
-        from kubeletplugin.claims.journal.boot_marker import running_boot_id
-        from kubeletplugin.claims.journal.identity import Era, driver_generation
+        from kubeletplugin.claims.journal.identity import driver_generation
         from kubeletplugin.migration.entries import Surroundings
 
         settings = self._settings
@@ -110,8 +109,8 @@ class _Node:
         if any(gpu.mig_enabled for gpu in inventory.gpus):
             # Remembered: the slices may be gone the next time, since their driver is on its way out.
             self._origins |= self._slices()
-        era = Era(running_boot_id(), driver_generation(settings.sysfs_root))
-        return Surroundings(settings.node_name, era, inventory, dict(self._origins), self._users())
+        generation = driver_generation(settings.sysfs_root)
+        return Surroundings(settings.node_name, generation, inventory, dict(self._origins), self._users())
 
     def _inventory(self) -> Inventory:
         from driver.hardware.inventory import Discovery

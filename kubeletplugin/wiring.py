@@ -20,6 +20,7 @@ from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import claim_path
 from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
+from driver.process.boot import running_boot_id
 from driver.process.fresh_reading import FreshReading
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
@@ -29,7 +30,6 @@ from driver.roots.watch import watch_roots
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
 from kubeletplugin.claims.claim_events import ClaimsWithEvents, post_missing, post_on_entry, post_waiting
-from kubeletplugin.claims.journal.boot_marker import running_boot_id
 from kubeletplugin.claims.journal.identity import Identity, driver_generation
 from kubeletplugin.claims.ports import Timing
 from kubeletplugin.devices.hardware import Hardware, pci_ports
@@ -48,7 +48,7 @@ from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import HealthTracker, Observed
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 from kubeletplugin.reports.use.node_use import NodeUse
 from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
@@ -275,7 +275,12 @@ def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tu
         )
 
     plugin_metrics = PluginMetrics(
-        node.discovery, parts, node.identity.era, published.memory_of, listed, settings.roots.host_root
+        node.discovery,
+        parts,
+        node.identity.driver_generation,
+        published.memory_of,
+        listed,
+        settings.roots.host_root,
     )
     reports = _reports(node, parts, plugin_metrics, writer, early.board)
     if settings.mps_socket.exists():
@@ -304,7 +309,7 @@ def _reports(
     )
     watch = MemoryWatch(parts.journal.held, parts.memory.faults, plugin_metrics.containers, listeners)
     healths = HealthTracker(changed)
-    statuses = ClaimStatuses(writer, parts.journal, node.identity.era, parts.kinds, observed)
+    statuses = ClaimStatuses(writer, parts.journal, node.identity.driver_generation, parts.kinds, observed)
     board.on_update(healths.update)
     return _Reports(statuses, plugin_metrics.use, watch)
 
@@ -367,9 +372,10 @@ def _log_recovered(parts: Parts) -> None:
             uid=aside.uid,
             file=str(aside.path),
             reason=aside.reason,
-            rebuilt=aside.uid in recovered.rebuilt,
         )
     for uid, error in recovered.failed:
         _log.error("cannot replace the CDI spec", uid=uid, error=error)
-    if recovered.rebuilt or recovered.removed:
-        _log.warning("journal and CDI specs compared", rebuilt=recovered.rebuilt, removed=recovered.removed)
+    if recovered.lost:
+        _log.error("journal entries of claims were lost; their GPUs are blocked", uids=recovered.lost)
+    if recovered.removed:
+        _log.warning("removed CDI specs that belonged to no claim", uids=recovered.removed)

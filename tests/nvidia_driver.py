@@ -16,7 +16,7 @@ from typing import Any, Self
 import grpc
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.journal.boot_marker import running_boot_id
+from driver.process.boot import running_boot_id
 from kubeletplugin.kubelet.wire.names import former_cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration

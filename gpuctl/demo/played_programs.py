@@ -12,7 +12,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -123,11 +123,11 @@ def play_mps_hook(hooks: Sequence[Mapping[str, Any]], mounts: Mapping[str, str])
     """
     calls = [one for one in hooks if list(one.get("args", ()))[1:2] == ["mps"]]
     pipes = {told["request"]: told["pipes"] for told in (_options(one["args"]) for one in calls)}
-    folders = {Path(one["path"]).parents[2] / "metadata" for one in calls}
+    folders = {Path(one["path"]).parents[2] for one in calls}
     hidden = [request for request, own in pipes.items() if own != mounts.get(_PIPES)]
     for path, file in mounts.items():
         request = path.removeprefix(_METADATA_FOLDER).removesuffix(_METADATA_FILE)
-        is_metadata = path.endswith(_METADATA_FILE) and Path(file).parent in folders
+        is_metadata = path.endswith(_METADATA_FILE) and _is_of(Path(file), folders)
         if is_metadata and request not in pipes and _is_for_cuda(Path(file)):
             hidden.append(request)
     if hidden:
@@ -136,6 +136,11 @@ def play_mps_hook(hooks: Sequence[Mapping[str, Any]], mounts: Mapping[str, str])
             f"{_named(shown)} is used through MPS, so CUDA would hide {_named(hidden[0])} from the "
             "container: give each container one of the two (resources.claims[].request) (permanent)"
         )
+
+
+def _is_of(file: Path, plugins: Container[Path]) -> bool:
+    """Whether a file is metadata that a plugin wrote; ``plugins`` are the folders of plugins."""
+    return file.parent.name == "metadata" and file.parents[2] in plugins
 
 
 def _is_for_cuda(file: Path) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from driver.process.boot import boot_folder
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.places import Places, is_plugin
 from gpuctl.doctor.outside.programs import flag_value
@@ -22,11 +23,11 @@ _METRICS_SECONDS = 3.0
 
 def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iterator[Member]:
     """The driver's files on this node, and the command lines and metrics of its plugins."""
-    data = places.data_dir
-    yield from _files(data / "journal", "journal", lambda name: uid_of_entry(name) is not None)
-    yield from _files(data / "journal" / "unreadable", "journal/unreadable", lambda _name: True)
-    yield from _files(data / "sharing", "sharing", lambda name: name.endswith(".json"))
-    yield from _files(data / "memory" / "claims", "memory", _is_of_ledger)
+    boot = boot_folder(places.data_dir)
+    yield from _files(boot / "journal", "journal", lambda name: uid_of_entry(name) is not None)
+    yield from _files(boot / "journal" / "unreadable", "journal/unreadable", lambda _name: True)
+    yield from _files(boot / "sharing", "sharing", lambda name: name.endswith(".json"))
+    yield from _files(boot / "memory", "memory", _is_of_ledger)
     yield from _files(places.cdi_dir, "cdi", lambda name: claim_of_cdi_spec(name) is not None)
     for folder in _folders(places.mps_dir):
         yield from _files(folder, f"mps/{safe_part(folder.name)}", lambda name: name == "daemon.json")

@@ -23,7 +23,6 @@ from driver.process.durable import (
     TEMPORARY_PREFIX,
     make_private_folder,
     remove,
-    remove_unfinished,
     storage_errors,
     write_atomically,
 )
@@ -78,7 +77,7 @@ class ClaimMetadata:
     def remove(self, entry: Entry) -> None:
         """Remove the files of a claim, if there are any. Raises StorageError."""
         # Its requests are not known, so neither are the names of its files.
-        if entry.rebuilt:
+        if entry.state == "lost":
             self._store.remove_all(entry.uid)
         for request in possible_requests(entry):
             self._store.remove(entry.uid, request)
@@ -94,17 +93,14 @@ class ClaimMetadata:
         return MetadataDevice(held.pool, held.allocated_name, attributes)
 
 
-def sweep(
-    store: MetadataStore, journal: Journal, locks: KeyedLocks, alone: Callable[[], bool]
-) -> tuple[str, ...]:
-    """Remove the files of claims that hold nothing: those of earlier boots, and those that a crash left.
+def sweep(store: MetadataStore, journal: Journal, locks: KeyedLocks) -> tuple[str, ...]:
+    """Remove the files of claims that hold nothing: a crash has left them.
 
     Files that cannot be removed are logged and stay, since nobody reads them. Returns the UIDs of the claims
     whose files were removed.
     """
     removed = []
     try:
-        store.remove_litter(alone)
         uids = store.uids()
     except DriverError as error:
         _log.warning("cannot remove old metadata files", error=str(error))
@@ -149,8 +145,8 @@ def device_attributes(
         known["uuid"] = uuid
     if held.share is not None:
         known.update(held.share.attributes)
-    if held.memory is not None:
-        known.update(held.memory.attributes)
+    if held.memory_limit_bytes is not None:
+        known["memoryLimitBytes"] = held.memory_limit_bytes
     if held.admin_access:
         known["adminAccess"] = True
     known.update(of_kind)
@@ -240,13 +236,6 @@ class MetadataStore:
     def uids(self) -> tuple[str, ...]:
         """The claims that have a file here, sorted. Raises StorageError."""
         return tuple(sorted({uid for name in self._names() if (uid := claim_of_metadata_file(name))}))
-
-    def remove_litter(self, alone: Callable[[], bool]) -> None:
-        """Remove unfinished files of a dead process; ``alone`` as in ``remove_unfinished``.
-
-        Raises StorageError.
-        """
-        remove_unfinished(self.folder, lambda name: claim_of_metadata_file(name) is not None, alone)
 
     def _names(self) -> list[str]:
         with storage_errors(self.folder, "listing"):

@@ -14,8 +14,8 @@ from driver.claims.allocation import Claim
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles, Spec, Specs
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
-from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
+from kubeletplugin.claims.journal.identity import Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.claims.journal.record_folder import RecordIndex
@@ -119,7 +119,7 @@ class Preparer:
             return None
 
         def is_due(entry: Entry | None) -> bool:
-            _refuse_late_unprepare(entry, call, self._identity.boot_id)
+            _refuse_late_unprepare(entry, call)
             return True
 
         seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
@@ -199,10 +199,12 @@ class Preparer:
         A container that starts again needs them, and the kubelet does not prepare the claim again for that.
         Raises DriverError.
         """
-        if not self._is_finished(entry, self._identity.era()) or self._files.are_as_written(entry):
+        if not self._is_finished(entry, self._identity.driver_generation()) or self._files.are_as_written(
+            entry
+        ):
             return False
         with self._unchanged(entry) as is_unchanged:
-            if not is_unchanged or not self._is_intact(entry, self._identity.era()):
+            if not is_unchanged or not self._is_intact(entry, self._identity.driver_generation()):
                 return False
             # Prepare writes the entry before the files, so the files may have come while this waited.
             if self._files.are_as_written(entry):
@@ -225,8 +227,8 @@ class Preparer:
         with self._unchanged(entry) as is_unchanged:
             if not is_unchanged or not self._is_as_made(entry):
                 return False
-            spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.hardware_now()))
-            if spec is None or spec.sha256 == entry.spec_sha256:
+            spec = self._specs.spec(entry, self._ports.hardware_now())
+            if spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
             return True
@@ -250,7 +252,7 @@ class Preparer:
     def _leave_tombstone(self, uid: str, entry: Entry | None) -> None:
         """Replace the entry by a tombstone, so that a late prepare cannot bring the claim back."""
         namespace, name = (entry.namespace, entry.name) if entry else ("", "")
-        tomb = Entry(uid, namespace, name, "released", self._identity.boot_id, boottime_ns())
+        tomb = Entry(uid, namespace, name, "released", boottime_ns())
         try:
             self._journal.put(tomb)
         except StorageError:
@@ -271,16 +273,20 @@ class Preparer:
         return self._prepare_once(ref, call)
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        era = self._identity.era()
+        generation = self._identity.driver_generation()
         known, claim = self._journal.get(ref.uid), None
         # The usual retry: the claim is prepared, and is answered from the journal under as few locks as
         # possible. Only shares depend on what other claims have on the GPU, so only they need the GPUs'
         # locks.
-        if known is not None and self._is_finished(known, era):
+        if known is not None and self._is_finished(known, generation):
             claim = self._allocations.changed(ref, known, call)
             shared = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, shared)], lock_seconds(call)):
-                if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known, era):
+                if (
+                    claim is None
+                    and self._journal.get(ref.uid) == known
+                    and self._is_intact(known, generation)
+                ):
                     return answer(self._verify(known).devices)
         claim = claim or self._allocations.read(ref)
         planned = plan(claim, self._identity.pool, self._kinds)
@@ -290,22 +296,20 @@ class Preparer:
         seconds, gpus = lock_seconds(call), wanted | self._leftovers.places_beside(wanted)
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], seconds):
             # Everything is read again, since the wait for the locks may have been long.
-            era = self._identity.era()
+            generation = self._identity.driver_generation()
             entry, left_behind = self._journal.get(ref.uid), self._leftovers.places_beside(gpus)
             is_locked = entry is None or not entry.holds or gpus.issuperset(entry.places)
             # An entry written since the call came in may come from a newer read of the claim than ours.
-            is_current = entry is not None and (
-                _is_newer(entry, call, era.boot_id) or has_allocated(entry, claim)
-            )
+            is_current = entry is not None and (_is_newer(entry, call) or has_allocated(entry, claim))
             can_verify = is_current and (is_locked or (entry is not None and not entry.shares))
-            if entry is not None and can_verify and self._is_intact(entry, era):
+            if entry is not None and can_verify and self._is_intact(entry, generation):
                 return answer(self._verify(entry).devices)
             if not is_locked:
                 # Taking the missing locks now could deadlock: locks are taken in one order.
                 raise NotReady(
                     f"claim {ref.uid} was given other devices during this call", "it is tried again"
                 )
-            _refuse_late_prepare(entry, call, era.boot_id)
+            _refuse_late_prepare(entry, call)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, claim)
@@ -314,10 +318,10 @@ class Preparer:
                 self._fabric.clear(gpus)
             hardware = self._ports.hardware_now()
             with self._during("locate"):
-                held = self._locate_all(ref, planned, entry, era, hardware)
+                held = self._locate_all(ref, planned, entry, generation, hardware)
             if not held:
                 return ()
-            return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, hardware))
+            return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, generation, hardware))
 
     def _without_former_devices(self, entry: Entry | None, claim: Claim) -> Entry | None:
         """Take back the devices of an earlier allocation, and return the entry that remains, None for none.
@@ -341,14 +345,14 @@ class Preparer:
         ref: ClaimRef,
         planned: Sequence[PlannedDevice],
         before: Entry | None,
-        era: Era,
+        generation: str,
         hardware: HardwareNow,
     ) -> tuple[HeldDevice, ...]:
         """Find the devices as the claim will hold them, before anything is changed.
 
         Everything that can be refused is refused here.
         """
-        own = own_devices(before, era, self._kinds)
+        own = own_devices(before, generation, self._kinds)
         held = []
         for device in planned:
             found = locate(
@@ -365,13 +369,13 @@ class Preparer:
         pod_claim_name: str,
         held: tuple[HeldDevice, ...],
         before: Entry | None,
-        era: Era,
+        generation: str,
         hardware: HardwareNow,
     ) -> tuple[HeldDevice, ...]:
         partition = self._fabric.partition_of(ref, held, hardware)
         changes = any(self._kinds.of(device).changes(device) for device in held)
-        entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", era.boot_id, boottime_ns(), held)
-        entry = replace(entry, driver_generation=era.driver_generation, pod_claim_name=pod_claim_name)
+        entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", boottime_ns(), held)
+        entry = replace(entry, driver_generation=generation, pod_claim_name=pod_claim_name)
         shares = entry.shares
         progress = Progress(self._journal, entry, self._ports.step, is_written=False)
         try:
@@ -399,7 +403,7 @@ class Preparer:
     def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
         """Write the entry as prepared, then the files."""
         # Entry first: after a crash between the two, the next call finds the entry and writes the missing
-        # files. A spec without an entry would have to be rebuilt into one, with less in it. A spec that is
+        # files. A spec without an entry would be a lost claim. A spec that is
         # written again does not make the entry younger, so no waiting unprepare becomes late.
         changed_ns = boottime_ns() if is_new else entry.changed_ns
         done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
@@ -420,7 +424,7 @@ class Preparer:
         if before is None or not before.holds:
             self._files.remove(uid, taken)
         if taken is not None and taken.holds:
-            if before is not None and before.rebuilt:
+            if before is not None and before.state == "lost":
                 # Its pods may be running. With this entry back in the journal, leaving the shares keeps their
                 # GPUs as they are.
                 self._journal.put(before)
@@ -443,19 +447,19 @@ class Preparer:
             are_there = self._files.are_there(entry, spec)
         return entry if are_there else self._commit(entry, spec)
 
-    def _is_finished(self, entry: Entry, era: Era) -> bool:
-        """Whether the claim is prepared in this era, and its entry is complete."""
-        return self._kinds.standing(entry, era).is_prepared
+    def _is_finished(self, entry: Entry, generation: str) -> bool:
+        """Whether the claim is prepared with this load of the driver, and its entry is complete."""
+        return self._kinds.standing(entry, generation).is_prepared
 
-    def _is_intact(self, entry: Entry, era: Era) -> bool:
-        return self._is_finished(entry, era) and self._kinds.all_intact(entry)
+    def _is_intact(self, entry: Entry, generation: str) -> bool:
+        return self._is_finished(entry, generation) and self._kinds.all_intact(entry)
 
     def _is_as_made(self, entry: Entry) -> bool:
         """Whether its devices are as they were made, even if the NVIDIA driver was loaded again since."""
-        now = self._kinds.standing(entry, self._identity.era())
+        now = self._kinds.standing(entry, self._identity.driver_generation())
         if now.is_prepared:
             return self._kinds.all_intact(entry)
-        return now.state == "prepared" and now.ended != "boot" and self._kinds.outlive_driver(entry)
+        return now.state == "prepared" and self._kinds.outlive_driver(entry)
 
 
 class LateCall(ClaimBlocked):
@@ -467,12 +471,12 @@ class LateCall(ClaimBlocked):
     """
 
 
-def _refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
+def _refuse_late_prepare(entry: Entry | None, call: Call) -> None:
     """Raise LateCall if the claim was unprepared after the call came in, or the kubelet gave the call up.
 
-    ``entry`` is the claim's newest entry, read under its locks. ``boot_id`` is the running boot.
+    ``entry`` is the claim's newest entry, read under its locks.
     """
-    if entry is not None and not entry.holds and _is_newer(entry, call, boot_id):
+    if entry is not None and not entry.holds and _is_newer(entry, call):
         raise LateCall(
             f"claim {entry.uid} was unprepared while this call waited",
             "nothing to do: the kubelet asks again if it needs the claim",
@@ -480,14 +484,13 @@ def _refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
     _refuse_given_up(call)
 
 
-def _refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> None:
+def _refuse_late_unprepare(entry: Entry | None, call: Call) -> None:
     """Raise LateCall if the claim was prepared after the call came in, or the kubelet gave the call up.
 
     It may then have been prepared for another pod. Arguments as above.
     """
-    # A rebuilt entry counts as older than the call: recovery wrote it, and the claim was prepared before.
-    now = standing(entry, Era(boot_id))
-    if entry is not None and now.has_devices and not now.rebuilt and _is_newer(entry, call, boot_id):
+    has_devices = entry is not None and entry.state in ("preparing", "prepared")
+    if entry is not None and has_devices and _is_newer(entry, call):
         raise LateCall(
             f"claim {entry.uid} was prepared while this call to unprepare it waited",
             "nothing to do: the kubelet asks again if no pod needs the claim",
@@ -495,10 +498,9 @@ def _refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> Non
     _refuse_given_up(call)
 
 
-def _is_newer(entry: Entry, call: Call, boot_id: str) -> bool:
+def _is_newer(entry: Entry, call: Call) -> bool:
     """Whether the entry was written after the call came in."""
-    # CLOCK_BOOTTIME starts at zero with each boot, so times of different boots must not be compared.
-    return entry.boot_id == boot_id and call.started_ns < entry.changed_ns
+    return call.started_ns < entry.changed_ns
 
 
 def _refuse_given_up(call: Call) -> None:

@@ -133,7 +133,8 @@ class Reconciler:
                 elif not self._is_gone(entry):
                     continue
                 elif self.is_used(entry):
-                    deleted.add(entry.uid)
+                    if entry.state != "lost":
+                        deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
                     # The API server cannot be asked for a claim without a name, so only the kubelet's word
                     # counts. It has to say the same in two passes.
@@ -242,7 +243,5 @@ class Reconciler:
         return released
 
     def _forget_if_old(self, entry: Entry) -> None:
-        # Times of CLOCK_BOOTTIME can be compared only within one boot.
-        same_boot = entry.boot_id == self._identity.boot_id
-        if not same_boot or boottime_ns() - entry.changed_ns > TOMBSTONE_SECONDS * 1e9:
+        if boottime_ns() - entry.changed_ns > TOMBSTONE_SECONDS * 1e9:
             self._preparer.forget(entry)

@@ -16,7 +16,6 @@ from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.partition.names import partition_device_name, static_device_name
 from driver.kinds.whole import WHOLE
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR, cdi_device_name
@@ -39,7 +38,7 @@ class Surroundings:
 
     # The node's name, which is also the name of that driver's pool.
     node: str
-    era: Era
+    generation: str
     inventory: Inventory
     # Of the partitions in the slices of NVIDIA's driver, by their names there.
     origins: Mapping[str, Origin]
@@ -53,17 +52,16 @@ def entry_of(claim: PreparedClaim, around: Surroundings) -> Entry:
         raise NotConfirmed(claim.problem)
     devices = tuple(_held(claim.uid, device, around) for device in claim.devices)
     namespace, name = _name_of(claim, around.users)
-    era = around.era
+    generation = around.generation
     # The time 0 says that it was prepared before any call that this process can be working on.
     return Entry(
         claim.uid,
         namespace,
         name,
         "prepared",
-        era.boot_id,
         0,
         devices,
-        driver_generation=era.driver_generation,
+        driver_generation=generation,
     )
 
 

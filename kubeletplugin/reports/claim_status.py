@@ -15,11 +15,10 @@ from driver.errors import ApiError, DriverError
 from driver.kube.backoff import Backoff
 from driver.kube.errors import Invalid, NotFound
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.reports.device_status import ClaimStatus, Observed, claim_statuses
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 
 _SETTLE_SECONDS = 0.2
 """Writing starts after this time without a change, so that running calls of the kubelet go first."""
@@ -50,7 +49,7 @@ class ClaimStatuses:
         self,
         writer: StatusWriter,
         journal: Journal,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         kinds: HeldKinds,
         observed: Callable[[], Observed],
         settle_seconds: float = _SETTLE_SECONDS,
@@ -58,7 +57,7 @@ class ClaimStatuses:
         """``observed()`` is what is known besides the journal; call ``changed`` when it has changed."""
         self._writer = writer
         self._journal = journal
-        self._era = era
+        self._generation = generation
         self._kinds = kinds
         self._observed = observed
         self._settle_seconds = settle_seconds
@@ -147,7 +146,7 @@ class ClaimStatuses:
         An invalid status of one claim does not stop the others: its tenant may have caused it on purpose.
         """
         try:
-            current = claim_statuses(self._journal.held(), self._era(), self._kinds, self._observed())
+            current = claim_statuses(self._journal.held(), self._generation(), self._kinds, self._observed())
             wanted = {claim.uid: claim for claim in current}
         except DriverError as error:
             return error

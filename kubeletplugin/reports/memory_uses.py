@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from driver.process.metrics.table import Reading
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
 
 Containers = tuple[ContainerMemory, ...]
@@ -16,35 +14,20 @@ Containers = tuple[ContainerMemory, ...]
 MEMORY_SERIES = tuple(
     f"gpu_dra_{holder}_memory_{amount}_bytes"
     for holder in ("claim", "container")
-    for amount in ("guaranteed", "limit", "used")
+    for amount in ("limit", "used")
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """The guaranteed, the most, and the used memory in bytes; ``used_bytes`` is None if unknown."""
-
-    guaranteed_bytes: int
-    limit_bytes: int
-    used_bytes: int | None
-
-    def readings(self, holder: str, labels: Mapping[str, str]) -> Iterator[Reading]:
-        yield Reading(f"gpu_dra_{holder}_memory_guaranteed_bytes", labels, self.guaranteed_bytes)
-        yield Reading(f"gpu_dra_{holder}_memory_limit_bytes", labels, self.limit_bytes)
-        if self.used_bytes is not None:
-            yield Reading(f"gpu_dra_{holder}_memory_used_bytes", labels, self.used_bytes)
-
-
 def memory_uses(
-    entries: Iterable[Entry], era: Era, read_containers: Callable[[], Containers | None]
+    entries: Iterable[Entry], generation: str, read_containers: Callable[[], Containers | None]
 ) -> Iterator[Reading]:
-    """The memory limits of prepared claims of this era, and how much is used.
+    """The memory limits of prepared claims, and how much is used.
 
     ``read_containers()`` returns the memory of live containers, None while the use is unknown; it is called
     only if a claim has limits. Containers of other claims are left out, since their claims are being
     unprepared.
     """
-    limited = list(_limited(entries, era))
+    limited = list(_limited(entries, generation))
     if not limited:
         return
     containers = read_containers()
@@ -53,13 +36,10 @@ def memory_uses(
     for one in containers or ():
         of_device[one.claim_uid, one.cdi_device].append(one)
     for entry, held in limited:
-        members, memory = of_device[entry.uid, held.cdi_device], held.memory
-        if memory is not None:
-            labels = held_labels(entry, held)
-            used_bytes = None if containers is None else used_together(members)
-            amounts = _Amounts(memory.guaranteed_bytes, memory.most_bytes, used_bytes)
-            yield from amounts.readings("claim", labels)
-            yield from _of_containers(labels, members)
+        members, labels = of_device[entry.uid, held.cdi_device], held_labels(entry, held)
+        used_bytes = None if containers is None else used_together(members)
+        yield from _readings("claim", labels, held.memory_limit_bytes or 0, used_bytes)
+        yield from _of_containers(labels, members)
 
 
 def held_labels(entry: Entry, held: HeldDevice) -> dict[str, str]:
@@ -82,13 +62,21 @@ def used_together(containers: Iterable[ContainerMemory]) -> int | None:
     return sum(known) if len(known) == len(amounts) else None
 
 
-def _limited(entries: Iterable[Entry], era: Era) -> Iterator[tuple[Entry, HeldDevice]]:
+def _limited(entries: Iterable[Entry], generation: str) -> Iterator[tuple[Entry, HeldDevice]]:
     """The devices with limits, of prepared claims."""
     for entry in entries:
-        if standing(entry, era).is_prepared:
+        if standing(entry, generation).is_prepared:
             for held in entry.devices:
-                if held.memory is not None:
+                if held.memory_limit_bytes is not None:
                     yield entry, held
+
+
+def _readings(
+    holder: str, labels: Mapping[str, str], limit_bytes: int, used_bytes: int | None
+) -> Iterator[Reading]:
+    yield Reading(f"gpu_dra_{holder}_memory_limit_bytes", labels, limit_bytes)
+    if used_bytes is not None:
+        yield Reading(f"gpu_dra_{holder}_memory_used_bytes", labels, used_bytes)
 
 
 def _of_containers(labels: Mapping[str, str], members: Iterable[ContainerMemory]) -> Iterator[Reading]:
@@ -97,9 +85,5 @@ def _of_containers(labels: Mapping[str, str], members: Iterable[ContainerMemory]
     for one in members:
         named[one.pod, one.container].append(one)
     for (pod, container), same in sorted(named.items()):
-        amounts = _Amounts(
-            sum(one.soft_bytes for one in same),
-            sum(one.hard_bytes for one in same),
-            used_together(same),
-        )
-        yield from amounts.readings("container", {**labels, "claim_pod": pod, "claim_container": container})
+        whose = {**labels, "claim_pod": pod, "claim_container": container}
+        yield from _readings("container", whose, sum(one.hard_bytes for one in same), used_together(same))

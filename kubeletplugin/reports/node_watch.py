@@ -18,7 +18,6 @@ from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
@@ -37,14 +36,14 @@ class NodeWatch:
     def __init__(
         self,
         journal: Journal,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         kinds: HeldKinds,
         update: Callable[[NodeState], None],
         again_seconds: float,
         settle_seconds: float = 0.0,
     ) -> None:
         self._journal = journal
-        self._era = era
+        self._generation = generation
         self._kinds = kinds
         self._update = update
         self._again_seconds = again_seconds
@@ -181,13 +180,13 @@ class NodeWatch:
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
         """What somebody else made on the GPUs: it belonged to no claim before the check and to none now."""
-        era = self._era()
+        generation = self._generation()
         owners = [
             held
             for entry in (*before, *self._journal.held())
             if entry.holds
             for held in entry.devices
-            if entry.rebuilt or self._kinds.is_live(entry, held, era)
+            if self._kinds.is_live(entry, held, generation)
         ]
         return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 
@@ -224,14 +223,14 @@ class NodeWatch:
             daemons, daemons_known, hanging = self._daemons, self._daemons_known, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
             hanging += hanging_shares(self._hangs, self._gpus, time.monotonic() - HANG_SECONDS)
-        entries, era = self._journal.held(), self._era()
+        entries, generation = self._journal.held(), self._generation()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
             self._left_behind -= left_behind - {entry.uid for entry in left}
         down: tuple[BlockedPlacement, ...] = ()
         if daemons_known:
             staying = (one for one in entries if one == before.get(one.uid) and one.uid not in releasing)
-            down = daemons_down(staying, daemons, era, self._kinds)
+            down = daemons_down(staying, daemons, generation, self._kinds)
         held = {
             device.device
             for entry in entries
@@ -240,10 +239,11 @@ class NodeWatch:
             if not device.admin_access
         }
         unknown = (
+            *of_lost(entries),
             *of_another_driver(entries, self._kinds),
             *of_deleted([entry for entry in entries if entry.uid in deleted], self._kinds),
         )
-        blocked = (*foreign, *leftovers(left, era, self._kinds), *unknown, *down, *hanging)
+        blocked = (*foreign, *leftovers(left, generation, self._kinds), *unknown, *down, *hanging)
         return NodeState(tuple(sorted(held)), blocked, busy, healed=healed)
 
     def stop(self) -> None:
@@ -251,6 +251,21 @@ class NodeWatch:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+
+def of_lost(entries: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
+    """The GPUs of claims whose journal entry was lost."""
+    return tuple(
+        BlockedPlacement(
+            PciAddress.parse(pci),
+            None,
+            "held-by-claim",
+            f"claim {entry.owner} holds it, whose journal entry was lost",
+        )
+        for entry in entries
+        if entry.state == "lost"
+        for pci in entry.gpus
+    )
 
 
 def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
@@ -290,7 +305,7 @@ def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlace
     )
 
 
-def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+def leftovers(entries: Iterable[Entry], generation: str, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
     """The places of what ended claims left behind."""
     return tuple(
         BlockedPlacement(
@@ -301,7 +316,7 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
         )
         for entry in entries
         for held in entry.devices
-        if kinds.is_live(entry, held, era) and kinds.of(held).is_made(held)
+        if kinds.is_live(entry, held, generation) and kinds.of(held).is_made(held)
         for region in kinds.of(held).occupies(held)
     )
 
@@ -332,13 +347,13 @@ def hanging_shares(
 
 
 def daemons_down(
-    entries: Iterable[Entry], states: Sequence[MpsState] | None, era: Era, kinds: HeldKinds
+    entries: Iterable[Entry], states: Sequence[MpsState] | None, generation: str, kinds: HeldKinds
 ) -> tuple[BlockedPlacement, ...]:
     """The MPS shares whose daemon does not serve; ``states`` is None if the supervisor does not answer."""
     by_name = None if states is None else {state.name: state for state in states}
     found: dict[str, BlockedPlacement] = {}
     for entry in entries:
-        if not kinds.standing(entry, era).is_prepared:
+        if not kinds.standing(entry, generation).is_prepared:
             continue
         for held in entry.devices:
             share = held.share

@@ -10,7 +10,6 @@ from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS
 from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
@@ -19,7 +18,7 @@ from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, me
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.share_amounts import (
     Shareable,
-    memory_record,
+    memory_limit_bytes,
     needs_published_memory,
     share_records,
 )
@@ -46,14 +45,14 @@ class ClaimShares:
         sharing: Sharing,
         kinds: HeldKinds,
         journal: Journal,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         published: Published,
         limits: GpuLimits,
     ) -> None:
         self._sharing = sharing
         self._kinds = kinds
         self._journal = journal
-        self._era = era
+        self._generation = generation
         self._published = published
         self._limits = limits
 
@@ -72,7 +71,7 @@ class ClaimShares:
             raise NotReady(f"it is not known whether the claim has all of {unknown}, {_UNSEEN}", _WAIT)
         records = share_records(shareables)
         found = tuple(
-            replace(one, share=share, memory=memory_record(shareable, share))
+            replace(one, share=share, memory_limit_bytes=memory_limit_bytes(shareable, share))
             for one, shareable, share in zip(held, shareables, records, strict=True)
         )
         memory = [one.memory_bytes for one in shareables]
@@ -96,7 +95,7 @@ class ClaimShares:
         locked = set(gpus)
         for record in self._sharing.records_on(locked):
             # One share is enough to keep it: there may be hundreds.
-            if any(self._each_member(record.group, record.gpus, uid)) or self._rebuilt(record.gpus):
+            if any(self._each_member(record.group, record.gpus, uid)) or self._is_lost(record.gpus):
                 continue
             # The record may be newer than the caller's locks.
             if not locked.issuperset(record.gpus):
@@ -124,7 +123,7 @@ class ClaimShares:
         """
         for group, gpus in groups_of(entry).items():
             try:
-                if not self._rebuilt(gpus):
+                if not self._is_lost(gpus):
                     mine = members_of_entry(group, entry, self._kinds)
                     self._sharing.settle(group, self._members(group, gpus, without=entry.uid), mine)
             except DriverError as error:
@@ -140,27 +139,27 @@ class ClaimShares:
             return
         if members:
             self._sharing.note_lost_settings(group)
-        if members or not self._rebuilt(gpus):
+        if members or not self._is_lost(gpus):
             self._sharing.settle(group, members)
 
     def end_unrecorded(self, daemon: str, gpus: Iterable[str]) -> None:
         """End a daemon that no record explains, unless a claim on its GPUs may use it."""
-        if not self._rebuilt(gpus):
+        if not self._is_lost(gpus):
             self._sharing.end_unrecorded(daemon)
 
     def _members(self, group: str, gpus: Iterable[str], without: str = "") -> tuple[Member, ...]:
         return tuple(self._each_member(group, gpus, without))
 
     def _each_member(self, group: str, gpus: Iterable[str], without: str) -> Iterator[Member]:
-        return members_of(group, self._holders(gpus), self._era(), self._kinds, without)
+        return members_of(group, self._holders(gpus), self._generation(), self._kinds, without)
 
     def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:
         """The claims that hold a device on the GPUs, each once."""
         return {entry.uid: entry for pci in gpus for entry in self._journal.holders(pci)}.values()
 
-    def _rebuilt(self, gpus: Iterable[str]) -> bool:
-        """Whether only the CDI spec is known of a claim on the GPUs. It may have a share."""
-        return any(entry.rebuilt for entry in self._holders(gpus))
+    def _is_lost(self, gpus: Iterable[str]) -> bool:
+        """Whether the entry of a claim on the GPUs was lost. It may have a share."""
+        return any(entry.state == "lost" for entry in self._holders(gpus))
 
     def _shareable(self, device: PlannedDevice, held: HeldDevice) -> Shareable:
         """The device with everything that its limits depend on; raises ClaimBlocked, NotReady, NvmlError."""
@@ -186,11 +185,7 @@ class ClaimShares:
         Raises NotReady if it cannot, NvmlError.
         """
         sharing, name = device.sharing, device.allocated.device
-        if (
-            sharing is None
-            or not device.name.kind.has_modes
-            or (sharing.form is None and sharing.memory is None)
-        ):
+        if sharing is None or sharing.form is None or not device.name.kind.has_modes:
             return False
         published = self._published.attributes(name)
         # The scheduler chose the device by its slice. So a claim gets no limits that were not published, and
@@ -228,10 +223,9 @@ class ClaimShares:
     ) -> int:
         """The memory of a device that claims can divide, 0 if no limit depends on it; raises NvmlError."""
         # As published, so that equal shares stay equal whatever NVML reports meanwhile.
-        if device.name.shared is not None and published_bytes:
+        if published_bytes:
             return min(memory_bytes, published_bytes)
-        # The slice of a whole GPU has all of its memory, with what the NVIDIA driver reserves for itself. Of
-        # a partition the driver reserves nothing.
+        # Without what the NVIDIA driver reserves for itself. Of a partition it reserves nothing.
         if memory_bytes and device.name.kind.has_modes:
             return self._limits.shareable_bytes(held.pci)
         return memory_bytes

@@ -25,8 +25,7 @@ def refuse_conflicts(
     GPUs. Two schedulers can hand out more than there is, and so can one after a pod was deleted by force.
     Only the log names the other claims: they may belong to other tenants.
     """
-    # Of a rebuilt entry only the CDI spec was found, so its shares are unknown.
-    others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
+    others = [entry for entry in holders if entry.uid != uid]
     for index, held in enumerate(devices):
         _, form = split_shared_suffix(held.device)
         if held.admin_access or form is None:
@@ -44,9 +43,9 @@ def refuse_overpromised(
 
     The arguments are those of ``refuse_conflicts``.
     """
-    others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
+    others = [entry for entry in holders if entry.uid != uid]
     for held, total_bytes in zip(devices, memory_bytes, strict=True):
-        if held.memory is None:
+        if held.memory_limit_bytes is None:
             continue
         own = [one for one in devices if one.pci == held.pci]
         taken = [(entry, one) for entry in others for one in entry.devices if one.pci == held.pci]
@@ -60,8 +59,8 @@ def refuse_overpromised(
 
 
 def _guaranteed_bytes(held: HeldDevice, total_bytes: int) -> int:
-    if held.memory is not None:
-        return held.memory.guaranteed_bytes
+    if held.memory_limit_bytes is not None:
+        return held.memory_limit_bytes
     if held.share is None or not held.share.is_part:
         # All of the GPU. Nobody has shares beside that, except with admin access, which takes nothing.
         return 0

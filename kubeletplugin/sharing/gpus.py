@@ -21,7 +21,6 @@ from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import left_of_call
@@ -78,7 +77,7 @@ class Sharing:
         mps: MpsClient,
         records: SharingRecords,
         kinds: HeldKinds,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         note_mps_use: Callable[[], None],
         note_hang: Callable[[Hanging, tuple[str, ...], str], None],
         step: Callable[[str], None],
@@ -86,13 +85,13 @@ class Sharing:
     ) -> None:
         self._clock = clock
         # By GPU, when its time-slice was last set or read back.
-        self._slices_checked: dict[str, tuple[Era, float]] = {}
+        self._slices_checked: dict[str, tuple[str, float]] = {}
         self._discovery = discovery
         self._time_slices = time_slices
         self._mps = mps
         self._records = records
         self._kinds = kinds
-        self._era = era
+        self._generation = generation
         self._note_mps_use = note_mps_use
         self._note_hang = note_hang
         self._step = step
@@ -119,10 +118,8 @@ class Sharing:
             # It is left over from shares that are gone.
             self._undo(record)
             record = None
-        era = self._era()
-        wanted = record or SharingRecord(
-            group, era.boot_id, shares[0].strategy, gpus, driver_generation=era.driver_generation
-        )
+        generation = self._generation()
+        wanted = record or SharingRecord(group, shares[0].strategy, gpus, driver_generation=generation)
         whole_gpus = [member.held for member in members if member.has_modes]
         try:
             if wanted.strategy == "MPS":
@@ -154,21 +151,21 @@ class Sharing:
             return False
         # The first check of this process, and of each load of the driver, is made at once. A reset by heal
         # needs no check of its own: heal undoes what shares have set before it resets the GPU.
-        era, at = self._slices_checked.get(pci, (None, 0.0))
-        if era == self._era() and self._clock() - at < SLICE_CHECK_SECONDS:
+        generation, at = self._slices_checked.get(pci, (None, 0.0))
+        if generation == self._generation() and self._clock() - at < SLICE_CHECK_SECONDS:
             return False
         found = self._time_slices.get(self._uuid(pci))
-        self._slices_checked[pci] = self._era(), self._clock()
+        self._slices_checked[pci] = self._generation(), self._clock()
         return found not in (record.interval, None)
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
-        """The records of this era that concern any of the GPUs. Needs no locks. Raises StorageError."""
+        """The records of this load of the driver on any of the GPUs. Needs no locks. Raises StorageError."""
         found = self._records.on(gpus)
-        era = self._era() if found else None
-        return tuple(record for record in found if era is not None and record.is_live(era))
+        generation = self._generation() if found else None
+        return tuple(record for record in found if generation is not None and record.is_live(generation))
 
     def recorded(self) -> tuple[SharingRecord, ...]:
-        """All records, also of earlier boots. Needs no locks. Raises StorageError."""
+        """All records, also of earlier loads of the driver. Needs no locks. Raises StorageError."""
         return self._records.all()
 
     def end_unrecorded(self, daemon: str) -> None:
@@ -204,7 +201,7 @@ class Sharing:
             wanted = self._set_modes(replace(wanted, interval=noted, applied=False), whole_gpus)
             with self._noting_hangs("nvidia-smi-hangs", wanted.gpus):
                 unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
-            self._slices_checked[gpu.pci] = self._era(), self._clock()
+            self._slices_checked[gpu.pci] = self._generation(), self._clock()
             self._step("time-slice")
             wanted = replace(wanted, interval=interval)
         self._mark_applied(wanted)
@@ -305,7 +302,7 @@ class Sharing:
             except (DriverNotLoaded, GpuLost, NotFound) as error:
                 _log.warning("sharing of a GPU is gone or put back later", gpu=pci, error=str(error))
                 # Compute mode and time-slice are state of the driver's module.
-                if self._era().driver_generation or not isinstance(error, DriverNotLoaded):
+                if self._generation() or not isinstance(error, DriverNotLoaded):
                     lost.append(pci)
             except DriverError as error:
                 failure = failure or error
@@ -394,16 +391,16 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 
 
 def members_of(
-    group: str, entries: Iterable[Entry], era: Era, kinds: HeldKinds, without: str = ""
+    group: str, entries: Iterable[Entry], generation: str, kinds: HeldKinds, without: str = ""
 ) -> Iterator[Member]:
-    """The shares of a group that claims have in this era, except those of the claim ``without``."""
+    """The shares of a group that claims have, except those of the claim ``without``."""
     # Without a UUID the partition is not made: the claim's prepare was interrupted, so it has no process
     # there and counts once it is prepared again. A kind that only a newer version knows never has a UUID
     # here.
     return (
         member
         for entry in entries
-        if entry.uid != without and standing(entry, era).has_devices
+        if entry.uid != without and standing(entry, generation).has_devices
         for member in members_of_entry(group, entry, kinds)
         if member.cuda_uuid or not kinds.knows(member.held)
     )

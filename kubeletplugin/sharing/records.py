@@ -20,7 +20,7 @@ from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.identity import is_same_load
 from kubeletplugin.claims.journal.record_folder import (
     Damage,
     Kept,
@@ -30,7 +30,7 @@ from kubeletplugin.claims.journal.record_folder import (
 )
 
 FOLDER = "sharing"
-"""The folder of the records in the plugin's own."""
+"""The folder of the records, below that of the boot."""
 
 UNKNOWN = ""
 """The ``interval`` of a record whose file was lost: any time-slice may be set, and a daemon may run."""
@@ -43,10 +43,9 @@ _log = get_logger("sharing")
 
 @dataclass(frozen=True, slots=True)
 class SharingRecord:
-    """What is changed for one group, in the boot and the load of the NVIDIA driver that it names."""
+    """What is changed for one group, in the load of the NVIDIA driver that it names."""
 
     group: str
-    boot_id: str
     strategy: Strategy
     # The PCI addresses of the group's GPUs.
     gpus: tuple[str, ...]
@@ -60,9 +59,9 @@ class SharingRecord:
     applied: bool = False
     driver_generation: str = ""
 
-    def is_live(self, era: Era) -> bool:
-        """Whether the changes may still be there: a reboot or another load of the driver undoes them all."""
-        return era.covers(self.boot_id, self.driver_generation)
+    def is_live(self, generation: str) -> bool:
+        """Whether the changes may still be there: another load of the driver undoes them all."""
+        return is_same_load(self.driver_generation, generation)
 
 
 class SharingRecords:
@@ -75,17 +74,17 @@ class SharingRecords:
     def __init__(
         self,
         folder: Path,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         parse: Callable[[str], DeviceName | None],
         changed_elsewhere: Callable[[], bool] = lambda: True,
     ) -> None:
         """``parse`` parses the name of a device."""
-        self._era = era
+        self._generation = generation
         self._parse = parse
         self.files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
 
     def get(self, group: str) -> SharingRecord | None:
-        """The record of a group, None if it has none. A record of an earlier era is removed.
+        """The record of a group, None if it has none. A record of an earlier load of the driver is removed.
 
         A file that cannot be read is put aside, and the record then says that everything was changed.
         """
@@ -96,7 +95,7 @@ class SharingRecords:
             aside = put_aside(path)
             _log.error("sharing record cannot be read and was put aside", file=str(aside), reason=known.wrong)
             return self.assume(group)
-        if known.record is not None and not known.record.is_live(self._era()):
+        if known.record is not None and not known.record.is_live(self._generation()):
             self.forget(group)
             return None
         return known.record
@@ -112,7 +111,7 @@ class SharingRecords:
         return record
 
     def all(self) -> tuple[SharingRecord, ...]:
-        """All records as they are now, also of earlier boots. Needs no locks.
+        """All records as they are now, also of earlier loads of the driver. Needs no locks.
 
         To act on a record, read it again with ``get`` under the locks of its GPUs.
         """
@@ -139,18 +138,17 @@ class SharingRecords:
         if name is None or name.pci is None:
             return None
         # The group is named after its first GPU. The claims on it say later whether it has more.
-        gpu, era = str(name.pci), self._era()
+        gpu, generation = str(name.pci), self._generation()
         # A partition has no compute mode of its own.
         modes: dict[str, ComputeMode] = {gpu: "default"} if name.kind.has_modes else {}
         return SharingRecord(
             group,
-            era.boot_id,
             "MPS",
             (gpu,),
             modes,
             UNKNOWN,
             daemon=True,
-            driver_generation=era.driver_generation,
+            driver_generation=generation,
         )
 
 
@@ -173,7 +171,6 @@ def _read(group: str, data: bytes) -> SharingRecord:
         raise ValueError(f"it belongs to {body['group']}")
     return SharingRecord(
         group,
-        str(body["boot_id"]),
         body["strategy"],
         gpus,
         modes,

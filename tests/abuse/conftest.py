@@ -53,5 +53,5 @@ def assert_nothing_is_left(node: FakeNode) -> None:
     assert [entry for entry in node.journal.entries() if entry.holds] == []
     assert node.store.uids() == ()
     assert node.mps.running == {}
-    assert list((node.folder / "sharing").iterdir()) == []
-    assert [name for name in os.listdir(node.folder / "journal") if name.startswith(".tmp-")] == []
+    assert list((node.boot_files / "sharing").iterdir()) == []
+    assert [name for name in os.listdir(node.boot_files / "journal") if name.startswith(".tmp-")] == []

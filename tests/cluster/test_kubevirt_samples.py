@@ -65,7 +65,7 @@ def prepared(sample: Path) -> Entry:
     ]
     name = "machine-gpus-x7k2p" if is_template else claim["metadata"]["name"]
     template = named["name"] if is_template else ""
-    return Entry("u", "team", name, "prepared", "boot", 1, tuple(held), pod_claim_name=template)
+    return Entry("u", "team", name, "prepared", 1, tuple(held), pod_claim_name=template)
 
 
 def files(entry: Entry, *, mdev: bool = False) -> dict[str, bytes]:

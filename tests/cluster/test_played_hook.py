@@ -97,8 +97,8 @@ def test_a_container_in_which_mps_hides_a_device_is_refused_with_both_requests(
     # What a tenant mounts there is not opened: it may be a pipe, a device, or larger than the node's memory.
     os.mkfifo(tmp_path / "own")
     mounts = {"/tmp/nvidia-mps": [*daemons.values()][-1], METADATA.format("own"): str(tmp_path / "own")}
-    told_by_plugin = tmp_path / "metadata" / "told"
-    told_by_plugin.parent.mkdir()
+    told_by_plugin = tmp_path / "boot" / "metadata" / "told"
+    told_by_plugin.parent.mkdir(parents=True)
     told_by_plugin.write_text(f"{{{beside}}}")
     mounts |= {METADATA.format(one): str(told_by_plugin) for one in ((A, B) if beside else daemons)}
     listed = [{"destination": path, "source": source} for path, source in mounts.items()]

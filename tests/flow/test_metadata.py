@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from driver.process.boot import boot_folder
 from envtest.client import paths
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
@@ -64,7 +65,7 @@ def test_the_files_go_with_the_claim(driver: DriverNode, namespace: str) -> None
     cluster = driver.cluster
     make_template(cluster, namespace)
     start(cluster, namespace, gpu_pod("train"))
-    folder = driver.data_dir / "metadata"
+    folder = boot_folder(driver.data_dir) / "metadata"
     uid = claim_of(cluster, namespace, "train")["metadata"]["uid"]
     assert [path.name for path in folder.iterdir()] == [f"{uid}_gpu.json"]
 

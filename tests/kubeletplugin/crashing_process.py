@@ -27,7 +27,7 @@ from kubeletplugin.devices.hardware import pretended_users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.process_inputs import Intervals
-from tests.kubeletplugin.fake_node import POOL, PciParts, fake_hardware, pci_parts
+from tests.kubeletplugin.fake_node import BOOT, POOL, PciParts, fake_hardware, pci_parts
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 ENDED = 70
@@ -52,7 +52,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
     mps = FakeMps(folder / "mps.json")
     mps.reload()
     preparer = assemble(
-        Identity(DRIVER_NAME, POOL, "boot-1"),
+        Identity(DRIVER_NAME, POOL, BOOT),
         fake_hardware(
             discovery,
             folder,
@@ -77,8 +77,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
-    own = ("journal", "cdi", "sharing", "metadata", "fabric", "memory")
-    _end_before(end_before, tuple(str(folder / name) for name in own))
+    _end_before(end_before, (str(folder / BOOT), str(folder / "cdi")))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":
         preparer.prepare(ref, call)

@@ -23,12 +23,13 @@ from driver.kinds.partition.names import partition_device_name
 from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
+from driver.process.boot import boot_folder
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.claims.journal.identity import Era, Identity, boottime_ns
+from kubeletplugin.claims.journal.identity import Identity, boottime_ns
 from kubeletplugin.claims.journal.locks import Peers
 from kubeletplugin.claims.ports import NO_TIMING
 from kubeletplugin.claims.recovery import Recovered
@@ -51,6 +52,7 @@ from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sys
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 
 NODE = "node-a"
+BOOT = "8f2a4f1e-1d5c-4b6e-9a43-0c2d5e6f7a8b"
 SHORT = Deadlines(0.3, 0.3, 0.3, 0.3)
 POOL = pool_name(NODE)
 MPS_FOLDER = Path("/run/gpu.nvidia.com/mps")
@@ -174,7 +176,7 @@ class FakeNode:
         self.board = HealthBoard()
         self.hook = NO_HOOK
         self.memory_hook: Path | None = None
-        self.boot_id = "boot-1"
+        self.boot_id = BOOT
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
         self.crash_after: str | None = None
@@ -271,16 +273,17 @@ class FakeNode:
     def reboot(self) -> None:
         """Restart the machine: another boot id, no partitions, and an empty CDI folder, which is on tmpfs."""
         self.machine.reboot()
-        self.boot_id = f"boot-{uuid.uuid4()}"
+        self.boot_id = str(uuid.uuid4())
         self.mps.running.clear()
         shutil.rmtree(self.cdi)
         self.cdi.mkdir()
         self.in_use.clear()
         self.restart()
 
-    def era(self) -> Era:
-        """The era of what is made now."""
-        return Era(self.boot_id, self.driver_generation)
+    @property
+    def boot_files(self) -> Path:
+        """The folder of what a reboot ends."""
+        return boot_folder(self.folder, self.boot_id)
 
     def claim(self, name: str, *gpus: int, uid: str = "", admin: bool = False, **extra: Any) -> ClaimRef:
         """Put an allocated claim with these GPUs (by position on the bus) into the API."""

@@ -11,7 +11,6 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
@@ -24,11 +23,6 @@ from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 _FOLDER = tempfile.TemporaryDirectory(prefix="kinds-")
 
 
-def era() -> Era:
-    """The era of entries of ``boot-1``."""
-    return Era("boot-1")
-
-
 @cache
 def held_kinds() -> HeldKinds:
     """The kinds of a node whose hardware is not asked."""
@@ -37,7 +31,7 @@ def held_kinds() -> HeldKinds:
         Discovery(FakeMachine.open("a30-quad").nvml(), nowhere, Guard()),
         GpuNodes(nowhere),
         Journal(nowhere / "journal", lambda: False),
-        era,
+        lambda: "",
         nowhere,
         *pci_parts(NoKernel(), nowhere)[:3],
         VfioNodes(InstalledDriver.below(nowhere)),
@@ -53,7 +47,7 @@ def made(record: PartitionRecord) -> dict[str, Any]:
 
 def partition_of(held: HeldDevice) -> PartitionRecord | None:
     """The record of a held device where it is a partition, and known."""
-    return None if partition_name(held) is None else record_of(held)
+    return record_of(held) if held.record and partition_name(held) is not None else None
 
 
 def cuda_uuid(held: HeldDevice) -> str:

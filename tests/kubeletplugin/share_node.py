@@ -109,7 +109,7 @@ def read_anew(node: FakeNode) -> None:
 
 def recorded(node: FakeNode) -> list[str]:
     """The groups that have a record on the disk."""
-    return sorted(path.stem for path in (node.folder / "sharing").glob("*.json"))
+    return sorted(path.stem for path in (node.boot_files / "sharing").glob("*.json"))
 
 
 def assert_as_before(node: FakeNode) -> None:

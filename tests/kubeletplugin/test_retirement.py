@@ -210,4 +210,4 @@ def test_beside_nvidias_driver_only_what_is_ours_goes(with_sockets: Departing) -
     assert not ours.exists()
     left = {path.name for path in departing.left.data.iterdir()}
     assert {"checkpoint.json", "pu.lock"} <= left
-    assert left.isdisjoint({"journal", "boot", "instances", "locks", "sharing"})
+    assert left.isdisjoint({departing.node.boot_id, "instances", "locks"})

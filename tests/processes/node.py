@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
+from driver.process.boot import boot_folder
 from driver.process.sockets import registration_socket, service_socket_name
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
@@ -54,7 +55,7 @@ class Node:
         for made in (self.cdi, self.plugins, self.registry):
             made.mkdir()
         self.data = self.plugins / DRIVER_NAME
-        self.journal = self.data / "journal"
+        self.journal = boot_folder(self.data) / "journal"
         self.service_socket = self.data / service_socket_name()
         self.registration_socket = registration_socket(self.registry, DRIVER_NAME)
         self.kubeconfig = self._kubeconfig()

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, skipped, warn
 from gpuctl.doctor.inside.seen import NodeSeen
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
-from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 
 
 def held_entries(seen: NodeSeen) -> list[Entry]:
-    """The entries of claims that hold devices now; entries of an earlier boot do not count."""
+    """The entries of claims that hold devices now."""
     journal = {} if isinstance(seen.journal, Unread) else seen.journal
-    entries = (one for one in journal.values() if isinstance(one, Entry))
-    # A restart of the machine ends every container, and with it every claim's hold on a device.
-    return [one for one in entries if standing(one, Era(seen.boot_id)).is_live]
+    return [entry for entry in journal.values() if isinstance(entry, Entry) and entry.holds]
 
 
 @check
@@ -160,7 +157,7 @@ def _mps(seen: NodeSeen) -> Finding:
             "check the disk; the plugin puts such a file aside, and assumes that every setting was changed",
             wrong,
         )
-    wanted = {one.group for one in seen.sharing if one.daemon and one.boot_id == seen.boot_id}
+    wanted = {one.group for one in seen.sharing if one.daemon}
     if isinstance(seen.daemons, Unread):
         if wanted:
             return fail(

@@ -129,7 +129,7 @@ def _device_paths(content: dict[str, object]) -> Iterator[str]:
 def _record(file: Path) -> SharingSeen:
     try:
         content = decode_json(read_bounded(file))
-        return SharingSeen(file.stem, bool(content["daemon"]), str(content["boot_id"]))
+        return SharingSeen(file.stem, bool(content["daemon"]))
     except OSError as error:
         return SharingSeen(file.stem, wrong=str(error.strerror))
     except (ValueError, KeyError, TypeError) as error:
@@ -137,7 +137,7 @@ def _record(file: Path) -> SharingSeen:
 
 
 def read_ledger(
-    folder: Path, boot_id: str, is_there: Callable[[Cgroup], bool], ask: AskLimits
+    folder: Path, is_there: Callable[[Cgroup], bool], ask: AskLimits
 ) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
     """The limits of running containers, and the files that cannot be read; both empty without the folder."""
     found: list[LimitSeen] = []
@@ -146,8 +146,7 @@ def read_ledger(
         try:
             content = decode_json(read_bounded(file))
             claim_uid, _, pci = file.stem.rpartition("_")
-            if content["boot_id"] == boot_id:
-                found += [_limit(claim_uid, pci, one, ask) for one in _living(content["parts"], is_there)]
+            found += [_limit(claim_uid, pci, one, ask) for one in _living(content["parts"], is_there)]
         except FileNotFoundError:  # the plugin removed it meanwhile: the claim has ended
             continue
         except OSError as error:

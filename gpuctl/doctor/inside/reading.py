@@ -20,6 +20,7 @@ from driver.nvml.api import NoMemoryLimits, Nvml, NvmlDevice
 from driver.nvml.deadline import Guard, Watch
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
+from driver.process.boot import boot_folder
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.probe import loaded_version
 from driver.roots.root import Root
@@ -36,21 +37,18 @@ from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.kubelet.podresources import devices_in_use
 from kubeletplugin.kubelet.wire.server import is_answered
 
-# Another value after each boot of the machine; the plugin writes it into its records.
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
 
 def look_at_node(places: Places) -> NodeSeen:
     """Read everything; what cannot be read says why. Raises ConfigError for contradictory flags."""
     roots = places.roots()
     looked, root = roots.look(), roots.state()[0]
-    journal = claim_files.read_journal(places.data_dir / "journal")
+    boot = boot_folder(places.data_dir)
+    journal = claim_files.read_journal(boot / "journal")
     # A single place is the one of --driver-root: what lies there is shown even if it is no working driver.
     if root is None and len(looked) == 1:
         root = roots.current()
     return NodeSeen(
         places=places,
-        boot_id=_BOOT_ID.read_text().strip(),
         looked=looked,
         driver_files=_driver_files(root),
         kernel_driver=loaded_version(places.sysfs_root),
@@ -61,9 +59,9 @@ def look_at_node(places: Places) -> NodeSeen:
         runtimes=runtime_configs(places.host_root),
         cdi_writable=_writable(places.cdi_dir),
         journal=journal,
-        put_aside=claim_files.read_put_aside(places.data_dir / "journal"),
+        put_aside=claim_files.read_put_aside(boot / "journal"),
         specs=claim_files.read_specs(places.cdi_dir, lambda path: _host_has(places, root, path)),
-        sharing=claim_files.read_sharing(places.data_dir / "sharing"),
+        sharing=claim_files.read_sharing(boot / "sharing"),
         daemons=mps_daemons(places.mps_dir / "supervisor.sock"),
         plugins={str(socket): plugin_health(socket) for socket in sorted(places.data_dir.glob("dra*.sock"))},
         registrations=tuple(sorted(map(str, places.registry_dir.glob("*-reg.sock")))),
@@ -113,7 +111,7 @@ def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
 
 def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
     """The fabric manager's partitions, and the plugin's records of them."""
-    noted = claim_files.read_noted_partitions(places.data_dir / "fabric")
+    noted = claim_files.read_noted_partitions(boot_folder(places.data_dir) / "fabric")
     try:
         manager = fabric_from_flag(places.nvml, roots)
         # Without a fabric manager at its socket there is no instance.
@@ -143,7 +141,7 @@ def _memory(places: Places, roots: DriverRoots) -> MemorySeen:
 
 def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
     """The limits in the ledger, each with NVML's answer, and the files of the ledger that cannot be read."""
-    folder = places.data_dir / "memory" / "claims"
+    folder = boot_folder(places.data_dir) / "memory"
     if not folder.is_dir():
         return (), ()
     try:
@@ -164,7 +162,7 @@ def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], 
             except NoMemoryLimits:
                 return None
 
-        return claim_files.read_ledger(folder, _BOOT_ID.read_text().strip(), is_there, ask)
+        return claim_files.read_ledger(folder, is_there, ask)
 
 
 def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:

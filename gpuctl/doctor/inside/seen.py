@@ -55,7 +55,6 @@ class SharingSeen:
 
     group: str
     daemon: bool = False
-    boot_id: str = ""
     wrong: str = ""
 
 
@@ -137,7 +136,6 @@ class NodeSeen:
     """
 
     places: Places
-    boot_id: str
     looked: tuple[ProbedPlace, ...]
     driver_files: DriverFiles | Unread
     kernel_driver: str | None

@@ -16,6 +16,7 @@ from typing import TypeVar
 from driver.errors import DriverError
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_view import read_function
+from driver.process.boot import boot_folder
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from gpuctl.demo.journal_files import holding
 from gpuctl.doctor.check import Result, fail, ok, skipped
@@ -282,7 +283,7 @@ class _Run:
         """What the node still has of the claims: CDI specs, and journal entries that hold devices."""
         driver, uids = self._bench.driver, [one["metadata"]["uid"] for one in self._claims]
         specs = [name for uid in uids if (driver.cdi_dir / (name := cdi_spec_file_name(uid))).exists()]
-        held = set(holding(driver.data_dir / "journal"))
+        held = set(holding(boot_folder(driver.data_dir) / "journal"))
         return ", ".join((*specs, *(name for uid in uids if (name := f"{uid}.json") in held)))
 
     def _differs(self) -> str:

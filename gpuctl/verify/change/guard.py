@@ -65,7 +65,7 @@ def refusals(subject: Subject, proc: Path | None = None) -> Refused:
     reasons: dict[PciAddress, list[str]] = {}
     for pci, reason in (*_unfit(seen.inventory, places.sysfs_root), *_in_use(seen, open_by, proc)):
         reasons.setdefault(pci, []).append(reason)
-    for held in other_drivers.claimed(places, subject.seen.boot_id):
+    for held in other_drivers.claimed(places):
         gpus = _gpus_of(held, seen)
         if not gpus:
             of_node.append(f"{held.what}: {held.way_out}")

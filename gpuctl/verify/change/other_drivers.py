@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from driver.kube.decode import decode_json
+from driver.process.boot import boot_folder
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.claim_files import read_bounded, read_journal
 from gpuctl.doctor.inside.places import Places, is_plugin
@@ -133,9 +134,10 @@ def _program(words: list[str]) -> tuple[str, str]:
     return "", ""
 
 
-def claimed(places: Places, boot_id: str) -> Iterator[Held]:
+def claimed(places: Places) -> Iterator[Held]:
     """What claims hold by the files on this node: journal, records of sharing, CDI specs."""
-    journal = places.data_dir / "journal"
+    boot = boot_folder(places.data_dir)
+    journal = boot / "journal"
     entries = read_journal(journal)
     if isinstance(entries, Unread):
         if journal.exists():
@@ -144,23 +146,22 @@ def claimed(places: Places, boot_id: str) -> Iterator[Held]:
     for uid, entry in entries.items():
         if isinstance(entry, Unread):
             yield Held(f"the journal's entry of claim {uid} cannot be read ({entry.why})", _UNINSTALL)
-        elif entry.holds and entry.boot_id == boot_id:
+        elif entry.holds:
             gpus = tuple(dict.fromkeys(gpu for device in entry.devices for gpu in device.gpus))
             yield Held(f"by the journal, claim {entry.owner} holds it", _END, gpus)
-    for file in _named(places.data_dir / "sharing", "*.json"):
-        yield from _shared(file, boot_id)
+    for file in _named(boot / "sharing", "*.json"):
+        yield from _shared(file)
     for folder in _cdi_folders(places):
         for file in _named(folder, "*"):
             if file.suffix in _CDI_SUFFIXES:
                 yield from _in_spec(file)
 
 
-def _shared(file: Path, boot_id: str) -> Iterator[Held]:
+def _shared(file: Path) -> Iterator[Held]:
     what = f"by {file}, it is set up for shares"
     try:
         record = decode_json(read_bounded(file))
-        if record["boot_id"] == boot_id:
-            yield Held(what, _END, tuple(map(str, record["gpus"])))
+        yield Held(what, _END, tuple(map(str, record["gpus"])))
     except FileNotFoundError:
         return
     except (OSError, ValueError, KeyError, TypeError) as error:

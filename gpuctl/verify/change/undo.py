@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from driver.errors import ConfigError, DriverError, StorageError
 from driver.nvml.pci_address import PciAddress
+from driver.process.boot import running_boot_id
 from driver.process.durable import make_private_folder, remove_durably, write_durably
 from envtest.child_processes import RunningProcess
 from fakegpu.machine.fake_machine import FakeMachine
@@ -44,7 +45,6 @@ _FILE = "undo.json"
 _VERSION = 1
 _END_SECONDS = 10.0
 _PROC = Path("/proc")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_FIELD = 22 - 3
 """Where /proc/PID/stat has the start time, counted from the field after the name (proc(5))."""
 
@@ -90,7 +90,7 @@ class UndoRecord:
         cgroups = FakeMachine.open(places.nvml).state.pretend_cgroups if _is_fake(places) else None
         flags = {one.name: str(getattr(places, one.name)) for one in fields(Places)}
         owner = started(os.getpid())
-        self._undo = Undo(_BOOT_ID.read_text().strip(), owner, flags, tuple(gpus), cgroups=cgroups)
+        self._undo = Undo(running_boot_id(), owner, flags, tuple(gpus), cgroups=cgroups)
         self._write()
 
     @property
@@ -166,7 +166,7 @@ def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}", "run this as root") from error
     undo = _read(text, path)
-    same_boot = undo.boot_id == _BOOT_ID.read_text().strip()
+    same_boot = undo.boot_id == running_boot_id()
     owner = undo.owner
     if same_boot and owner.pid != os.getpid() and _runs(owner):
         why = fail(f"the verification still runs, as process {owner.pid}", "wait for its end, or end it")

@@ -170,7 +170,6 @@ def _claimed(subject: Subject) -> dict[str, str]:
         pci: f"{entry.namespace}/{entry.name}"
         for entry in entries
         if not isinstance(entry, Unread) and entry.holds
-        if entry.boot_id == subject.seen.boot_id
         for pci in entry.gpus
     }
 

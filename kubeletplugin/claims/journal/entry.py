@@ -2,8 +2,8 @@
 
 During a rolling update the older instance reads what the newer one writes, so within a schema fields may only
 be added. A version that changes more writes a new schema. A version that does not know that schema still
-reads which GPUs the claim holds: every schema has the checksum, and in the entry ``uid``, ``boot_id`` and
-``devices`` with ``device``, ``pci`` and ``more_gpus``.
+reads which GPUs the claim holds: every schema has the checksum, and in the entry ``uid`` and ``devices``
+with ``device``, ``pci`` and ``more_gpus``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from driver.devices.sharing import Strategy
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.identity import is_same_load
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 NEWER_SCHEMA = "schema "
@@ -25,7 +25,7 @@ NEWER_SCHEMA = "schema "
 
 SCHEMA = 1
 
-State = Literal["preparing", "prepared", "releasing", "released"]
+State = Literal["preparing", "prepared", "releasing", "released", "lost"]
 _STATES: tuple[State, ...] = get_args(State)
 
 Record = Mapping[str, Any]
@@ -82,40 +82,18 @@ class ShareRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryRecord:
-    """The memory of a GPU that the NVIDIA driver lets the containers of a claim have, all together, in bytes.
-
-    ``guaranteed_bytes`` is theirs whatever others do. ``most_bytes`` is their limit. It is more than
-    ``guaranteed_bytes`` only if the class of the device allows a burst. With ``to_free`` they may use memory
-    that no claim is guaranteed, up to ``most_bytes``. ``parts`` has the memory of single containers, by their
-    names. The other containers have equal parts of the rest, at most ``each_bytes`` if that is not 0.
-    """
-
-    guaranteed_bytes: int
-    most_bytes: int
-    to_free: bool = False
-    each_bytes: int = 0
-    parts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def attributes(self) -> dict[str, str | int]:
-        """The limits of all containers of the claim together, for the claim's status and metadata."""
-        return {"memoryGuaranteedBytes": self.guaranteed_bytes, "memoryLimitBytes": self.most_bytes}
-
-
-@dataclass(frozen=True, slots=True)
 class HeldDevice:
     """One device that a claim holds: the allocation result, and the hardware behind it.
 
-    A rebuilt entry, made from a CDI spec, has only what the device's name says.
+    In an entry that is ``lost`` it has only what its name in the CDI spec says.
     """
 
-    # As in the allocation, req or req/sub; empty in rebuilt entries.
+    # As in the allocation, req or req/sub.
     request: str
     pool: str
     device: str
     # The PCI address of its GPU as sysfs writes it, and that GPU's UUID. Both are empty for a device without
-    # a GPU; the UUID is empty in rebuilt entries too.
+    # a GPU.
     pci: str
     uuid: str
     cdi_device: str
@@ -123,18 +101,19 @@ class HeldDevice:
     admin_access: bool = False
     # The word of its kind.
     kind: str = field(kw_only=True)
-    # Empty if the kind keeps nothing, and in rebuilt entries.
+    # Empty if the kind keeps nothing.
     record: Record = field(default_factory=dict)
-    # None if the device is not shared, for admin access, and in rebuilt entries.
+    # None if the device is not shared, and for admin access.
     share: ShareRecord | None = None
     # The PCI addresses of the other GPUs, for a device that spans several.
     more_gpus: tuple[str, ...] = ()
     # Its name in the claim's allocation, if another driver published and prepared it; else that is
     # ``device``.
     published_as: str = ""
-    # None if the NVIDIA driver does not limit the containers' memory, and in rebuilt entries.
-    memory: MemoryRecord | None = None
-    # The DeviceClass of the request; empty if another driver prepared the claim, and in rebuilt entries.
+    # The memory of the GPU that the NVIDIA driver lets the claim's containers have, all together; None if it
+    # does not limit them.
+    memory_limit_bytes: int | None = None
+    # The DeviceClass of the request; empty if another driver prepared the claim.
     device_class: str = ""
 
     @classmethod
@@ -180,21 +159,19 @@ class Entry:
 
     ``preparing``: the claim holds its devices, and may be prepared in part. ``prepared``: the CDI spec is
     written or is about to be. ``releasing``: nobody uses the claim any more, but not everything that was made
-    for it could be destroyed yet. ``released``: a tombstone, by which a late prepare is refused.
+    for it could be destroyed yet. ``released``: a tombstone, by which a late prepare is refused. ``lost``:
+    the claim's file was lost and its CDI spec was not; its GPUs are nobody else's until it has ended.
     """
 
     uid: str
-    # Empty in rebuilt entries, and perhaps for claims that another driver prepared.
+    # Empty if the entry is lost, and perhaps for claims that another driver prepared.
     namespace: str
     name: str
     state: State
-    boot_id: str
-    # CLOCK_BOOTTIME; it can be compared only within ``boot_id``.
+    # CLOCK_BOOTTIME
     changed_ns: int
     devices: tuple[HeldDevice, ...] = ()
     spec_sha256: str = ""
-    # The file was lost or unreadable, and the entry was made from the claim's CDI spec.
-    rebuilt: bool = False
     # The load of the NVIDIA driver, empty if it was not known.
     driver_generation: str = ""
     # The pod's name for the claim, empty if no template made the claim.
@@ -208,7 +185,7 @@ class Entry:
     @property
     def is_named(self) -> bool:
         """Whether the namespace and name are known, by which the API server has the claim."""
-        return not self.rebuilt and bool(self.name)
+        return bool(self.name)
 
     @property
     def owner(self) -> str:
@@ -228,7 +205,7 @@ class Entry:
     @property
     def is_limited(self) -> bool:
         """Whether the NVIDIA driver limits its containers' memory on any of its devices."""
-        return any(device.memory is not None for device in self.devices)
+        return any(device.memory_limit_bytes is not None for device in self.devices)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -245,14 +222,12 @@ class Entry:
 class Standing:
     """What a claim's entry means now.
 
-    ``state`` is the entry's state, ``unknown`` without an entry. ``ended`` says what has ended since, and
-    with it everything that was made for the claim: the ``load`` of the NVIDIA driver, the ``boot``, or
-    nothing (empty). ``rebuilt`` is true if only the claim's CDI spec is known.
+    ``state`` is the entry's state, ``unknown`` without an entry. ``ended`` is true if the NVIDIA driver was
+    loaded again since, which ends everything that was made for the claim.
     """
 
     state: State | Literal["unknown"]
-    ended: Literal["", "load", "boot"] = ""
-    rebuilt: bool = False
+    ended: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -274,19 +249,16 @@ _PREPARED = Standing("prepared")
 
 
 def standing(
-    entry: Entry | None, era: Era, outlives: Callable[[HeldDevice], bool] = lambda _: False
+    entry: Entry | None, generation: str, outlives: Callable[[HeldDevice], bool] = lambda _: False
 ) -> Standing:
-    """What a claim's entry means in this era.
+    """What a claim's entry means in this load of the NVIDIA driver; see ``is_same_load``.
 
-    ``outlives(device)`` is true if a device outlives a load of the driver. An era that names no load of the
-    driver covers all loads of its boot.
+    ``outlives(device)`` is true if a device outlives a load of the driver.
     """
     if entry is None:
         return Standing("unknown")
-    if entry.boot_id != era.boot_id:
-        return Standing(entry.state, "boot", entry.rebuilt)
-    is_there = era.covers(entry.boot_id, entry.driver_generation) or all(map(outlives, entry.devices))
-    return Standing(entry.state, "" if is_there else "load", entry.rebuilt)
+    is_there = is_same_load(entry.driver_generation, generation) or all(map(outlives, entry.devices))
+    return Standing(entry.state, not is_there)
 
 
 def encode(entry: Entry) -> bytes:
@@ -330,7 +302,6 @@ def _of_newer_schema(schema: int, body: Mapping[str, Any]) -> Entry:
         str(body.get("namespace") or ""),
         str(body.get("name") or ""),
         state if state in _STATES else "prepared",
-        str(body["boot_id"]),
         int(body.get("changed_ns") or 0),
         tuple(_device_of_newer_schema(schema, device) for device in body["devices"]),
         spec_sha256=str(body.get("spec_sha256") or ""),
@@ -356,11 +327,9 @@ def _device_of_newer_schema(schema: int, body: Mapping[str, Any]) -> HeldDevice:
     )
 
 
-_Written = Entry | HeldDevice | ShareRecord | MemoryRecord
+_Written = Entry | HeldDevice | ShareRecord
 
-_FIELDS = {
-    kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord, MemoryRecord)
-}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord)}
 
 
 def _plain(value: _Written) -> dict[str, Any]:
@@ -368,21 +337,15 @@ def _plain(value: _Written) -> dict[str, Any]:
 
 
 def _device(device: HeldDevice) -> dict[str, Any]:
-    share, memory = device.share, device.memory
-    return {
-        **_plain(device),
-        "record": device.record,
-        "share": None if share is None else _plain(share),
-        "memory": None if memory is None else _plain(memory),
-    }
+    share = device.share
+    return {**_plain(device), "record": device.record, "share": None if share is None else _plain(share)}
 
 
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
-    share, memory = body.get("share"), body.get("memory")
+    share = body.get("share")
     nested = {
         "record": body.get("record") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
-        "memory": None if memory is None else MemoryRecord(**_known(MemoryRecord, memory)),
         "more_gpus": tuple(map(str, body.get("more_gpus") or ())),
     }
     held = HeldDevice(**{**_known(HeldDevice, body), **nested})

@@ -1,4 +1,4 @@
-"""The plugin's identity, the clock of the boot, and the era: how long things made on the hardware last."""
+"""The plugin's identity, the clock of the boot, and the load of the NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -16,27 +16,13 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class Era:
-    """How long things made on the hardware last: a boot, and in it one load of the NVIDIA driver.
+def is_same_load(one: str, other: str) -> bool:
+    """Whether two generations of the NVIDIA driver are one load of it, so that what was made still exists.
 
-    ``driver_generation`` differs from load to load. It is empty if it is not known, without a driver for
-    example.
+    A generation is empty if it was not known. Two loads then count as the same, and callers find out from the
+    hardware.
     """
-
-    boot_id: str
-    driver_generation: str = ""
-
-    def covers(self, boot_id: str, driver_generation: str) -> bool:
-        """Whether things that were made in that boot, with that load of the driver, may still exist.
-
-        If one of the two loads is not known, they count as the same. Callers then find out from the hardware.
-        """
-        if boot_id != self.boot_id:
-            return False
-        return (
-            not (driver_generation and self.driver_generation) or driver_generation == self.driver_generation
-        )
+    return not (one and other) or one == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +36,6 @@ class Identity:
     pool: str
     boot_id: str
     driver_generation: Callable[[], str] = lambda: ""
-
-    def era(self) -> Era:
-        """The current era."""
-        return Era(self.boot_id, self.driver_generation())
 
 
 def driver_generation(sysfs_root: Path) -> str:

@@ -25,7 +25,6 @@ from driver.fabric.api import (
 from driver.hardware.persistence import Persistence
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
 
 _log = get_logger("fabric")
@@ -42,14 +41,14 @@ class Activation:
         manager: FabricManager,
         records: FabricRecords,
         persistence: PartitionPersistence,
-        era: Callable[[], Era],
+        generation: Callable[[], str],
         is_needed: Callable[[FabricRecord], bool],
         step: Callable[[str], None],
     ) -> None:
         self._manager = manager
         self._records = records
         self._persistence = persistence
-        self._era = era
+        self._generation = generation
         self._is_needed = is_needed
         self._step = step
         # One call of the fabric manager at a time: what is active must not change between reading and setting
@@ -112,16 +111,16 @@ class Activation:
     def begin(self, partition: FabricPartition, gpus: Iterable[str], *, outlives_driver: bool) -> None:
         """Activate a partition of these GPUs; raises FabricError, NvmlError, StorageError."""
         with self._lock:
-            number, era = partition.number, self._era()
+            number, generation = partition.number, self._generation()
             known = next((one for one in self._records.all() if one.partition == number), None)
             # Somebody else activated it. Without a record it also stays active when the claim ends.
             if partition.active and known is None:
                 return
             # Loading the NVIDIA driver again does not change a partition whose GPUs are bound to vfio.
-            load = "" if outlives_driver else era.driver_generation
-            if known is None or not known.is_live(era):
+            load = "" if outlives_driver else generation
+            if known is None or not known.is_live(generation):
                 on = self._persistence.those_on(sorted(gpus))
-                known = FabricRecord(number, tuple(sorted(gpus)), era.boot_id, load, persistent=on)
+                known = FabricRecord(number, tuple(sorted(gpus)), load, persistent=on)
                 self._records.put(known)
                 self._step("fabric noted")
             # The order: which GPUs had persistence mode is on the disk before it is turned off.
@@ -139,7 +138,7 @@ class Activation:
         Raises FabricError, StorageError.
         """
         with self._lock:
-            if record.is_live(self._era()):
+            if record.is_live(self._generation()):
                 # A fabric manager that was just started deactivates nothing before it was told what is
                 # active.
                 self.partitions(is_expected=True)
@@ -152,7 +151,9 @@ class Activation:
 
     def _restored(self, partitions: tuple[FabricPartition, ...]) -> tuple[FabricPartition, ...]:
         """The partitions, after those of claims that are not active any more were restored."""
-        live = [record for record in self._records.all() if record.active and record.is_live(self._era())]
+        live = [
+            record for record in self._records.all() if record.active and record.is_live(self._generation())
+        ]
         active = {one.number for one in partitions if one.active}
         missing = {record.partition for record in live} - active
         self._is_incomplete = False

@@ -19,7 +19,6 @@ from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.fabric.activation import Activation
@@ -175,18 +174,18 @@ class PartitionHolders:
     """
 
     def __init__(
-        self, kinds: HeldKinds, journal: Journal, era: Callable[[], Era], step: Callable[[str], None]
+        self, kinds: HeldKinds, journal: Journal, generation: Callable[[], str], step: Callable[[str], None]
     ) -> None:
         self._kinds = kinds
         self._journal = journal
-        self._era = era
+        self._generation = generation
         self._step = step
 
     def is_needed(self, record: FabricRecord, without: str = "") -> bool:
         """Whether a claim other than ``without`` needs the partition of a record."""
-        era = self._era()
-        return record.is_live(era) and any(
-            not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, era)
+        generation = self._generation()
+        return record.is_live(generation) and any(
+            not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, generation)
             for pci in record.gpus
             for entry in self._journal.holders(pci)
             if entry.uid != without

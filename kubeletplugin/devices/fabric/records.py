@@ -16,7 +16,7 @@ from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import Era
+from kubeletplugin.claims.journal.identity import is_same_load
 from kubeletplugin.claims.journal.record_folder import (
     Damage,
     RecordFiles,
@@ -25,7 +25,7 @@ from kubeletplugin.claims.journal.record_folder import (
 )
 
 FOLDER = "fabric"
-"""The folder of the records in the plugin's own."""
+"""The folder of the records, below that of the boot."""
 
 _NAME = re.compile(r"partition-(?P<number>0|[1-9][0-9]{0,8})\.json", re.ASCII)
 
@@ -40,7 +40,6 @@ class FabricRecord:
     partition: int
     # The PCI addresses of all of its GPUs, sorted.
     gpus: tuple[str, ...]
-    boot_id: str
     # The load of the NVIDIA driver, empty if the partition outlives loading it again.
     driver_generation: str = ""
     # Whether it was activated.
@@ -48,9 +47,9 @@ class FabricRecord:
     # The GPUs whose persistence mode was on before.
     persistent: tuple[str, ...] = ()
 
-    def is_live(self, era: Era) -> bool:
-        """Whether it can still be active: nothing outlives a reboot, or another load of the driver."""
-        return era.covers(self.boot_id, self.driver_generation)
+    def is_live(self, generation: str) -> bool:
+        """Whether it can still be active: nothing outlives another load of the driver."""
+        return is_same_load(self.driver_generation, generation)
 
 
 class FabricRecords:
@@ -102,7 +101,6 @@ def _read(partition: int, data: bytes) -> FabricRecord:
     return FabricRecord(
         partition,
         gpus,
-        str(body["boot_id"]),
         str(body["driver_generation"]),
         body["active"] is True,
         tuple(str(PciAddress.parse(pci)) for pci in body["persistent"]),

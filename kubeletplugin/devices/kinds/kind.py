@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from driver.devices.device import AttributeValue
-from driver.devices.names import unshared_name
 from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.hardware.boards import Boards
@@ -24,7 +23,6 @@ from driver.kinds.kind import DeviceName, Kinds, OfferedKind
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, Standing, standing
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.devices.host.gpu_nodes import HostNow
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
@@ -69,9 +67,9 @@ class HeldKind(Protocol):
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Find the device on this node, before anything is changed.
 
-        ``own`` is the device as an earlier try of the same claim left it in this era, None if there was none.
-        Raises ClaimRefused if the hardware cannot have the device or no longer has it, ClaimBlocked if it is
-        not ready yet.
+        ``own`` is the device as an earlier try of the same claim left it, if it may still exist. Raises
+        ClaimRefused if the hardware cannot have the device or no longer has it, ClaimBlocked if it is not
+        ready yet.
         """
         ...
 
@@ -177,32 +175,25 @@ class HeldKinds:
         """Whether its GPU leaves the NVIDIA driver while the claim has it; true for an unknown kind."""
         return not self.knows(held) or self.of(held).offered.leaves_driver
 
-    def is_live(self, entry: Entry, held: HeldDevice, era: Era) -> bool:
-        """Whether the entry's record of this device is still true in this era.
+    def is_live(self, entry: Entry, held: HeldDevice, generation: str) -> bool:
+        """Whether the entry's record of this device is still true in this load of the driver.
 
         A device that left the NVIDIA driver is not affected when that driver is loaded again.
         """
-        return standing(entry, era, lambda _: self.leaves_driver(held)).is_live
+        return standing(entry, generation, lambda _: self.leaves_driver(held)).is_live
 
-    def standing(self, entry: Entry | None, era: Era) -> Standing:
-        """Whether a claim's entry is still valid in this era; see ``journal.entry.standing``."""
-        return standing(entry, era, self.leaves_driver)
+    def standing(self, entry: Entry | None, generation: str) -> Standing:
+        """Whether a claim's entry is still valid; see ``journal.entry.standing``."""
+        return standing(entry, generation, self.leaves_driver)
 
     def all_intact(self, entry: Entry) -> bool:
         """Whether all of the claim's devices still exist as they were made."""
         return all(self.of(held).intact(held) for held in entry.devices)
 
     def outlive_driver(self, entry: Entry) -> bool:
-        """Whether the entry's devices survive another load of the driver, since nothing was made for them.
-
-        A rebuilt entry has neither shares nor records, so this is certain only for whole GPUs.
-        """
+        """Whether the entry's devices survive another load of the driver, since nothing was made for them."""
         return not entry.shares and all(
-            self.knows(held)
-            and not (kind := self.of(held)).changes(held)
-            and kind.intact(held)
-            # The name of a shared device differs from that of the device that it is a share of.
-            and not (entry.rebuilt and (kind.offered.by_admin or unshared_name(held.device) != held.device))
+            self.knows(held) and not (kind := self.of(held)).changes(held) and kind.intact(held)
             for held in entry.devices
         )
 

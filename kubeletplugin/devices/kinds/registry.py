@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.hardware.inventory import Discovery
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
 from kubeletplugin.devices.host.kernel import Kernel
@@ -34,7 +33,7 @@ class NodePorts:
     # Finds the device nodes of GPUs and partitions.
     nodes: GpuNodes
     journal: Journal
-    era: Callable[[], Era]
+    generation: Callable[[], str]
     # The rest is for PCI functions that go to virtual machines.
     sysfs_root: Path
     kernel: Kernel
@@ -67,7 +66,7 @@ def kinds_of(ports: NodePorts) -> HeldKinds:
     own = (
         HeldWhole(ports.discovery, ports.nodes, partitions.turn_off_for_whole),
         HeldStatic(partitions, ports.nodes),
-        HeldMade(partitions, ports.nodes, ports.journal, ports.era),
+        HeldMade(partitions, ports.nodes, ports.journal, ports.generation),
         HeldVgpu(
             ports.discovery,
             ports.sysfs_root,

@@ -1,6 +1,6 @@
 """Records of the resets of GPUs: which setting has to be restored, and when the reset ended.
 
-One file for each GPU, valid within one boot. A file that cannot be read counts as missing: at worst a health
+One file for each GPU. A file that cannot be read counts as missing: at worst a health
 verdict stays longer, or persistence mode stays off, which nothing depends on.
 """
 
@@ -30,7 +30,6 @@ class HealRecord:
     """The record of one GPU."""
 
     pci: str
-    boot_id: str
     # Whether its persistence mode was on and was turned off for the reset.
     persistent: bool = False
     # When its last reset ended by CLOCK_BOOTTIME, 0 if there was none in this boot.
@@ -38,26 +37,24 @@ class HealRecord:
 
 
 class HealRecords:
-    """The records of one boot. Callers that change one hold the lock of its GPU."""
+    """The records. Callers that change one hold the lock of its GPU."""
 
-    def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
         """The folder is made with the first record: most nodes never heal a GPU.
 
         ``changed_elsewhere()`` is whether another instance may have written since its last call.
         """
-        self._boot_id = boot_id
         self._files = RecordFolder(folder, _FILES, _damaged, changed_elsewhere, made_late=True)
 
     def get(self, pci: PciAddress) -> HealRecord:
         """The record of a GPU, an empty one without a file."""
         found = (record for record in self.records() if record.pci == str(pci))
-        return next(found, HealRecord(str(pci), self._boot_id))
+        return next(found, HealRecord(str(pci)))
 
     def records(self) -> tuple[HealRecord, ...]:
-        """The records of this boot, sorted by GPU; empty if they cannot be read now."""
+        """The records, sorted by GPU; empty if they cannot be read now."""
         try:
-            # Records of an earlier boot mean nothing any more.
-            return tuple(record for record in self._files.records() if record.boot_id == self._boot_id)
+            return self._files.records()
         except StorageError as error:
             _log.warning("cannot read the records of earlier resets", error=str(error))
             return ()
@@ -83,9 +80,7 @@ def _read(pci: str, data: bytes) -> HealRecord:
     body = decode_json(data)
     if body["pci"] != pci:
         raise ValueError(f"it belongs to {body['pci']}")
-    return HealRecord(
-        pci, str(body["boot_id"]), body["persistent"] is True, int(body["healed_boottime_milliseconds"])
-    )
+    return HealRecord(pci, body["persistent"] is True, int(body["healed_boottime_milliseconds"]))
 
 
 _FILES: RecordFiles[str, HealRecord] = RecordFiles(

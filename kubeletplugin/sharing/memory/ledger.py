@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.record_folder import Kept, RecordFiles, RecordFolder, compact_json
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.names import is_safe_uid
-from kubeletplugin.sharing.memory.division import Portion
 
-FOLDER = "memory/claims"
-"""The ledger's folder, below the plugin's own."""
+FOLDER = "memory"
+"""The ledger's folder, below that of the boot."""
 
 SCHEMA = 1
 _SUFFIX = ".json"
@@ -35,7 +33,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The limits of one container for one device of a claim, on the GPU at ``pci``."""
+    """The limit of one container for one device of a claim, on the GPU at ``pci``; 0 before it is set."""
 
     claim_uid: str
     cdi_device: str
@@ -43,7 +41,12 @@ class Part:
     cgroup: Cgroup
     container_id: str
     name: ContainerName
-    portion: Portion
+    hard_bytes: int = 0
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """The claim UID and the CDI device."""
+        return self.claim_uid, self.cdi_device
 
     @property
     def key(self) -> PartKey:
@@ -54,17 +57,16 @@ class Part:
 class Ledger:
     """The files of one folder, kept in memory. Writers hold the lock of the GPU (see ``claim_memory``).
 
-    ``boot_id`` is that of the running boot: a file of another boot counts as empty, since no container
-    outlives a reboot. ``changed_elsewhere`` says whether another instance may have written since the last
+    ``changed_elsewhere`` says whether another instance may have written since the last
     call. All methods raise StorageError.
     """
 
-    def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
         files: RecordFiles[Place, tuple[Part, ...]] = RecordFiles(
             place_of,
             lambda place: f"{place[0]}_{place[1]}{_SUFFIX}",
-            partial(_read, boot_id),
-            partial(_written, boot_id),
+            _read,
+            _written,
             lambda parts: {part.pci for part in parts},
         )
         # While a file cannot be read, the containers of its claim are refused, until the claim ends.
@@ -114,8 +116,8 @@ def place_of(name: str) -> Place | None:
         return None
 
 
-def _written(boot_id: str, parts: Iterable[Part]) -> bytes:
-    return compact_json({"schema": SCHEMA, "boot_id": boot_id, "parts": [_plain(part) for part in parts]})
+def _written(parts: Iterable[Part]) -> bytes:
+    return compact_json({"schema": SCHEMA, "parts": [_plain(part) for part in parts]})
 
 
 def _plain(part: Part) -> dict[str, Any]:
@@ -124,35 +126,28 @@ def _plain(part: Part) -> dict[str, Any]:
         "container_id": part.container_id,
         "cgroup": asdict(part.cgroup),
         "name": asdict(part.name),
-        **asdict(part.portion),
+        "hard_bytes": part.hard_bytes,
     }
 
 
-def _read(boot_id: str, place: Place, data: bytes) -> tuple[Part, ...]:
-    """The parts in a file, none if it is of another boot; raises one of ``MALFORMED``."""
+def _read(place: Place, data: bytes) -> tuple[Part, ...]:
+    """The parts in a file; raises one of ``MALFORMED``."""
     body = decode_json(data)
     if body["schema"] != SCHEMA:
         raise ValueError(f"it has schema {body['schema']!r}, but this version reads {SCHEMA}")
-    return tuple(_part(place, one) for one in body["parts"]) if body["boot_id"] == boot_id else ()
+    return tuple(_part(place, one) for one in body["parts"])
 
 
 def _part(place: Place, body: Mapping[str, Any]) -> Part:
-    soft_bytes, hard_bytes, inode = (
-        _whole(body["soft_bytes"]),
-        _whole(body["hard_bytes"]),
-        _whole(body["cgroup"]["inode"]),
-    )
-    if soft_bytes > hard_bytes:
-        raise ValueError("a part in it has a guarantee above its limit")
     name = body["name"]
     return Part(
-        *place[:1],
+        place[0],
         _text(body["cdi_device"]),
         place[1],
-        Cgroup(_text(body["cgroup"]["path"]), inode),
+        Cgroup(_text(body["cgroup"]["path"]), _whole(body["cgroup"]["inode"])),
         _text(body["container_id"]),
         ContainerName(_text(name["namespace"]), _text(name["pod"]), _text(name["container"])),
-        Portion(soft_bytes, hard_bytes),
+        _whole(body["hard_bytes"]),
     )
 
 

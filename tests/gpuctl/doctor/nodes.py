@@ -34,7 +34,7 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import SERVES
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
@@ -80,9 +80,9 @@ def held(**fields: Any) -> HeldDevice:
     return dataclasses.replace(made, **fields)
 
 
-def entry(state: str = "prepared", boot: str = BOOT, **fields: Any) -> Entry:
+def entry(state: str = "prepared", **fields: Any) -> Entry:
     """The claim that holds the first GPU."""
-    return Entry(UID, "team", "train", state, boot, 1, (held(**fields),))  # type: ignore[arg-type] # a word of State
+    return Entry(UID, "team", "train", state, 1, (held(**fields),))  # type: ignore[arg-type] # a word of State
 
 
 def partitions(*active: int) -> tuple[FabricPartition, ...]:
@@ -99,7 +99,6 @@ def well_node() -> NodeSeen:
     device = held()
     return NodeSeen(
         places=places(),
-        boot_id=BOOT,
         looked=(
             ProbedPlace("driver container", "/run/nvidia/driver", reason="empty"),
             ProbedPlace("host", "/", VERSION),
@@ -117,7 +116,7 @@ def well_node() -> NodeSeen:
         journal={UID: entry()},
         put_aside=(),
         specs=(SpecSeen(UID, (device.cdi_device,)),),
-        sharing=(SharingSeen("gpu-0000-df-00-0", daemon=True, boot_id=BOOT),),
+        sharing=(SharingSeen("gpu-0000-df-00-0", daemon=True),),
         daemons=(MpsState("gpu-0000-df-00-0", running=True),),
         plugins={"/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock": SERVES},
         registrations=("/var/lib/kubelet/plugins_registry/gpu.nvidia.com-reg.sock",),
@@ -167,8 +166,10 @@ def guest_parts() -> dict[str, Any]:
 
 def shared(*, limited: bool = True) -> Entry:
     """The claim that has a share of the first GPU, which the NVIDIA driver holds it to, or nobody does."""
-    memory = MemoryRecord(10 * GIB, 10 * GIB) if limited else None
-    return entry(share=ShareRecord("gpu", "TimeSlicing", memory_bytes=10 * GIB), memory=memory)
+    limit_bytes = 10 * GIB if limited else None
+    return entry(
+        share=ShareRecord("gpu", "TimeSlicing", memory_bytes=10 * GIB), memory_limit_bytes=limit_bytes
+    )
 
 
 def limit(hard_bytes: int = 5 * GIB, told_bytes: int | None = None) -> LimitSeen:

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
+from driver.process.boot import boot_folder
 from envtest.embedded.server import ContainerLog, EmbeddedApiServer
 from gpuctl.plan.planned import plan_node
 from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
@@ -172,15 +173,16 @@ class NodeFiles:
 def fill_node(folder: Path, metrics_port: int) -> NodeFiles:
     """Files of the driver and of others, with secrets in all of them."""
     data, cdi, mps = folder / "plugins/gpu.nvidia.com", folder / "cdi", folder / "mps"
-    ledger = data / "memory/claims"
-    own = (data / "journal/unreadable", data / "sharing", ledger)
+    boot = boot_folder(data)
+    ledger = boot / "memory"
+    own = (boot / "journal/unreadable", boot / "sharing", ledger)
     for path in (*own, cdi, mps / "gpu-1", folder / "registry"):
         path.mkdir(parents=True)
     uid = "11111111-2222-3333-4444-555555555555"
     texts = {
-        data / f"journal/{uid}.json": {"schema": 1, "entry": {"uid": uid, "token": secret()}},
-        data / "sharing/gpu-1.json": {"group": "gpu-1", "password": secret()},
-        ledger / f"{uid}_0000:1b:00.0.json": {"boot_id": "old", "parts": [], "token": secret()},
+        boot / f"journal/{uid}.json": {"schema": 1, "entry": {"uid": uid, "token": secret()}},
+        boot / "sharing/gpu-1.json": {"group": "gpu-1", "password": secret()},
+        ledger / f"{uid}_0000:1b:00.0.json": {"parts": [], "token": secret()},
         ledger / "notes.json": {"token": secret()},
         data / "webhook.key": secret(),
         cdi / f"k8s.gpu.nvidia.com-claim_{uid}.json": {"devices": [], "containerEdits": {"secret": secret()}},
@@ -190,7 +192,7 @@ def fill_node(folder: Path, metrics_port: int) -> NodeFiles:
     }
     for file, content in texts.items():
         file.write_text(json.dumps(content))
-    (data / "journal/unreadable/old").write_text(f"{{ torn, token: {secret()}")
+    (boot / "journal/unreadable/old").write_text(f"{{ torn, token: {secret()}")
     (cdi / "k8s.gpu.nvidia.com-claim_22222222.json").symlink_to(data / "webhook.key")
     environment = {
         "GPU_DRA_PLUGINS_DIR": str(folder / "plugins"),

@@ -31,7 +31,7 @@ class Node:
         places = self.places if cuda == "fake" else replace(self.places, nvml="real")
         seen = look_at_node(self.places)
         if claimed is not None:
-            seen = replace(seen, journal={claimed.uid: replace(claimed, boot_id=seen.boot_id)})
+            seen = replace(seen, journal={claimed.uid: claimed})
         subject = Subject(places, seen, self.machine.nvml)
         (found,) = run_checks("cuda", cuda_checks(seconds), subject)
         return found

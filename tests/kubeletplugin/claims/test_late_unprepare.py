@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,26 +88,14 @@ def test_a_call_that_the_kubelet_gave_up_takes_nothing_back(node: FakeNode) -> N
     assert node.spec_path(ref).exists()
 
 
-def test_a_call_that_came_while_the_plugin_started_takes_back_what_was_rebuilt(node: FakeNode) -> None:
+def test_a_call_that_came_while_the_plugin_started_ends_a_lost_claim(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").unlink()
+    (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
     early = node.call(boottime_ns())
-    assert node.restart().rebuilt == (ref.uid,)
+    assert node.restart().lost == (ref.uid,)
 
     node.unprepare(ref, early)
-
-    assert not node.spec_path(ref).exists()
-
-
-def test_an_entry_of_another_boot_says_nothing_of_when_it_was_written(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    node.journal.put(replace(entry, boot_id="boot-0", changed_ns=1 << 62))
-
-    node.unprepare(ref)
 
     assert not node.spec_path(ref).exists()
 

@@ -29,7 +29,7 @@ from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
-from tests.kubeletplugin.held import era, made, partition_of
+from tests.kubeletplugin.held import made, partition_of
 from tests.kubeletplugin.partition_scene import Scene
 
 MPS = MpsFolders(Path("/run/mps"))
@@ -49,7 +49,7 @@ class Built:
             scene.discovery,
             nodes,
             Journal(folder / "journal", lambda: False),
-            era,
+            lambda: "",
             sysfs,
             *pci_parts(NoKernel(), sysfs)[:3],
             VfioNodes(driver),
@@ -74,7 +74,7 @@ class Built:
 
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
-        entry = Entry("u", "team", "train", "preparing", "boot-1", 1, devices, pod_claim_name="gpus")
+        entry = Entry("u", "team", "train", "preparing", 1, devices, pod_claim_name="gpus")
         hardware = HardwareNow(Boards(self.scene.discovery, Path("/nowhere")), HostNow(self.driver))
         built = json.loads(self.specs.spec(entry, hardware).data)
         validate(built)
@@ -139,14 +139,13 @@ def test_the_nodes_follow_the_minor_of_the_gpu(specs: Built) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        None,
         PartitionRecord("1g.10gb", 19, 0, 1, attempted=True),
         PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, gpu_instance_id=7),
     ],
-    ids=["rebuilt from a spec", "without ids", "without a compute instance"],
+    ids=["without ids", "without a compute instance"],
 )
 def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(
-    specs: Built, record: PartitionRecord | None
+    specs: Built, record: PartitionRecord
 ) -> None:
     held = replace(specs.part("1g-10gb", 0), record=written(record))
 

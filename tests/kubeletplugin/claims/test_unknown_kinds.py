@@ -78,7 +78,7 @@ def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
 def written_in_a_newer_schema(node: FakeNode, ref: ClaimRef) -> bytes:
     """The file of a claim as a version writes it that has other fields, which a new plugin reads."""
     node.prepare(ref)
-    path = node.folder / "journal" / f"{ref.uid}.json"
+    path = node.boot_files / "journal" / f"{ref.uid}.json"
     body = json.loads(path.read_bytes())["entry"]
     body["devices"] = [
         {name: device[name] for name in ("device", "pci", "more_gpus")} | {"form": ["whole"]}
@@ -115,13 +115,13 @@ def test_an_entry_of_a_newer_schema_is_kept_and_its_gpu_is_held(node: FakeNode) 
     del node.api["team", "new"]
     assert node.reconciler.run_once() == ()
     node.restart()
-    assert (node.folder / "journal" / f"{ref.uid}.json").read_bytes() == data
+    assert (node.boot_files / "journal" / f"{ref.uid}.json").read_bytes() == data
     assert node.journal.take_set_aside() == ()
     assert node.spec_path(ref).exists()
 
 
 @pytest.mark.parametrize(
-    "body", [{}, [], {"uid": "u", "boot_id": "b", "devices": [{"device": "d", "pci": "x", "more_gpus": []}]}]
+    "body", [{}, [], {"uid": "u", "devices": [{"device": "d", "pci": "x", "more_gpus": []}]}]
 )
 def test_an_entry_of_a_newer_schema_without_what_every_schema_has_is_damaged(body: Any) -> None:
     told = json.dumps(body, sort_keys=True, separators=(",", ":"))

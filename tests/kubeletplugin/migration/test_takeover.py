@@ -19,7 +19,7 @@ from kubeletplugin.migration.checkpoint import decode
 from kubeletplugin.migration.entries import Origin, Surroundings
 from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, decide, origins, take_over_claims
 from tests.kubeletplugin.cut_node import ONE, foreign, instances
-from tests.kubeletplugin.fake_node import NODE, POOL, Crash, FakeNode
+from tests.kubeletplugin.fake_node import BOOT, NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.migration.nvidia_state import (
     Object,
     checkpoint,
@@ -69,7 +69,7 @@ class Scene:
         write_spec(self.node.cdi, UID, name)
         self._write()
 
-    def decide(self, boot_id: str = "boot-1") -> TakeOver:
+    def decide(self, boot_id: str = BOOT) -> TakeOver:
         return decide(decode(self.file.read_bytes()), boot_id, self._look)
 
     def take_over(self) -> tuple[str, ...]:
@@ -83,10 +83,12 @@ class Scene:
         ]
 
     def _look(self) -> Surroundings:
-        return Surroundings(NODE, self.node.era(), self.node.discovery.snapshot(), self.origins, self.users)
+        return Surroundings(
+            NODE, self.node.driver_generation, self.node.discovery.snapshot(), self.origins, self.users
+        )
 
     def _write(self) -> None:
-        self.file.write_bytes(checkpoint(self.claims, "boot-1"))
+        self.file.write_bytes(checkpoint(self.claims, BOOT))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from driver.kube.client import KubeClient
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import HealthTracker, Observed
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 
@@ -42,7 +42,9 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
 
         cluster.healths = HealthTracker(changed)
         cluster.writer = StatusWriter(client, cluster.post)
-        statuses = ClaimStatuses(cluster.writer, node.journal, node.era, node.kinds, now, 0.01)
+        statuses = ClaimStatuses(
+            cluster.writer, node.journal, lambda: node.driver_generation, node.kinds, now, 0.01
+        )
         node.on_prepared = lambda _entry: statuses.changed()
         cluster.look()
         thread = threading.Thread(target=statuses.run)

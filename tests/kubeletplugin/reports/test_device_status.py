@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     ClaimStatus,
@@ -18,7 +18,7 @@ from kubeletplugin.reports.device_status import (
     claim_statuses,
     statuses_to_apply,
 )
-from tests.kubeletplugin.held import era, held_kinds, made
+from tests.kubeletplugin.held import held_kinds, made
 from tests.kubeletplugin.reports import memory_claims
 from tests.kubeletplugin.reports.memory_claims import GIB, share
 
@@ -27,7 +27,7 @@ RECORD = PartitionRecord("1g.10gb", 19, 6, 1, True, 9, 0, "MIG-1")
 MADE = HeldDevice(
     "gpu", "pool", "gpu-0000-8a-00-0-mig-1g-10gb-6", "0000:8a:00.0", "GPU-1", "cdi", **made(RECORD)
 )
-ENTRY = Entry("uid", "team", "train", "prepared", "boot-1", 7, (MADE,))
+ENTRY = Entry("uid", "team", "train", "prepared", 7, (MADE,))
 
 WELL = Observed(
     healths={
@@ -41,7 +41,7 @@ Object = dict[str, Any]
 
 
 def claim(*devices: HeldDevice) -> ClaimStatus:
-    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], era(), held_kinds(), WELL)
+    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], "", held_kinds(), WELL)
     return found
 
 
@@ -54,16 +54,15 @@ def stored(*told: Object, allocated: tuple[HeldDevice, ...] = (MADE,)) -> Object
     return {"status": {"allocation": {"devices": {"results": results}}, "devices": list(told)}}
 
 
-def test_only_claims_that_are_prepared_in_this_boot_and_known_by_name_have_something_to_tell() -> None:
+def test_only_claims_that_are_prepared_and_known_by_name_have_something_to_tell() -> None:
     silent = (
         replace(ENTRY, state="preparing"),
         replace(ENTRY, state="releasing"),
-        replace(ENTRY, boot_id="another"),
-        replace(ENTRY, rebuilt=True),
+        replace(ENTRY, state="lost"),
         replace(ENTRY, devices=()),
     )
-    assert list(claim_statuses(silent, era(), held_kinds())) == []
-    assert [found.uid for found in claim_statuses([*silent, ENTRY], era(), held_kinds())] == ["uid"]
+    assert list(claim_statuses(silent, "", held_kinds())) == []
+    assert [found.uid for found in claim_statuses([*silent, ENTRY], "", held_kinds())] == ["uid"]
 
 
 def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told() -> None:
@@ -72,7 +71,7 @@ def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told
         replace(MADE, device="gpu-0000-8a-00-0-beam", kind="beam", record={}),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(claim_statuses([replace(ENTRY, devices=others)], era(), held_kinds(), WELL)) == []
+    assert list(claim_statuses([replace(ENTRY, devices=others)], "", held_kinds(), WELL)) == []
 
 
 def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
@@ -87,7 +86,7 @@ def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, see
     """The condition that is written for a device that is so."""
     healths = {("pool", MADE.device): ill} if seen else {}
     known = Observed({("uid", "cdi"): DeviceMemory(fault)}, healths)
-    (found,) = claim_statuses([ENTRY], era(), held_kinds(), known)
+    (found,) = claim_statuses([ENTRY], "", held_kinds(), known)
     there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
     (entry,) = found.devices[0].status(there if before else {}, NOW)["conditions"]
     return dict(entry)
@@ -121,7 +120,7 @@ def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_l
     both = replace(
         ENTRY, devices=(MADE, replace(MADE, device="gpu-0000-8a-00-0", kind="whole", admin_access=True))
     )
-    (found,) = claim_statuses([both], era(), held_kinds(), known)
+    (found,) = claim_statuses([both], "", held_kinds(), known)
     assert [device.data.get("fabricPartition") for device in found.devices] == [3, None]
 
 
@@ -156,13 +155,10 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
 
 
 def test_a_share_says_what_its_containers_are_held_to() -> None:
-    share, memory = ShareRecord("gpu", "TimeSlicing", 1), MemoryRecord(1 << 30, 2 << 30, to_free=True)
+    share = ShareRecord("gpu", "TimeSlicing", 1)
     held = replace(MADE, device="gpu-0000-8a-00-0-ts-4", kind="whole", record={}, share=share)
-    for limits, told in (
-        (None, {}),
-        (memory, {"memoryGuaranteedBytes": 1 << 30, "memoryLimitBytes": 2 << 30}),
-    ):
-        (device,) = claim(replace(held, memory=limits)).devices
+    for limit_bytes, told in ((None, {}), (1 << 30, {"memoryLimitBytes": 1 << 30})):
+        (device,) = claim(replace(held, memory_limit_bytes=limit_bytes)).devices
         assert device.data == {
             "uuid": "GPU-1",
             "pciBusID": "0000:8a:00.0",
@@ -209,14 +205,14 @@ def test_a_device_that_is_not_allocated_any_more_is_not_told() -> None:
     assert statuses_to_apply(claim(), {}, NOW) == []
 
 
-SHARE = share("a", 10 * GIB, 20 * GIB)
+SHARE = share("a")
 
 
 def told(fault: str = "", used_bytes: int | None = None, before: Object | None = None, now: str = NOW) -> Any:
     """The entry to apply for a share with a limit, None where the one before tells it already."""
     memory = {("a", SHARE.cdi_device): DeviceMemory(fault, used_bytes)}
     now_known = replace(WELL, memory=memory)
-    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], era(), held_kinds(), now_known)
+    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", held_kinds(), now_known)
     api = stored(*([before] if before else []), allocated=(SHARE,))
     return next(iter(statuses_to_apply(found, api, now)), None)
 
@@ -229,8 +225,7 @@ def test_a_share_that_is_held_to_its_memory_is_told_with_its_limits() -> None:
         "sharing": "time-slicing",
         "interval": "Default",
         "memoryBytes": 10 * GIB,
-        "memoryGuaranteedBytes": 10 * GIB,
-        "memoryLimitBytes": 20 * GIB,
+        "memoryLimitBytes": 10 * GIB,
     }
     assert (entry["conditions"][0]["status"], entry["conditions"][0]["reason"]) == ("True", "ShareReady")
 

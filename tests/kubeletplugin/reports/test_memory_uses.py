@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.reports.memory_uses import Containers, memory_uses
-from tests.kubeletplugin.held import era
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, PCI, UUID, claim, container, share
 
 Told = dict[tuple[str, str, str], dict[str, float]]
@@ -15,29 +14,29 @@ Told = dict[tuple[str, str, str], dict[str, float]]
 
 def uses(entries: list[Entry], containers: Containers | None = ()) -> Told:
     found: Told = {}
-    for one in memory_uses(entries, era(), lambda: containers):
+    for one in memory_uses(entries, "", lambda: containers):
         key = (one.labels["claim"], one.labels["share_id"], one.labels.get("claim_container", ""))
         amount = one.series.rpartition("_memory_")[2].removesuffix("_bytes")
         found.setdefault(key, {})[amount] = one.value
     return found
 
 
-def test_a_claim_is_told_with_what_it_is_guaranteed_its_limit_and_what_all_of_its_containers_use() -> None:
+def test_a_claim_is_told_with_its_limit_and_what_all_of_its_containers_use() -> None:
     found = uses(
-        [claim("a", share("a", 10 * GIB, 20 * GIB))],
+        [claim("a", share("a"))],
         (container("a", 3 * GIB), container("a", GIB, "sidecar")),
     )
 
-    half = {"guaranteed": 5 * GIB, "limit": 5 * GIB}
+    half = {"limit": 5 * GIB}
     assert found == {
-        ("a", "share-a", ""): {"guaranteed": 10 * GIB, "limit": 20 * GIB, "used": 4 * GIB},
+        ("a", "share-a", ""): {"limit": 10 * GIB, "used": 4 * GIB},
         ("a", "share-a", "main"): {**half, "used": 3 * GIB},
         ("a", "share-a", "sidecar"): {**half, "used": GIB},
     }
 
 
 def test_the_labels_say_whose_device_it_is_on_which_gpu_and_in_which_container() -> None:
-    readings = list(memory_uses([claim("a")], era(), lambda: (container("a", GIB),)))
+    readings = list(memory_uses([claim("a")], "", lambda: (container("a", GIB),)))
 
     of_claim = {
         "claim_namespace": "team",
@@ -54,13 +53,11 @@ def test_the_labels_say_whose_device_it_is_on_which_gpu_and_in_which_container()
 
 
 def test_a_claim_without_a_live_container_uses_nothing_and_keeps_its_limits() -> None:
-    assert uses([claim("a")], ()) == {
-        ("a", "share-a", ""): {"guaranteed": 10 * GIB, "limit": 10 * GIB, "used": 0}
-    }
+    assert uses([claim("a")], ()) == {("a", "share-a", ""): {"limit": 10 * GIB, "used": 0}}
 
 
 def test_while_nobody_knows_what_is_used_the_limits_are_told_and_nothing_is_invented() -> None:
-    assert uses([claim("a")], None) == {("a", "share-a", ""): {"guaranteed": 10 * GIB, "limit": 10 * GIB}}
+    assert uses([claim("a")], None) == {("a", "share-a", ""): {"limit": 10 * GIB}}
 
 
 def test_one_container_of_which_it_is_not_known_leaves_its_claim_unknown() -> None:
@@ -81,7 +78,7 @@ def test_one_container_of_which_it_is_not_known_leaves_its_claim_unknown() -> No
 def test_a_container_that_is_there_twice_for_a_moment_is_one_series() -> None:
     found = uses([claim("a")], (container("a", GIB), container("a", GIB, hard_bytes=GIB)))
 
-    assert found["a", "share-a", "main"] == {"guaranteed": 6 * GIB, "limit": 6 * GIB, "used": 2 * GIB}
+    assert found["a", "share-a", "main"] == {"limit": 6 * GIB, "used": 2 * GIB}
 
 
 def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
@@ -95,12 +92,11 @@ def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
     }
 
 
-def test_claims_that_are_held_to_nothing_or_not_prepared_in_this_boot_are_left_out() -> None:
+def test_claims_that_are_held_to_nothing_or_not_prepared_are_left_out() -> None:
     others = [
-        claim("a", share("a", memory=None)),
-        replace(claim("b"), boot_id="another"),
+        claim("a", share("a", memory_limit_bytes=None)),
         replace(claim("c"), state="releasing"),
-        replace(claim("d"), rebuilt=True),
+        replace(claim("d"), state="lost"),
     ]
 
     assert uses(others, (container("d", GIB),)) == {}
@@ -110,6 +106,6 @@ def test_where_nobody_is_held_to_anything_nobody_looks() -> None:
     def look() -> Containers:
         raise AssertionError("it is looked at")
 
-    unlimited = [claim("a", share("a", memory=None))]
+    unlimited = [claim("a", share("a", memory_limit_bytes=None))]
 
-    assert list(memory_uses(unlimited, era(), look)) == []
+    assert list(memory_uses(unlimited, "", look)) == []

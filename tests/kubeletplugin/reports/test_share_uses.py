@@ -21,7 +21,7 @@ CONFIG = {
 
 
 def uses(node: FakeNode) -> list[dict[str, str]]:
-    found = share_uses(node.journal.entries(), node.era(), node.kinds)
+    found = share_uses(node.journal.entries(), node.driver_generation, node.kinds)
     return [dict(reading.labels) for reading in found]
 
 
@@ -74,7 +74,8 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
     node.prepare(node.claim("whole", 2))
 
     told = {
-        claim.name: claim.devices for claim in claim_statuses(node.journal.entries(), node.era(), node.kinds)
+        claim.name: claim.devices
+        for claim in claim_statuses(node.journal.entries(), node.driver_generation, node.kinds)
     }
 
     assert told.keys() == {"mps", "slices", "whole"}

@@ -255,7 +255,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
     ref = node.claim("own", 0, 1, config=mps())
     node.prepare(ref)
     before = recorded(node)
-    moved = node.folder / "sharing" / f"{before[0]}.json"
+    moved = node.boot_files / "sharing" / f"{before[0]}.json"
     aside = moved.rename(moved.with_name("aside"))
     read_anew(node)
     node.mps.silent = True

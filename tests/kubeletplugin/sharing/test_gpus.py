@@ -19,7 +19,7 @@ from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
 from kubeletplugin.sharing.mps_edits import limits_together
 from kubeletplugin.sharing.records import SharingRecords
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.held import era, held_kinds
+from tests.kubeletplugin.held import held_kinds
 from tests.kubeletplugin.share_node import mode, recorded, uuid, whole
 
 T = TypeVar("T")
@@ -90,10 +90,12 @@ class _DeafDiscovery(Discovery):
 
 
 def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
-    records = SharingRecords(tmp_path / "sharing", era, held_kinds().parse)
+    records = SharingRecords(tmp_path / "sharing", lambda: "", held_kinds().parse)
     guard = Guard(5.0)
     deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
-    sharing = Sharing(deaf, node.time_slices, node.mps, records, held_kinds(), era, nobody, nobody, nobody)
+    sharing = Sharing(
+        deaf, node.time_slices, node.mps, records, held_kinds(), lambda: "", nobody, nobody, nobody
+    )
     share = ShareRecord(whole(node), "MPS", 1)
     held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):

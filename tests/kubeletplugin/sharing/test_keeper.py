@@ -240,7 +240,7 @@ def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
     """It is older than what the supervisor told, and its record younger than the keeper's look."""
     with following(node) as telling:
         node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-        (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+        (node.boot_files / "sharing" / f"{whole(node)}.json").unlink()
         read_anew(node)
         tell(node, telling, whole(node))
         node.sharing_reconciler.run_once()
@@ -256,11 +256,11 @@ def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode
         assert (telling.running, interval(node), recorded(node)) == ({}, "Long", [whole(node)])
 
 
-def test_a_daemon_that_a_claim_may_have_of_which_only_the_spec_is_known_stays(node: FakeNode) -> None:
+def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
     ref = node.claim_shares("a", shared(node, "mps-4"))
     node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
-    (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.boot_files / "sharing" / f"{whole(node)}.json").unlink()
     read_anew(node)
     with following(node) as telling:
         tell(node, telling, whole(node))
@@ -282,7 +282,7 @@ def test_a_daemon_that_is_gone_is_run_again(node: FakeNode) -> None:
 
 def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+    (node.boot_files / "sharing" / f"{whole(node)}.json").unlink()
     read_anew(node)
     node.sharing_reconciler.run_once()
     assert recorded(node) == [whole(node)]

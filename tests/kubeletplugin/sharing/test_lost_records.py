@@ -33,7 +33,7 @@ def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) 
 def test_a_record_that_cannot_be_read_is_made_good_with_the_next_share(node: FakeNode) -> None:
     ref, other = claimed(node, "a"), claimed(node, "b")
     node.prepare(ref)
-    (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    (node.boot_files / "sharing" / f"{whole(node)}.json").write_text("{")
     read_anew(node)
     node.prepare(other)
     assert (node.mps.started, mode(node)) == (1, "exclusive-process")
@@ -45,7 +45,7 @@ def test_a_record_that_cannot_be_read_is_made_good_with_the_next_share(node: Fak
 def test_gpus_of_a_record_that_cannot_be_read_are_all_put_back(node: FakeNode) -> None:
     ref = node.claim("own", 0, 1, config=mps())
     node.prepare(ref)
-    (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    (node.boot_files / "sharing" / f"{whole(node)}.json").write_text("{")
     read_anew(node)
     node.sharing_reconciler.run_once()
     assert (node.mps.started, mode(node, 0), mode(node, 1)) == (1, "exclusive-process", "exclusive-process")
@@ -58,7 +58,7 @@ def test_gpus_of_a_record_that_cannot_be_read_are_all_put_back_when_the_claim_en
 ) -> None:
     ref = node.claim("own", 0, 1, config=mps())
     node.prepare(ref)
-    (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    (node.boot_files / "sharing" / f"{whole(node)}.json").write_text("{")
     read_anew(node)
     node.unprepare(ref)
     assert_as_before(node)
@@ -68,7 +68,7 @@ def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silen
     """Nobody knows whether there ever was a daemon: where there was one, the keeper ends it later."""
     handle(node).set_compute_mode("exclusive-process")
     node.mps.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
-    (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    (node.boot_files / "sharing" / f"{whole(node)}.json").write_text("{")
     read_anew(node)
     node.mps.silent = True
     node.prepare(node.claim("whole", 0))
@@ -80,15 +80,15 @@ def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silen
     assert_as_before(node)
 
 
-def test_a_claim_of_which_only_the_spec_is_known_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
+def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
     ref, other = claimed(node, "a"), claimed(node, "b")
     node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
-    assert entry_of(node, ref).rebuilt
+    assert entry_of(node, ref).state == "lost"
     node.sharing_reconciler.run_once()
-    node.prepare(other)
-    node.unprepare(other)
+    with pytest.raises(DeviceHeld):
+        node.prepare(other)
     assert (node.mps.started, limits(node), mode(node)) == (1, (25, (H100_MIB // 4,)), "exclusive-process")
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim("whole", 0))
@@ -97,10 +97,10 @@ def test_a_claim_of_which_only_the_spec_is_known_keeps_its_gpu_as_it_is(node: Fa
     assert_as_before(node)
 
 
-def test_a_claim_of_which_only_the_spec_is_known_is_prepared_again_as_it_was(node: FakeNode) -> None:
+def test_a_lost_claim_of_a_share_is_prepared_again_as_it_was(node: FakeNode) -> None:
     ref = claimed(node)
     before = node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
     node.mps.failures = [ClaimRefused("no", "")]
     with pytest.raises(ClaimRefused):

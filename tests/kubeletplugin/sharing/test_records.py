@@ -17,19 +17,18 @@ from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.kinds.registry import KINDS
 from driver.nvml.modes import ComputeMode
-from kubeletplugin.claims.journal.identity import Era
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
 
 GROUP, PCI, OTHER = "gpu-0000-01-00-0", "0000:01:00.0", "0000:02:00.0"
 PART = f"{GROUP}-mig-1g-10gb-6"
-RECORD = SharingRecord(GROUP, "boot", "MPS", (PCI, OTHER), {PCI: "prohibited"}, "Default", True, True)
-ASSUMED = SharingRecord(GROUP, "boot", "MPS", (PCI,), {PCI: "default"}, UNKNOWN, daemon=True)
+RECORD = SharingRecord(GROUP, "MPS", (PCI, OTHER), {PCI: "prohibited"}, "Default", True, True)
+ASSUMED = SharingRecord(GROUP, "MPS", (PCI,), {PCI: "default"}, UNKNOWN, daemon=True)
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> SharingRecords:
-    return SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)
+    return SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
 
 
 def file(tmp_path: Path, group: str = GROUP) -> Path:
@@ -41,7 +40,7 @@ def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
 ) -> None:
     assert records.get(GROUP) is None
     records.put(RECORD)
-    for one in (records, SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)):
+    for one in (records, SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)):
         assert one.get(GROUP) == RECORD
         assert one.all() == (RECORD,)
     records.forget(GROUP)
@@ -66,12 +65,12 @@ written = st.builds(
 @given(written)
 def test_every_record_reads_back(record: SharingRecord) -> None:
     with TemporaryDirectory() as folder:
-        SharingRecords(Path(folder), lambda: Era("boot"), KINDS.parse).put(record)
-        assert SharingRecords(Path(folder), lambda: Era("boot"), KINDS.parse).get(GROUP) == record
+        SharingRecords(Path(folder), lambda: "", KINDS.parse).put(record)
+        assert SharingRecords(Path(folder), lambda: "", KINDS.parse).get(GROUP) == record
 
 
 def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
-    other = SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)
+    other = SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
     for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
         other.put(record)
         assert records.get(GROUP) == record
@@ -82,9 +81,7 @@ def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRec
 def alone(tmp_path: Path) -> SharingRecords:
     """Records of an instance beside which no other writes."""
     answers = iter([True])
-    return SharingRecords(
-        tmp_path / "sharing", lambda: Era("boot"), KINDS.parse, lambda: next(answers, False)
-    )
+    return SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse, lambda: next(answers, False))
 
 
 def test_the_records_on_gpus_are_found_by_any_of_their_gpus(tmp_path: Path) -> None:
@@ -111,11 +108,13 @@ def test_a_record_that_cannot_be_read_concerns_the_gpu_that_its_name_says(tmp_pa
     assert (records.on([PCI]), records.all()) == ((ASSUMED,), (ASSUMED,))
 
 
-def test_a_record_of_an_earlier_boot_counts_for_nothing(tmp_path: Path, records: SharingRecords) -> None:
-    """A reboot has put everything back; what others see of it does not remove it without the locks."""
-    later = SharingRecords(tmp_path / "sharing", lambda: Era("later"), KINDS.parse)
-    records.put(RECORD)
-    assert later.all() == (RECORD,)
+def test_a_record_of_an_earlier_load_of_the_driver_counts_for_nothing(
+    tmp_path: Path, records: SharingRecords
+) -> None:
+    """Another load has put everything back; what others see of it does not remove it without the locks."""
+    later = SharingRecords(tmp_path / "sharing", lambda: "later", KINDS.parse)
+    records.put(replace(RECORD, driver_generation="earlier"))
+    assert len(later.all()) == 1
     assert file(tmp_path).exists()
     assert later.get(GROUP) is None
     assert not file(tmp_path).exists()
@@ -145,7 +144,7 @@ CHANGED = {
 
 
 def contents() -> dict[str, bytes]:
-    good: dict[str, object] = {"group": GROUP, "boot_id": "boot", "strategy": "MPS", "interval": "Default"}
+    good: dict[str, object] = {"group": GROUP, "strategy": "MPS", "interval": "Default"}
     good |= {"gpus": [PCI], "compute_modes": {PCI: "default"}, "daemon": True, "applied": True}
     return WRONG | {name: json.dumps(good | {key: value}).encode() for name, (key, value) in CHANGED.items()}
 
@@ -159,7 +158,7 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_the_most_is_assumed(
     assert file(tmp_path).read_bytes() == content
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").read_bytes() == content
-    assert SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse).get(GROUP) == ASSUMED, (
+    assert SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse).get(GROUP) == ASSUMED, (
         "it is written down"
     )
 
@@ -197,7 +196,7 @@ def test_a_name_that_is_no_device_never_becomes_a_file(records: SharingRecords, 
 def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: SharingRecords) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="is writable"):
-        SharingRecords(tmp_path / "file", lambda: Era("boot"), KINDS.parse)
+        SharingRecords(tmp_path / "file", lambda: "", KINDS.parse)
     (tmp_path / "sharing").rmdir()
     with pytest.raises(StorageError):
         records.all()

@@ -190,7 +190,7 @@ class SharesOfANode(RuleBasedStateMachine):
     @rule(number=gpu)
     def a_record_is_spoilt(self, number: int) -> None:
         """But for one of several GPUs that no claim has any more: then nothing tells of the other GPUs."""
-        path = self.folder / "sharing" / f"{whole(self.node, number)}.json"
+        path = self.node.boot_files / "sharing" / f"{whole(self.node, number)}.json"
         held = any(held.share and held.share.group == path.stem for _, held in self.sharers())
         if path.exists() and (held or '","' not in path.read_text().partition('"gpus"')[2].partition("]")[0]):
             path.write_text('{"group":')
@@ -262,7 +262,7 @@ class SharesOfANode(RuleBasedStateMachine):
         return [
             (entry, held)
             for entry in self.node.journal.entries()
-            if entry.state in ("preparing", "prepared") and entry.boot_id == self.node.boot_id
+            if entry.state in ("preparing", "prepared")
             for held in entry.devices
             if held.share is not None
         ]

@@ -51,11 +51,11 @@ func checkMps(stdin io.Reader) error {
 			pipes = mount.Source
 		}
 	}
-	shown, hidden, clients, metadata := "", []string{}, map[string]bool{}, ""
+	shown, hidden, clients, own := "", []string{}, map[string]bool{}, ""
 	for _, hook := range made.Hooks.CreateRuntime {
 		if len(hook.Args) == 4 && hook.Args[1] == mpsCommand {
-			// The plugin's own folder has both, as hook/<version>/gpu-memory-hook and metadata/.
-			metadata = filepath.Join(hook.Path, "../../../metadata")
+			// The plugin's own folder has both, as hook/<version>/gpu-memory-hook and <boot id>/metadata/.
+			own = filepath.Join(hook.Path, "../../..")
 			request := strings.TrimPrefix(hook.Args[2], "--request=")
 			if clients[request] = true; hook.Args[3] == "--pipes="+pipes {
 				shown = request
@@ -68,7 +68,7 @@ func checkMps(stdin io.Reader) error {
 		path, isMetadata := strings.CutSuffix(mount.Destination, metadataFile)
 		request := strings.TrimPrefix(path, metadataFolder)
 		// What the pod itself mounts there is not opened: a pipe, a device, or a file of a terabyte.
-		if isMetadata && filepath.Dir(mount.Source) == metadata && !clients[request] && isForCuda(mount.Source) {
+		if isMetadata && isMetadataOf(own, mount.Source) && !clients[request] && isForCuda(mount.Source) {
 			hidden = append(hidden, request)
 		}
 	}
@@ -77,6 +77,12 @@ func checkMps(stdin io.Reader) error {
 	}
 	return said{fmt.Sprintf("%s is used through MPS, so CUDA would hide %s from the container: "+
 		"give each container one of the two (resources.claims[].request) (permanent)", named(shown), named(hidden[0]))}
+}
+
+// Whether a file lies in the folder of metadata of any boot, in the plugin's own folder.
+func isMetadataOf(own, file string) bool {
+	folder := filepath.Dir(file)
+	return filepath.Base(folder) == "metadata" && filepath.Dir(filepath.Dir(folder)) == own
 }
 
 // Whether the plugin's file tells of a device that CUDA would show without MPS, and that is not only looked at.

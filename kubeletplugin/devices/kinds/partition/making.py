@@ -35,7 +35,7 @@ class Partitions:
 
     Every method raises NvmlError if NVML does not answer; the same call can then be repeated.
     ``note(step, record)`` is called between changes of the hardware and journals what is known by then.
-    Records must be of this era: ids mean nothing in another one.
+    Records must be of this load of the driver: ids mean nothing in another one.
     """
 
     def __init__(self, discovery: Discovery) -> None:

@@ -28,7 +28,6 @@ from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.nodes import (
-    BOOT,
     CONFIG,
     HOOK,
     UID,
@@ -144,7 +143,6 @@ SOCKET = "/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock"
 CDI_NAME = held().cdi_device
 
 UNLICENSED = Problem("nvmlDeviceGetGridLicensableFeatures_v4", "unlicensed", "no license")
-OLD = {UID: entry(boot="boot-0", uuid="GPU-another")}
 ENDED = {UID: entry("released", uuid="GPU-another")}
 OTHER_PLACE = ProbedPlace("driver container", "/run/nvidia/driver", VERSION, "x")
 ELSEWHERE = dataclasses.replace(WELL.places, cdi_dir=Path("/srv/cdi"))
@@ -256,9 +254,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("driver-edition", {"kernel": kernel(licenses=MANAGER)}),
     ("vgpu-license", licensed(True, LATE)),
     ("nvml", {"inventory": gpus(problems=(UNLICENSED,))}),
-    ("prepared-devices", {"journal": OLD}),
-    ("mps", {"sharing": (SharingSeen("gpu-x", daemon=True, boot_id="boot-0"),), "daemons": ()}),
-    ("mps", {"sharing": (*WELL.sharing, SharingSeen("gpu-y", daemon=True, boot_id=BOOT))}),
+    ("mps", {"sharing": (*WELL.sharing, SharingSeen("gpu-y", daemon=True))}),
     *((name, {"journal": ENDED, "specs": ()}) for name in ("journal", "cdi-specs", "prepared-devices")),
     ("cdi-folder", {"runtimes": containerd(cdi=True, folders=("/run/cdi/",))}),
     ("cdi-folder", {"runtimes": containerd(cdi=True, folders=("/run/cdi/",)), "places": ELSEWHERE}),

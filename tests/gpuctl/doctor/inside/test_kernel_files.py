@@ -90,7 +90,7 @@ def test_what_the_kernel_shows_is_read(places: Places) -> None:
 def test_what_is_offered_is_said_or_seen(places: Places) -> None:
     said = kernel_seen(dataclasses.replace(places, offers="vgpu,nonsense"), [], {})
     device = HeldDevice("gpu", "pool", "gpu-x-vfio", GPU, "", "cdi", kind="passthrough")
-    entry = Entry("uid", "team", "vm", "prepared", "boot", 1, (device,))
+    entry = Entry("uid", "team", "vm", "prepared", 1, (device,))
     held = kernel_seen(places, [], {"uid": entry})
 
     assert said.offers == {"vgpu"}

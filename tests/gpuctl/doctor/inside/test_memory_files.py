@@ -22,7 +22,7 @@ from gpuctl.doctor.inside.claim_files import (
 from kubeletplugin.claims.cdi.hooks import HookCopies
 from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
-from tests.gpuctl.doctor.nodes import BOOT, UID
+from tests.gpuctl.doctor.nodes import UID
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
 
 PCI = "0000:1b:00.0"
@@ -42,10 +42,10 @@ def part(cgroup: Cgroup = ALIVE, **changed: Any) -> dict[str, Any]:
     }
 
 
-def ledger(folder: Path, *parts: Any, boot_id: str = BOOT) -> Path:
+def ledger(folder: Path, *parts: Any) -> Path:
     folder.mkdir(exist_ok=True)
     file = folder / f"{UID}_{PCI}.json"
-    file.write_text(json.dumps({"schema": 1, "boot_id": boot_id, "parts": parts}))
+    file.write_text(json.dumps({"schema": 1, "parts": parts}))
     return folder
 
 
@@ -56,7 +56,7 @@ def read(folder: Path, told: MemoryLimits | NvmlError | None = None) -> Any:
             raise told
         return told
 
-    return read_ledger(folder, BOOT, lambda cgroup: cgroup == ALIVE, ask)
+    return read_ledger(folder, lambda cgroup: cgroup == ALIVE, ask)
 
 
 def test_the_limits_of_containers_that_live_are_compared_with_nvml(tmp_path: Path) -> None:
@@ -76,12 +76,11 @@ def test_a_container_without_names_is_called_by_its_id(tmp_path: Path) -> None:
     assert read(ledger(tmp_path / "claims", nameless))[0][0].container == "abc"
 
 
-def test_what_an_earlier_boot_has_left_and_no_folder_mean_nothing(tmp_path: Path) -> None:
+def test_without_a_folder_there_are_no_limits(tmp_path: Path) -> None:
     assert read(tmp_path / "missing") == ((), ())
-    assert read(ledger(tmp_path / "claims", part(), boot_id="boot-0")) == ((), ())
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"boot_id": "boot-1", "parts": [1]}', "[" * 100_000])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"parts": [1]}', "[" * 100_000])
 def test_a_file_that_is_no_ledger_is_told(tmp_path: Path, content: str) -> None:
     (ledger(tmp_path / "claims") / f"{UID}_{PCI}.json").write_text(content)
 
@@ -181,7 +180,7 @@ def test_the_ledger_that_the_plugin_writes_is_read(tmp_path: Path) -> None:
         node.end(node.run(share, "ended"))
         folder = tmp_path / "memory/claims"
 
-        limits, wrong = read_ledger(folder, "boot-1", node.cgroups.is_there, lambda *_: node.limits(running))
+        limits, wrong = read_ledger(folder, node.cgroups.is_there, lambda *_: node.limits(running))
     finally:
         node.stop()
 

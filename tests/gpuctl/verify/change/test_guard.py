@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver.nvml.mig import GpuInstanceProfile
+from driver.process.boot import boot_folder, running_boot_id
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.verify.change.guard import Refused, refusals
 from gpuctl.verify.subject import Subject
@@ -95,7 +96,7 @@ def checkpoint(*given: str, **offered: list[str]) -> str:
             "has nvidia.com/mig-1g.10gb",
         ),
         ("device-plugins/kubelet_internal_checkpoint", "{", "not as a kubelet writes it"),
-        (f"plugins/gpu.nvidia.com/journal/{UID}.json", "{", "entry of claim"),
+        (f"plugins/gpu.nvidia.com/{running_boot_id()}/journal/{UID}.json", "{", "entry of claim"),
         (f"cdi/k8s.gpu.nvidia.com-claim_{UID}.yaml", "[", "cannot be read"),
     ],
 )
@@ -179,16 +180,16 @@ def cut(machine: FakeMachine, subject: Subject) -> None:
     handle.create_gpu_instance(profile.id, handle.gpu_instance_placements(profile.id)[0])
 
 
-def claim(_: FakeMachine, subject: Subject) -> None:
+def claim(_: FakeMachine, subject: Subject, boot_id: str = "") -> None:
     gpu = subject.gpus[0]
     device = replace(held(), pci=str(gpu.pci), uuid=gpu.uuid)
-    made = replace(entry(boot=subject.seen.boot_id), devices=(device,))
-    write(subject.places.data_dir / f"journal/{UID}.json", encode(made).decode())
+    made = replace(entry(), devices=(device,))
+    write(boot_folder(subject.places.data_dir, boot_id) / f"journal/{UID}.json", encode(made).decode())
 
 
-def share(_: FakeMachine, subject: Subject) -> None:
-    record = {"boot_id": subject.seen.boot_id, "gpus": [str(subject.gpus[0].pci)]}
-    write(subject.places.data_dir / "sharing/gpu-x.json", json.dumps(record))
+def share(_: FakeMachine, subject: Subject, boot_id: str = "") -> None:
+    record = {"gpus": [str(subject.gpus[0].pci)]}
+    write(boot_folder(subject.places.data_dir, boot_id) / "sharing/gpu-x.json", json.dumps(record))
 
 
 def prepare(_: FakeMachine, subject: Subject) -> None:
@@ -242,8 +243,8 @@ def test_a_gpu_is_left_alone_by_itself(
 
 
 def test_claims_of_an_earlier_boot_hold_nothing(machine: FakeMachine, subject: Subject) -> None:
-    before = replace(subject, seen=replace(subject.seen, boot_id="before"))
-    claim(machine, before)
-    share(machine, before)
+    before = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
+    claim(machine, subject, before)
+    share(machine, subject, before)
 
     assert refusals(subject) == Refused()

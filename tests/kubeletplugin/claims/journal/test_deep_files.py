@@ -10,7 +10,7 @@ import pytest
 
 from kubeletplugin.sharing.mps.folders import DaemonFolder
 from tests.kubeletplugin.fake_kubelet import short_folder
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import BOOT, FakeNode
 
 DEEP = b'{"schema":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
 
@@ -25,12 +25,11 @@ def node(tmp_path: Path) -> Iterator[FakeNode]:
 @pytest.mark.parametrize(
     "file",
     [
-        "journal/0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
-        "sharing/gpu-0000-17-00-0.json",
-        "fabric/partition-7.json",
-        "memory/0b5d3e2e-1f0a-4a51-9f3b-000000000001_0000:17:00.0.json",
-        "healing/0000:17:00.0.json",
-        "boot",
+        f"{BOOT}/journal/0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
+        f"{BOOT}/sharing/gpu-0000-17-00-0.json",
+        f"{BOOT}/fabric/partition-7.json",
+        f"{BOOT}/memory/0b5d3e2e-1f0a-4a51-9f3b-000000000001_0000:17:00.0.json",
+        f"{BOOT}/healing/0000:17:00.0.json",
         "cdi/k8s.gpu.nvidia.com-claim_0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
     ],
 )

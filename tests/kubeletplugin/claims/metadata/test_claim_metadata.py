@@ -121,7 +121,7 @@ def test_a_file_that_was_lost_is_written_anew_and_one_that_is_there_stays(node: 
 def test_a_restart_keeps_the_files_of_claims_and_sweeps_those_of_nobody(node: FakeNode) -> None:
     ref = node.claim("train", 0)
     node.prepare(ref)
-    folder = node.folder / "metadata"
+    folder = node.boot_files / "metadata"
     (folder / "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11_gpu.json").write_text("{}")
     (folder / f".tmp-{ref.uid}_gpu-0.json-0123456789ab").write_text("{")
     node.leave()
@@ -144,7 +144,7 @@ def test_a_reboot_ends_all_files_and_the_next_prepare_writes_them(node: FakeNode
 def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) -> None:
     ref = node.claim("train", 0)
     node.prepare(ref)
-    (node.folder / "journal" / f"{ref.uid}.json").unlink()
+    (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
     node.restart()
     assert files(node) == [f"{ref.uid}_gpu-0.json"]
 

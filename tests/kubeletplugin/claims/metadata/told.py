@@ -35,4 +35,4 @@ def told(node: FakeNode, ref: ClaimRef, where: str) -> dict[str, Any]:
 
 def files(node: FakeNode) -> list[str]:
     """The metadata files on the node."""
-    return sorted(path.name for path in (node.folder / "metadata").iterdir())
+    return sorted(path.name for path in (node.boot_files / "metadata").iterdir())

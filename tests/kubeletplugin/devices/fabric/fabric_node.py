@@ -42,4 +42,4 @@ def connected(node: FakeNode) -> tuple[int, ...]:
 
 def records(node: FakeNode) -> list[str]:
     """The partitions that the plugin has on record."""
-    return sorted(path.stem for path in (node.folder / "fabric").glob("*.json"))
+    return sorted(path.stem for path in (node.boot_files / "fabric").glob("*.json"))

@@ -285,12 +285,12 @@ def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
 def test_a_record_that_cannot_be_read_is_put_aside_and_its_partition_named(node: FakeNode) -> None:
     ref = claim_modules(node, "train", 1, 2)
     node.prepare(ref)
-    (node.folder / "fabric" / "partition-3.json").write_text("{")
+    (node.boot_files / "fabric" / "partition-3.json").write_text("{")
     node.restart()
     node.unprepare(ref)
     with pytest.raises(PartitionTaken, match="fabric partition 3"):
         node.prepare(claim_modules(node, "next", 1))
-    assert [path.name for path in (node.folder / "fabric").iterdir()] == ["partition-3.unreadable"]
+    assert [path.name for path in (node.boot_files / "fabric").iterdir()] == ["partition-3.unreadable"]
 
 
 def test_another_instance_lets_go_of_what_this_one_has_activated(node: FakeNode) -> None:

@@ -34,7 +34,7 @@ class UseNode(FakeNode):
         self.numbers = PluginMetrics(
             self.discovery,
             self.parts,
-            self.era,
+            lambda: self.driver_generation,
             self.published_memory.get,
             self._list_containers,
             folder,

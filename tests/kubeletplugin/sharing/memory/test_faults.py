@@ -298,7 +298,7 @@ def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> N
 def test_a_ledger_that_cannot_be_read_keeps_its_claim_alone_from_starting(l4s: MemoryNode) -> None:
     device, other = l4s.share("u-1", 8 * GIB), l4s.share("u-2", 4 * GIB)
     l4s.run(device, "a")
-    path = l4s.folder / "memory" / "claims" / l4s.files()[0]
+    path = l4s.boot_files / "memory" / l4s.files()[0]
     path.write_text("{")
     l4s.restart()
     with pytest.raises(ClaimBlocked, match="what the containers of claim u-1 have of GPU"):
@@ -312,7 +312,7 @@ def test_a_ledger_that_cannot_be_read_keeps_its_claim_alone_from_starting(l4s: M
 
 def test_a_disk_that_takes_nothing_lets_no_container_start(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
-    folder = l4s.folder / "memory" / "claims"
+    folder = l4s.boot_files / "memory"
     folder.rmdir()
     with pytest.raises(StorageError):
         l4s.run(device)

@@ -180,7 +180,6 @@ class PartitionsOfANode(RuleBasedStateMachine):
             ours = {
                 (record.profile_id, record.placement)
                 for entry in self.node.journal.holders(str(self.node.gpus[number]))
-                if entry.boot_id == self.node.boot_id
                 for held in entry.devices
                 if (record := partition_of(held)) and record.attempted and self.at(held, number)
             }

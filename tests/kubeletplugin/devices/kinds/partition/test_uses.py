@@ -10,7 +10,9 @@ from tests.kubeletplugin.fake_node import FakeNode
 
 
 def uses(node: FakeNode) -> list[dict[str, str]]:
-    return [dict(reading.labels) for reading in partition_uses(node.journal.entries(), node.era())]
+    return [
+        dict(reading.labels) for reading in partition_uses(node.journal.entries(), node.driver_generation)
+    ]
 
 
 def only_instance(device: NvmlDevice) -> tuple[str, str, str]:
