@@ -109,7 +109,7 @@ proto: $(STAMP) ## Generate the stubs of proto/ anew
 pictures: $(STAMP) ## Take the screenshots of the documentation again (chromium)
 	$(BIN)/python -m tools.docs.pictures
 
-manifests: $(STAMP) ## Write what follows from the code anew: pages to look things up in, values of the chart, deploy/*.yaml, kustomize
+manifests: $(STAMP) ## Write what follows from the code anew: pages to look things up in, values of the chart, deploy/*.yaml
 	$(BIN)/python -m tools.chart.generate
 	$(BIN)/python -m tools.docs.lookup
 	$(BIN)/python -m tools.testbed.chart

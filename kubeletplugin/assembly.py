@@ -50,7 +50,6 @@ from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.claim_sharing import ClaimShares, Published
 from kubeletplugin.sharing.gpus import Sharing
-from kubeletplugin.sharing.memory.allowances import Allowances
 from kubeletplugin.sharing.memory.cgroups import RealCgroups
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
@@ -154,11 +153,8 @@ def assemble(
     """
 
     # Some parts need each other. The one that is built first gets a function that finds the other one later.
-    def changed(entry: Entry | None) -> None:
+    def changed() -> None:
         watch.claims_changed()
-        # A new share may need what another one uses beyond its own.
-        if entry is None or entry.state == "lost" or entry.shares:
-            memory.claims_changed()
         listeners.changed(journal.held_count())
 
     def mps_is_used() -> None:
@@ -268,11 +264,15 @@ def _memory(
         Ledger(boot / MEMORY, peers.watch()),
         limits,
         hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
-        Allowances(journal, identity.driver_generation),
         listeners.step,
     )
     return ClaimMemory(
-        ports, locks, identity.driver_generation, cluster.containers, intervals.patience_seconds
+        ports,
+        journal,
+        locks,
+        identity.driver_generation,
+        cluster.containers,
+        intervals.patience_seconds,
     )
 
 

@@ -48,7 +48,7 @@ from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import HealthTracker, Observed
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 from kubeletplugin.reports.use.node_use import NodeUse
 from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.memory.hook_socket import HookSocket

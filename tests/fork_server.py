@@ -41,7 +41,7 @@ _PRELOADED = (
     "kubeletplugin",
     "gpuctl.demo.brisk",
 )
-_LEFT_OUT = frozenset({"driver.kube.full_access", "proto.generate"})
+_LEFT_OUT = frozenset({"proto.generate"})
 """Modules with large libraries that the driver's processes hardly ever import."""
 
 _LONGEST_REQUEST_BYTES = 1 << 17
@@ -153,8 +153,6 @@ def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def _import_everything() -> None:
-    import driver.process.lean  # noqa: F401 - before everything else, as each process of the driver does it
-
     for name in _PRELOADED:
         package = import_module(name)
         for found in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from driver.process import durable
-
 
 @dataclass(eq=False)
 class _File:
@@ -54,7 +52,6 @@ class PowerCutDisk:
             }
             for name, follow in follows.items():
                 patch.setattr(os, name, _followed(getattr(os, name), follow))
-            patch.setattr(durable, "exchange", _followed(durable.exchange, self._exchanged))
             yield
 
     def cut(self, choose: Callable[[int], int]) -> None:
@@ -117,13 +114,6 @@ class PowerCutDisk:
                 # The new name may be on the disk before the old one is gone, or after.
                 self._name_file(new, self._now(old))
             self._name_file(old, None)
-
-    def _exchanged(self, is_done: bool, first: Any, second: Any) -> None:
-        paths = os.fspath(first), os.fspath(second)
-        if is_done and all(map(self._is_ours, paths)):
-            before = [self._now(path) for path in paths]
-            for path, file in zip(paths, before[::-1], strict=True):
-                self._name_file(path, file)
 
     def _unlinked(self, _: None, path: Any, **__: Any) -> None:
         if self._is_ours(os.fspath(path)):

@@ -28,7 +28,7 @@ MOST_BYTES = 40 << 20
 """How big the folder may be."""
 
 CARRIED = (
-    *("click", "google-re2", "grpcio", "h2", "hpack", "hyperframe", "nvidia-ml-py", "prometheus-client"),
+    *("click", "google-re2", "grpcio", "nvidia-ml-py", "prometheus-client"),
     *("protobuf", "pyyaml", "rich", "structlog", "typing-extensions", "urllib3"),
 )
 """The distributions that the driver's processes and the programs of the folder import."""

@@ -281,10 +281,6 @@ class Publisher:
         times = taint_times(layout.specs, (item["spec"] for item in stored), known.taint_times)
         self._known = known = replace(known, taint_times=times)
         plan = plan_sync(layout.specs, stored, self._writer.same, times)
-        wants_lists = offers.near_nodes is not None
-        if wants_lists and not plan.empty and not self._writer.stores_lists(layout.specs):
-            layout = self._layout(replace(offers, near_nodes=None))
-            plan = plan_sync(layout.specs, stored, self._writer.same, times)
         if not plan.empty:
             with self._metrics.operation("publish"):
                 self._write(plan)
@@ -305,7 +301,6 @@ class Publisher:
             pool=self._pool,
             node=self._node,
             driver=self._driver,
-            near_nodes=offers.near_nodes,
         )
         for rejected in layout.rejected:
             self._writer.report_rejected(rejected)

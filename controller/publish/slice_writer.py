@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.observe.node_events import NodeEvents
@@ -13,11 +13,10 @@ from driver.errors import ApiError, ConfigError
 from driver.event_reasons import EventReason
 from driver.kube.backoff import Backoff
 from driver.kube.client import PATIENT_SECONDS, KubeClient
-from driver.kube.errors import Invalid, NotFound
+from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
-from driver.slices.list_attributes import has_lists, without_lists
 from driver.slices.specs import Rejected, canonical_devices, same_spec
 
 Object = dict[str, Any]
@@ -32,9 +31,6 @@ _GATES = {
     "bindingConditions": "DRADeviceBindingConditions",
 }
 """Fields of a slice or its devices, each with the feature gate without which the API server drops it."""
-
-_LISTS = "lists in attributes"
-"""What a server without DRAListTypeAttributes drops. It then refuses the slice, for its empty attributes."""
 
 _HEAD = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
 
@@ -100,10 +96,7 @@ class SliceWriter:
             elif now < self._ask_at:
                 return
             self._version, self._ask_at = version, now + self._backoff.next_seconds()
-            others = [spec for field, spec in self._lost.items() if field != _LISTS]
-            still = {field for spec in others for field in _dropped(spec, self._dry_run(spec))}
-            if _LISTS in self._lost and self._refuses_lists(self._lost[_LISTS]):
-                still.add(_LISTS)
+            still = {field for spec in self._lost.values() for field in _dropped(spec, self._dry_run(spec))}
         except ApiError as error:
             _log.info("cannot check whether the API server stores the dropped fields now", error=str(error))
             return
@@ -113,27 +106,6 @@ class SliceWriter:
                 del self._lost[field]
             self._accepted.clear()
             self._reported.clear()
-
-    def stores_lists(self, specs: Iterable[Mapping[str, Any]]) -> bool:
-        """Whether the API server stores the specs with the lists in their attributes, by a dry run."""
-        spec = next(filter(has_lists, specs), None)
-        if spec is not None and _LISTS not in self._lost and self._refuses_lists(spec):
-            self._lose({_LISTS: spec})
-            self._report(
-                EventReason.SLICE_FIELDS_DROPPED,
-                "the node configuration says listAttributes, but the API server stores no lists, so the "
-                "attributes have single values: enable the feature gate DRAListTypeAttributes of the API "
-                "server and of the scheduler, or remove listAttributes",
-            )
-        return spec is None or _LISTS not in self._lost
-
-    def _refuses_lists(self, spec: Mapping[str, Any]) -> bool:
-        try:
-            return not has_lists(self._dry_run(spec))
-        except Invalid:
-            # If the lists are not the reason, the slice is refused without them as well.
-            self._dry_run(without_lists(spec))
-            return True
 
     def _lose(self, fields: Mapping[str, Mapping[str, Any]]) -> None:
         """Remember what the API server does not store, and when to ask for it again."""
@@ -234,7 +206,7 @@ class SliceWriter:
         fields = sorted(_missing_fields(sent, stored["spec"]))
         dropped = _dropped(sent, stored["spec"])
         if dropped:
-            self._lose(dict.fromkeys(dropped, without_lists(sent)))
+            self._lose(dict.fromkeys(dropped, sent))
         gates = sorted({_GATES[field] for field in fields if field in _GATES})
         left_out = ", ".join(fields) or "something"
         way_out = f": enable the feature gate {', '.join(gates)} of the API server" if gates else ""

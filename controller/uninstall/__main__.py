@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
-
-# isort: split
-
 import signal
 from pathlib import Path
 

@@ -5,10 +5,6 @@ It needs no rights and makes no requests: the API server calls it.
 
 from __future__ import annotations
 
-import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
-
-# isort: split
-
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 

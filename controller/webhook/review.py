@@ -1,8 +1,8 @@
 """Answers an AdmissionReview (admission.k8s.io/v1) about an object with configurations for this driver. Pure.
 
 The decision is up to prepare (kubeletplugin.claims.plan), which knows the device that the scheduler picked.
-Here only the object is known. So an error is what prepare refuses for every device; everything else is a
-warning.
+Here only the object is known. So an error is what prepare refuses for every device. A warning is what prepare
+never says: a configuration that has no effect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "shared-timesliced": GpuConfig,
     "shared-mps": GpuConfig,
     "shared-memory": GpuConfig,
-    "shared-burstable": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
@@ -60,17 +59,13 @@ CLASS_KINDS: dict[str, type[Document]] = {
 """The classes that come with the driver, each with the kind of configuration for its devices.
 
 A claim under review only names its class, and the webhook has no right to read classes. An admin can give
-most of these names to other classes. So a mistake is an error if the class was installed with the driver,
-else a warning that says for which class it is true. Other classes get neither.
+most of these names to other classes. So a class counts if it was installed with the driver, or if its name
+has the driver's domain.
 """
-
-_WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
-"""The classes whose devices a claim has for itself, unless it wants a part of a fractional GPU."""
 
 CLASS_STRATEGIES: dict[str, Strategy] = {
     "shared-timesliced": "TimeSlicing",
     "shared-mps": "MPS",
-    "shared-burstable": "TimeSlicing",
 }
 """The classes of shared devices that are all shared by the same strategy."""
 
@@ -182,10 +177,9 @@ class _Decoded:
         """The kind that is written in the document."""
         return str(self.config.parameters["kind"])
 
-    @property
-    def divides_memory(self) -> bool:
-        """Whether it divides memory among containers; prepare never ignores that."""
-        return isinstance(self.document, GpuConfig) and self.document.memory is not None
+    def misfits(self, request: Request) -> bool:
+        """Whether the devices of the request's class are certainly of another kind."""
+        return request.is_certain and CLASS_KINDS.get(request.class_name, self.kind) is not self.kind
 
     def names(self, request: Request) -> bool:
         """Whether it is for this request by name; a configuration of a class is for every request of it."""
@@ -211,33 +205,18 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
     for config in subject.configs:
         try:
             path = f"{config.path}.opaque.parameters"
-            document = decode_any(config.parameters, path, of_class=subject.is_class)
-            decoded.append(_Decoded(config, document))
+            decoded.append(_Decoded(config, decode_any(config.parameters, path)))
         except MalformedConfig as error:
             errors.extend(error.errors)
     # If a document is malformed, warnings would only be guesses.
     if errors:
         return Findings(tuple(errors))
     requests = tuple(replace(one, is_installed=one.class_name in classes) for one in subject.requests)
-    misfits = [*_of_other_kinds(decoded, requests), *_of_other_strategies(decoded, requests)]
+    misfits = (*_of_other_kinds(decoded, requests), *_of_other_strategies(decoded, requests))
+    # Each sentence once, in order.
     return Findings(
-        (
-            *_contradictions(decoded, requests),
-            *dict.fromkeys(one for one, is_sure in misfits if is_sure),
-        ),
-        tuple(
-            # Each sentence once, in order.
-            dict.fromkeys(
-                (
-                    *_without_effect(decoded),
-                    *_overridden(decoded, requests),
-                    *(one for one, is_sure in misfits if not is_sure),
-                    *_of_own_intervals(decoded, requests),
-                    *_of_no_threads(decoded, requests),
-                    *_of_undivided_gpus(decoded, requests),
-                )
-            )
-        ),
+        (*_contradictions(decoded, requests), *dict.fromkeys(misfits)),
+        tuple(dict.fromkeys((*_without_effect(decoded), *_overridden(decoded, requests)))),
     )
 
 
@@ -266,30 +245,6 @@ def _clash(decoded: list[_Decoded], request: Request) -> _Decoded | None:
     return next((one for one in named if one.kind is not named[0].kind), None)
 
 
-_Misfit = tuple[str, bool]
-"""A sentence, and whether prepare refuses the configuration for every device that it can be for."""
-
-
-def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[_Misfit]:
-    for one in decoded:
-        for name in one.config.requests or ("",):
-            meant = [request for request in requests if name in ("", request.name, request.top)]
-            wrong = [
-                request for request in meant if CLASS_KINDS.get(request.class_name, one.kind) is not one.kind
-            ]
-            is_sure = wrong == meant and all(request.is_certain for request in wrong)
-            what = f"{one.config.path}: {one.word} is for {_devices(one.kind)}"
-            if name or not all(request.name for request in requests):
-                for request in wrong:
-                    but = f"{request.class_words} selects {_devices(CLASS_KINDS[request.class_name])}"
-                    yield f"{what}, but {but}, for which prepare refuses it", is_sure
-            elif wrong and wrong == meant:
-                # One for all requests may be meant for an alternative that is not chosen.
-                refused = one.divides_memory or not any("/" in request.name for request in meant)
-                outcome = "prepare refuses it" if refused else "it has no effect"
-                yield f"{what}, and no request asks for one: {outcome}", is_sure and refused
-
-
 def _without_effect(decoded: list[_Decoded]) -> Iterator[str]:
     for one in decoded:
         if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
@@ -309,65 +264,38 @@ def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Itera
                 yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
 
 
-def _winners(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[tuple[Request, _Decoded]]:
-    """The configuration of each kind that counts for a request; none for one that only looks on."""
-    for request in requests:
-        winners = {one.kind: one for one in decoded if one.applies_to(request) and not request.admin_access}
-        yield from ((request, one) for one in winners.values())
+def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """What prepare refuses because no device that it can be for is of its kind."""
+    for one in decoded:
+        for name in one.config.requests or ("",):
+            meant = [request for request in requests if name in ("", request.name, request.top)]
+            if not meant or not all(one.misfits(request) for request in meant):
+                continue
+            what = f"{one.config.path}: {one.word} is for {_devices(one.kind)}"
+            if name:
+                for request in meant:
+                    but = f"{request.class_words} selects {_devices(CLASS_KINDS[request.class_name])}"
+                    yield f"{what}, but {but}, for which prepare refuses it"
+            # One for all requests may be meant for an alternative that is not chosen.
+            elif not any("/" in request.name for request in meant):
+                yield f"{what}, and no request asks for one: prepare refuses it"
 
 
-def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[_Misfit]:
+def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
     """What prepare refuses because the device is shared by another strategy."""
-    for request, one in _winners(decoded, requests):
+    for request in requests:
         # A device that is not shared takes any strategy, for the pods of its claim.
-        strategy = CLASS_STRATEGIES.get(request.class_name)
-        wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
-        if strategy and wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
-            sentence = (
-                f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
-                f"{request.class_words} selects GPUs that are shared by {strategy}"
-            )
-            yield sentence, "/" not in request.name and request.is_certain
-
-
-def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """Time-slices that a claim wants on shared GPUs, for which the class decides."""
-    for request, one in _winners(decoded, requests):
-        # A claim that repeats the class's interval is prepared. That one is not known here: so only a
-        # warning.
-        is_sliced = request.name and CLASS_STRATEGIES.get(request.class_name) == "TimeSlicing"
-        wanted = one.document.interval if isinstance(one.document, GpuConfig) else ""
-        if is_sliced and wanted not in ("", "Default"):
-            yield (
-                f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
-                f"refuses {wanted} unless {request.class_words} sets it too: its GPUs are shared, "
-                "and the class decides for all claims"
-            )
-
-
-def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    for _, one in _winners(decoded, requests):
-        wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
-        if wanted and wanted.active_thread_percentage == 0:
-            yield (
-                f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
-                "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
-            )
-
-
-def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """Divisions of memory for GPUs that are not shared as far as is known."""
-    for request, one in _winners(decoded, requests):
-        if (
-            request.class_name not in _WHOLE_GPUS
-            or not request.name
-            or not isinstance(one.document, GpuConfig)
-        ):
+        strategy = CLASS_STRATEGIES.get(request.class_name) if request.is_certain else None
+        # With admin access it only looks on. An alternative may not be chosen.
+        if strategy is None or request.admin_access or "/" in request.name:
             continue
-        memory = one.document.memory
-        if one.document.strategy is None and memory is not None and not memory.is_burst_alone:
+        # The last configuration of a kind counts.
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        one = winners.get(CLASS_KINDS[request.class_name])
+        if one is None or isinstance(one.document, VfioDeviceConfig):
+            continue
+        if one.document.strategy not in (None, strategy):
             yield (
-                f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
-                f"{request.name} is for a part of a GPU: set sharing.strategy TimeSlicing to "
-                "share a whole one"
+                f"{one.config.path}.opaque.parameters.sharing: prepare refuses {one.document.strategy}: "
+                f"{request.class_words} selects GPUs that are shared by {strategy}"
             )

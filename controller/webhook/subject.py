@@ -6,7 +6,6 @@ v1beta1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,19 +19,6 @@ REVIEWED_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 _MOST_ITEMS = 32
 """The most of any list that the API stores, such as requests. The time to compare all of an object grows with
 the fourth power: with four times as many it would take minutes and all of the memory."""
-
-_IS = re.compile(r"\.(type|sharing)\s*==\s*['\"]([a-z-]+)['\"]")
-_OF_PARTITIONS = re.compile(r"(?<!!\()['\"]profile['\"]\s+in\s+device\.attributes")
-_SELECTED = {
-    ("gpu", ""): "gpu.nvidia.com",
-    ("mig", ""): "mig.nvidia.com",
-    ("vfio", ""): "vfio.gpu.nvidia.com",
-    ("vgpu", ""): "vgpu.gpu.nvidia.com",
-    ("shared", ""): "shared-memory",
-    ("shared", "time-slicing"): "shared-timesliced",
-    ("shared", "mps"): "shared-mps",
-}
-"""The class of this driver with the same devices, by the attributes in the selectors of a class."""
 
 
 class ReviewMalformed(ValueError):
@@ -55,9 +41,7 @@ class Config:
 class Request:
     """A request, or ``<request>/<subrequest>`` of a prioritized list.
 
-    ``class_name`` is the class that it names; ``is_installed``: it came with this driver. For a DeviceClass
-    under review it is the class of this driver with the same devices, empty if none is known: the class's own
-    name does not say what it selects.
+    ``class_name`` is the class that it names; ``is_installed``: it came with this driver.
     """
 
     name: str
@@ -68,8 +52,6 @@ class Request:
     @property
     def class_words(self) -> str:
         """The class in words, for a sentence."""
-        if not self.name:
-            return "this class"
         if self.class_name.endswith(_DOMAIN):
             return f"class {self.class_name}"
         return f"class {self.class_name}, as it comes with this driver,"
@@ -77,8 +59,7 @@ class Request:
     @property
     def is_certain(self) -> bool:
         """Whether its class is sure to be this driver's: it was installed, or its name has the domain."""
-        # What a class under review selects is only read from the text of its selectors.
-        return bool(self.name) and (self.is_installed or self.class_name.endswith(_DOMAIN))
+        return self.is_installed or self.class_name.endswith(_DOMAIN)
 
     @property
     def top(self) -> str:
@@ -91,19 +72,18 @@ class Subject:
     """An object under review.
 
     The configurations of a DeviceClass apply to every request for it, so ``requests`` is then one request for
-    this class, without a name. ``is_class``: they are of a class, which may have more fields.
+    this class, without a name or class.
     """
 
     configs: tuple[Config, ...]
     requests: tuple[Request, ...]
-    is_class: bool = False
 
 
 def read_subject(kind: str, stored: Any) -> Subject:
     """Read an object of one of ``REVIEWED_KINDS``; raises ReviewMalformed for anything else."""
     spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
     if kind == "DeviceClass":
-        return Subject(_configs(spec, "spec"), (Request("", _selected(spec)),), is_class=True)
+        return Subject(_configs(spec, "spec"), (Request("", ""),))
     path = "spec"
     if kind == "ResourceClaimTemplate":
         spec, path = _mapping(spec.get("spec"), "object.spec.spec"), "spec.spec"
@@ -113,20 +93,6 @@ def read_subject(kind: str, stored: Any) -> Subject:
         _configs(devices, path),
         tuple(leaf for where, request in requests for leaf in _leaves(where, request)),
     )
-
-
-def _selected(spec: Mapping[str, Any]) -> str:
-    """The class of this driver with the same devices; empty if the selectors cannot be compared."""
-    selectors = [_mapping(one.get("cel"), path) for path, one in _items(spec, "selectors", "spec")]
-    text = " ".join(_text(one, "expression") for one in selectors)
-    wanted = dict(_IS.findall(text))
-    # All selectors must be true. With an alternative, or two values for one attribute, the text does not say
-    # which devices are selected.
-    if "||" in text or "?" in text or len(_IS.findall(text)) != len(wanted):
-        return ""
-    if wanted.get("type") == "shared" and _OF_PARTITIONS.search(text):
-        return "shared-mig"
-    return _SELECTED.get((wanted.get("type", ""), wanted.get("sharing", "")), "")
 
 
 def _configs(holder: Mapping[str, Any], path: str) -> tuple[Config, ...]:

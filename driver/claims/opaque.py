@@ -2,32 +2,19 @@
 
 GpuConfig is for whole GPUs, MigDeviceConfig for partitions, VfioDeviceConfig for GPUs that are passed
 through to a virtual machine. Their fields and defaults are those of NVIDIA's own driver, so that manifests
-written for it work. SharedGpuConfig is a GpuConfig with more fields; it has an apiVersion of its own, which
-NVIDIA's driver refuses. Each error begins with the path of its field.
+written for it work. Each error begins with the path of its field.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.errors import ClaimRefused
 from kubernetes_rules.quantity import format_bytes, parse_quantity
 
-LARGEST_FACTOR = 1000
-"""More than a GPU has of the smallest shares. A class that wants all free memory says ``toFree``."""
-
-_CONTAINER = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-"""The names that a container can have (RFC 1123 label, ValidateDNS1123Label of k8s.io/kubernetes)."""
-
 API_VERSION = "resource.nvidia.com/v1beta1"
-OWN_API_VERSION = "resource.gpu-dra.dev/v1alpha1"
-SHARED_GPU = "SharedGpuConfig"
-"""The kind of a GpuConfig with this driver's own fields, in ``OWN_API_VERSION``."""
 
 _INTERVALS = ("Default", "Short", "Medium", "Long")
 _BACKEND_POLICIES = ("LegacyOnly", "PreferIommuFD")
@@ -102,89 +89,6 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
-    """How much more memory than its share guarantees the containers may use, while others do not need it.
-
-    ``factor`` is a multiple of the share. It is None with ``to_free``: then they may use all memory that is
-    not guaranteed to a claim.
-    """
-
-    factor: Fraction | None = None
-    to_free: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryDivision:
-    """How the memory that a claim has of a GPU is divided among its containers, in bytes.
-
-    ``parts`` is what named containers get. The others have equal parts of the rest, at most ``each_bytes``
-    unless that is 0. ``burst`` counts only in a DeviceClass.
-    """
-
-    parts: tuple[tuple[str, int], ...] = ()
-    each_bytes: int = 0
-    burst: Burst | None = None
-
-    @property
-    def is_burst_alone(self) -> bool:
-        """Whether it only has a burst, which concerns the share, and no parts for containers."""
-        return self.burst is not None and not self.parts and not self.each_bytes
-
-
-def _read_memory(document: Fields, *, of_class: bool) -> MemoryDivision | None:
-    """The field ``memory`` of a document, None if it is absent.
-
-    ``of_class`` is whether the document is in a DeviceClass: a burst uses memory that others may want, so
-    only an admin can allow it.
-    """
-    is_absent = document.values.get("memory") is None
-    # Also read when it is null, so that it does not count as an unknown field.
-    fields = document.nested("memory")
-    if is_absent:
-        return None
-    named = fields.nested("parts")
-    for name in named.values:
-        if not _CONTAINER.fullmatch(name):
-            named.wrong(name[:64], "cannot be the name of a container")
-    parts = tuple(
-        (name, part_bytes)
-        for name, value in named.values.items()
-        if (part_bytes := named.quantity_bytes(name[:64], value, SMALLEST_LIMIT_BYTES)) is not None
-    )
-    each_bytes = fields.quantity_bytes("each", fields.values.pop("each", None), SMALLEST_LIMIT_BYTES) or 0
-    burst = _burst(fields, of_class=of_class)
-    fields.end()
-    return MemoryDivision(tuple(sorted(parts)), each_bytes, burst)
-
-
-def _burst(memory: Fields, *, of_class: bool) -> Burst | None:
-    value = memory.values.get("burst")
-    fields = memory.nested("burst")
-    if value is None:
-        return None
-    if not of_class:
-        memory.wrong("burst", "is allowed only in a DeviceClass: use a class that sets it, or leave it out")
-    # True if both fields are given, or neither.
-    is_empty_or_twice = (fields.values.get("factor") is not None) == (fields.values.get("toFree") is True)
-    if isinstance(value, Mapping) and is_empty_or_twice:
-        memory.wrong("burst", "must have either factor or toFree: true")
-    burst = Burst(_factor(fields), fields.boolean("toFree"))
-    fields.end()
-    return burst
-
-
-def _factor(fields: Fields) -> Fraction | None:
-    value = fields.values.pop("factor", None)
-    if value is None:
-        return None
-    # By type and not isinstance: a bool is an int in Python.
-    if type(value) not in (int, float) or not 1 <= value <= LARGEST_FACTOR:
-        fields.wrong("factor", f"must be a number from 1 to {LARGEST_FACTOR}")
-        return None
-    return Fraction(str(value))
-
-
-@dataclass(frozen=True, slots=True)
 class MpsSettings:
     """Limits for the clients of an MPS control daemon; None or empty if the document has none."""
 
@@ -199,14 +103,12 @@ class GpuConfig:
     """How to use a GPU. ``strategy`` None means that one claim has it alone.
 
     ``interval`` is the time-slice. If the document has none it is empty, which means the driver's default on
-    a GPU that one claim has, and the class's interval on a shared one. ``memory`` is how the claim's
-    containers divide the claim's memory of the GPU; NVIDIA's GpuConfig has no such field, so it is None.
+    a GPU that one claim has, and the class's interval on a shared one.
     """
 
     strategy: Literal["TimeSlicing", "MPS"] | None = None
     interval: str = ""
     mps: MpsSettings = MpsSettings()
-    memory: MemoryDivision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,17 +150,11 @@ class MalformedConfig(ClaimRefused):
         )
 
 
-def is_for(kind: str, wanted: str) -> bool:
-    """Whether a document of this kind can configure devices that take the wanted kind."""
-    return kind == wanted or (kind == SHARED_GPU and wanted == "GpuConfig")
-
-
-def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = False) -> Document:
+def decode_for(parameters: Any, wanted: str, device: str) -> Document:
     """Decode one opaque document that applies to a device.
 
     ``wanted`` is the kind of document that the device takes, empty for none; ``device`` names such a device
-    for people. ``of_class`` is whether the document is in a DeviceClass, which allows more fields. Raises
-    ClaimRefused with every error and its field path.
+    for people. Raises ClaimRefused with every error and its field path.
     """
     if not wanted:
         raise ClaimRefused(
@@ -267,22 +163,20 @@ def decode_for(parameters: Any, wanted: str, device: str, *, of_class: bool = Fa
         )
     fields = Fields(parameters, "", [])
     kind = _head(fields, wanted)
-    if kind is not None and not is_for(kind, wanted):
-        why = ", whose memory it cannot divide" if fields.values.get("memory") is not None else ""
+    if kind is not None and kind != wanted:
         raise ClaimRefused(
-            f"the opaque configuration is a {kind}, but the device it applies to is {device}{why}",
+            f"the opaque configuration is a {kind}, but the device it applies to is {device}",
             f"use kind {wanted}, or name the `requests` that it is for",
         )
-    config = _READERS[kind or wanted](fields, of_class)
+    config = _READERS[kind or wanted](fields)
     _end(fields)
     return config
 
 
-def decode_any(parameters: Any, path: str = "", *, of_class: bool = False) -> Document:
+def decode_any(parameters: Any, path: str = "") -> Document:
     """Decode one opaque document by its own ``kind``.
 
-    The field paths in errors begin with ``path``, the place of the document. ``of_class`` is as in
-    ``decode_for``. Raises MalformedConfig.
+    The field paths in errors begin with ``path``, the place of the document. Raises MalformedConfig.
     """
     fields = Fields(parameters, path, [])
     if fields.errors:
@@ -291,20 +185,15 @@ def decode_any(parameters: Any, path: str = "", *, of_class: bool = False) -> Do
     if kind is None:
         # Without a kind it is not known which other fields are allowed.
         raise MalformedConfig(fields.errors)
-    config = _READERS[kind](fields, of_class)
+    config = _READERS[kind](fields)
     _end(fields)
     return config
 
 
 def _head(fields: Fields, wanted: str) -> str | None:
     """The kind of a document, None if it is none of ours; removes apiVersion and kind from the fields."""
-    named = fields.values.get("kind")
-    versions: tuple[str, ...] = (API_VERSION, OWN_API_VERSION)
-    # Once the kind is known, only its own version is allowed.
-    if named in KINDS:
-        versions = (OWN_API_VERSION if named == SHARED_GPU else API_VERSION,)
-    if fields.choice("apiVersion", versions) is None:
-        fields.missing("apiVersion", " or ".join(versions))
+    if fields.choice("apiVersion", (API_VERSION,)) is None:
+        fields.missing("apiVersion", API_VERSION)
     kind = fields.choice("kind", KINDS)
     if kind is None:
         fields.missing("kind", wanted)
@@ -316,14 +205,6 @@ def _end(fields: Fields) -> None:
     fields.end()
     if fields.errors:
         raise MalformedConfig(fields.errors)
-
-
-def _gpu(document: Fields) -> GpuConfig:
-    return _gpu_sharing(document.nested("sharing"))
-
-
-def _own_gpu(document: Fields, of_class: bool) -> GpuConfig:
-    return replace(_gpu(document), memory=_read_memory(document, of_class=of_class))
 
 
 def _gpu_sharing(fields: Fields) -> GpuConfig:
@@ -385,11 +266,10 @@ def _mps(fields: Fields) -> MpsSettings:
     return MpsSettings(percentage, limit, per_device, multi_user)
 
 
-_READERS: dict[str, Callable[[Fields, bool], Document]] = {
-    "GpuConfig": lambda fields, _: _gpu(fields),
-    "MigDeviceConfig": lambda fields, _: _mig_sharing(fields.nested("sharing")),
-    "VfioDeviceConfig": lambda fields, _: _iommu(fields.nested("iommu")),
-    SHARED_GPU: _own_gpu,
+_READERS: dict[str, Callable[[Fields], Document]] = {
+    "GpuConfig": lambda fields: _gpu_sharing(fields.nested("sharing")),
+    "MigDeviceConfig": lambda fields: _mig_sharing(fields.nested("sharing")),
+    "VfioDeviceConfig": lambda fields: _iommu(fields.nested("iommu")),
 }
 KINDS = tuple(_READERS)
 """All kinds of documents."""

@@ -18,8 +18,8 @@ class Version:
     text: str
 
 
-AttributeValue = bool | int | str | Version | tuple[int, ...] | tuple[str, ...]
-"""The attribute types of resource.k8s.io/v1. Lists are made when slices are laid out, and not before."""
+AttributeValue = bool | int | str | Version
+"""The attribute types of resource.k8s.io/v1 without lists, which are alpha."""
 
 
 def attribute_json(value: AttributeValue) -> dict[str, Any]:
@@ -32,8 +32,6 @@ def attribute_json(value: AttributeValue) -> dict[str, Any]:
             return {"int": value}
         case Version():
             return {"version": value.text}
-        case tuple():
-            return {"ints" if isinstance(value[0], int) else "strings": list(value)}
         case _:
             return {"string": value}
 

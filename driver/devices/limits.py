@@ -13,8 +13,6 @@ from functools import lru_cache
 from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy, Taint, Version
 
 MAX_ATTRIBUTES_AND_CAPACITIES = 32
-MAX_VALUES = 48
-"""The values of all attributes together: a list counts as many as it has (DRAListTypeAttributes)."""
 MAX_VALUE_BYTES = 64
 MAX_TAINTS = 16
 MAX_COUNTERS = 32
@@ -161,8 +159,6 @@ def _name_faults(kind: str, names: tuple[str, ...], driver: str) -> tuple[str, .
 
 @lru_cache(maxsize=2048)  # the same values are checked each time
 def _value_faults(name: str, value: AttributeValue) -> tuple[str, ...]:
-    if isinstance(value, tuple):
-        return tuple(fault for one in value for fault in _value_faults(name, one))
     found = []
     text = value.text if isinstance(value, Version) else value
     if isinstance(value, Version) and not is_semantic_version(value.text):

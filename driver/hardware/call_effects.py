@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from driver.nvml.api import GPU_CALLS
+
 DECIDING: Mapping[str, str] = {
     "device_by_index": "nothing works without a handle",
     "pci": "every device is named after it",
@@ -28,34 +30,8 @@ DECIDING: Mapping[str, str] = {
 }
 """The calls (driver.nvml.api) that decide which devices there are, and why.
 
-A failure of such a call always becomes a taint that keeps new pods away.
-"""
-
-DESCRIBING: Mapping[str, str] = {
-    "name": "an attribute; rules of the node configuration may ask for it",
-    "brand": "an attribute; rules of the node configuration may ask for it",
-    "architecture": "an attribute; rules of the node configuration may ask for it",
-    "numa_node": "an attribute; sysfs is asked first",
-    "addressing_mode": "an attribute",
-    "mig_without_reset": "whether partitions can be made, which also follows from the architecture",
-    "nvlinks": "attributes; the island of a GPU also follows from its neighbours",
-    "module_id": "an attribute; says which partitions of the NVLink fabric have the GPU",
-    "memory_limits": "attributes: whether the NVIDIA driver holds shares to their memory",
-    "licensable_features": "attributes and a taint of vGPUs; only they are asked",
-    "fabric": "an attribute; splits islands only where GPUs of a node differ in it",
-}
-"""The calls that no device depends on. A failure that says nothing about the GPU only becomes a mark."""
-
-CONDITION: Mapping[str, str] = {
-    "recovery_action": "what makes the GPU healthy again",
-    "remapped_rows": "whether a row of the memory waits to be replaced, or could not be",
-    "retired_pages_pending": "whether a bad page of the memory stays in use until a reset",
-    "unrepairable_memory": "whether the memory has errors that no reset repairs",
-    "fabric_health": "whether the GPU's part of the NVLink fabric is well; asked in a fabric that is up",
-}
-"""The calls about a GPU's health alone. A failure is treated as that of a describing call.
-
-They come last in a check. "Not supported" is remembered for a board until the NVIDIA driver changes.
+A failure of such a call always becomes a taint that keeps new pods away. All other calls describe a GPU or
+its health: a failure that says nothing about the GPU only becomes a mark.
 """
 
 MAY_END = frozenset({"nvlinks", "fabric"})
@@ -66,7 +42,7 @@ FABRIC_PARTITIONS = "fabric_partitions"
 """In ``Gpu.unanswered`` while the fabric manager runs and has never reported its partitions, which are
 attributes of devices."""
 
-EVERYTHING = frozenset({*DECIDING, *DESCRIBING})
+EVERYTHING = frozenset(GPU_CALLS)
 """The calls that are unanswered for a GPU whose check ended early."""
 
 MEMORY_CALLS = frozenset({"memory_bytes", "memory_use"})

@@ -105,13 +105,11 @@ class PciView:
 
     ``functions`` are the GPU functions, physical and virtual, sorted by address. ``groups`` are the IOMMU
     groups that contain any of them, by number. ``has_iommufd`` is whether the kernel offers /dev/iommu.
-    ``near_numa_nodes`` has each NUMA node, followed by those nearest to it.
     """
 
     functions: tuple[PciFunction, ...] = ()
     groups: tuple[IommuGroup, ...] = ()
     has_iommufd: bool = False
-    near_numa_nodes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def physical(self) -> tuple[PciFunction, ...]:

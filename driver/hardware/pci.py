@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
 from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
@@ -76,39 +75,6 @@ def numa_node(sysfs_root: Path, pci: PciAddress) -> int | None:
     if text is None or not text.isdecimal():
         return None
     return int(text)
-
-
-@lru_cache(maxsize=16)  # the firmware's table, which stays the same until the next boot
-def near_numa_nodes(sysfs_root: Path) -> tuple[tuple[int, ...], ...]:
-    """For each NUMA node of the machine: the node, then those on its socket that are nearest to it.
-
-    This is the list form of resource.kubernetes.io/numaNode, as deviceattribute.GetNUMANodeAttribute of
-    k8s.io/dynamic-resource-allocation makes it. A node whose distances sysfs does not show stands alone.
-    """
-    folder = sysfs_root / "devices" / "system"
-    numbers = sorted(int(one.name[4:]) for one in (folder / "node").glob("node*") if one.name[4:].isdecimal())
-    return tuple((number, *_nearest(folder, number)) for number in numbers)
-
-
-def _nearest(folder: Path, node: int) -> list[int]:
-    # The position in the file counts as the number of the node, also if numbers have gaps: so upstream.
-    row = (read_text(folder / "node" / f"node{node}" / "distance") or "").split()
-    if node >= len(row) or not all(one.isdecimal() for one in row):
-        return []
-    others = [(int(one), number) for number, one in enumerate(row) if number != node]
-    socket = _socket(folder, node)
-    # A node whose socket is not known, such as one of memory only, counts as near rather than as far.
-    return [
-        number
-        for distance, number in others
-        if distance == min(others)[0] and (socket is None or _socket(folder, number) in (socket, None))
-    ]
-
-
-def _socket(folder: Path, node: int) -> str | None:
-    """The physical package of a NUMA node's CPUs, by its first one; None if it is not known."""
-    first = re.match(r"[0-9]+", read_text(folder / "node" / f"node{node}" / "cpulist") or "")
-    return first and read_text(folder / "cpu" / f"cpu{first[0]}" / "topology" / "physical_package_id")
 
 
 def pcie_root(sysfs_root: Path, pci: PciAddress) -> str | None:

@@ -10,7 +10,6 @@ from driver.hardware.functions import NVIDIA_VENDOR_ID, IommuGroup, PciFunction,
 from driver.hardware.pci import (
     bound_driver,
     linked_name,
-    near_numa_nodes,
     numa_node,
     pcie_root,
     read_text,
@@ -44,7 +43,7 @@ def pci_view(sysfs_root: Path) -> PciView:
     )
     # The misc device of drivers/iommu/iommufd; class/iommu lists the IOMMUs themselves, iommufd or not.
     has_iommufd = (sysfs_root / "class" / "misc" / "iommu").exists()
-    return PciView(functions, groups, has_iommufd, near_numa_nodes(sysfs_root))
+    return PciView(functions, groups, has_iommufd)
 
 
 def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:

@@ -19,11 +19,11 @@ from urllib.parse import urlencode
 import urllib3
 
 from driver.errors import ConfigError
+from driver.kube.access import Kubeconfig
 from driver.kube.bounded import Answer, DirectPool, direct_pool
 from driver.kube.credentials import Credentials
 from driver.kube.decode import decode_json
 from driver.kube.errors import Unauthorized, Unreachable, error_of_response
-from driver.kube.kubeconfig import Kubeconfig
 from driver.kube.paths import resource_of
 from driver.kube.watch import WatchStream
 
@@ -161,22 +161,6 @@ class KubeClient:
     def replace(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
         """Replace the object; raises Conflict if it was changed since ``body`` was read."""
         return self._request("PUT", path, None, body, timeout_seconds=timeout_seconds)
-
-    def get_bytes(self, path: str, accept: str, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> bytes:
-        """The object at ``path``, encoded in this content type."""
-        return self._exchange("GET", path, None, None, {"Accept": accept}, timeout_seconds).data
-
-    def replace_bytes(
-        self,
-        path: str,
-        body: bytes,
-        content_type: str,
-        params: Mapping[str, str] | None = None,
-        *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-    ) -> None:
-        """As ``replace``, with an object from ``get_bytes``."""
-        self._exchange("PUT", path, params, body, {"Content-Type": content_type}, timeout_seconds)
 
     def patch(
         self,

@@ -10,11 +10,9 @@
       - offer: whole
     health:
       evict: [needs-reset, lost]
-    listAttributes: true
 
 The first pool whose selector matches the node's labels decides. ``rules`` is for nodes without a pool, and
-``health`` and ``listAttributes`` for all nodes. A mistake in the entry of one pool does no harm to the nodes
-of others.
+``health`` for all nodes. A mistake in the entry of one pool does no harm to the nodes of others.
 """
 
 from __future__ import annotations
@@ -138,26 +136,22 @@ def _entries(document: Any, errors: list[str]) -> Iterator[Pool]:
     if not isinstance(document, dict):
         errors.append("the document must be a mapping with version and rules")
         return
-    unknown_fields(document, {"version", "pools", "rules", "health", "listAttributes"}, "", errors)
+    unknown_fields(document, {"version", "pools", "rules", "health"}, "", errors)
     if document.get("version") != "v1":
         errors.append("version: must be v1")
     pools = document.get("pools", [])
     if not isinstance(pools, list):
         errors.append("pools: must be a list")
         pools = []
-    lists = document.get("listAttributes", False)
-    if not isinstance(lists, bool):
-        errors.append("listAttributes: must be true or false")
-        lists = False
     health = read_health_rules(document.get("health", {}), "health", errors)
     names: set[str] = set()
     for index, entry in enumerate(pools):
         pool = _pool(entry, f"pools[{index}]", names)
         names.add(pool.name)
-        yield replace(pool, rules=replace(pool.rules, health=health, list_attributes=lists))
+        yield replace(pool, rules=replace(pool.rules, health=health))
     own: list[str] = []
     rules = read_rules(document.get("rules", []), "rules", own)
-    yield Pool("", None, replace(rules, health=health, list_attributes=lists), tuple(own))
+    yield Pool("", None, replace(rules, health=health), tuple(own))
 
 
 def _pool(entry: Any, path: str, names: set[str]) -> Pool:

@@ -48,14 +48,12 @@ class Offers:
     """What a node offers, in packing order, the counters that it needs, and what it does not offer.
 
     ``doubts`` are the GPUs of which something is not known; those in doubt as a whole have no devices here.
-    ``near_nodes`` is set if attributes are published as lists: each NUMA node, and those nearest to it.
     """
 
     devices: tuple[Device, ...]
     withheld: tuple[Withheld, ...]
     counter_sets: tuple[CounterSet, ...] = ()
     doubts: tuple[Doubt, ...] = ()
-    near_nodes: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def knows_nothing(self) -> bool:
@@ -110,7 +108,6 @@ def node_offers(
         tuple(sorted(withheld, key=lambda one: one.pci)),
         tuple(found.counters for _, found in ordered if found.counters is not None),
         (*doubts, *apart.values()),
-        inventory.pci.near_numa_nodes if config is not None and config.list_attributes else None,
     )
     return offers if config is None else _evicting(offers, config.health)
 

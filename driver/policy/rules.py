@@ -62,14 +62,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """The rules in the order in which they are tried, and how faults of GPUs are judged.
-
-    ``list_attributes``: some attributes are published as lists of values.
-    """
+    """The rules in the order in which they are tried, and how faults of GPUs are judged."""
 
     rules: tuple[Rule, ...] = ()
     health: HealthRules = field(default_factory=HealthRules)
-    list_attributes: bool = False
 
     def policy_of(self, gpu: Gpu) -> GpuPolicy:
         """The policy of this GPU.

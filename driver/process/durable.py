@@ -7,13 +7,12 @@ fsync, of the file and of its folder, which waits for the disk.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
 from driver.errors import StorageError
@@ -21,15 +20,7 @@ from driver.errors import StorageError
 TEMPORARY_PREFIX = ".tmp-"
 """Names of unfinished files start with this; code that lists a folder skips them."""
 
-# Six digits for the process, which has its number in other namespaces too, and six for the file. A random
-# number for each file would be a system call more, in which other threads may take the interpreter.
 _TOKEN_DIGITS = 12
-_process = int.from_bytes(os.urandom(3), "big")
-_numbers = count()
-
-_FROM_HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-# glibc has it since 2.28. Other C libraries may not have it.
-_renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
 
 
 @contextmanager
@@ -78,14 +69,14 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def write_atomically(path: str | Path, data: bytes, mode: int = 0o600, *, is_there: bool = False) -> None:
+def write_atomically(path: str | Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the file at ``path``. Whenever the process ends, the file is either the old or the new one.
 
     After a power cut it may be the old one, the new one, a part of it, or missing. Raises StorageError; the
-    old file is untouched then. If there probably is an old file, ``is_there`` saves a wait for the disk.
+    old file is untouched then.
     """
     with storage_errors(path, "writing"):
-        _replace(path, data, mode, lasting=False, is_there=is_there)
+        _replace(path, data, mode, lasting=False)
 
 
 def write_durably(path: str | Path, data: bytes, mode: int = 0o600) -> None:
@@ -99,19 +90,11 @@ def write_durably(path: str | Path, data: bytes, mode: int = 0o600) -> None:
         fsync_folder(os.path.dirname(path) or os.curdir)  # noqa: PTH120 - text or path
 
 
-def exchange(first: str | Path, second: str | Path) -> bool:
-    """Exchange two files in one step; returns False if one is missing, or if this system cannot do that."""
-    if _renameat2 is None:
-        return False
-    paths = os.fsencode(first), os.fsencode(second)
-    return bool(_renameat2(_FROM_HERE, paths[0], _FROM_HERE, paths[1], _EXCHANGE) == 0)
-
-
-def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool, is_there: bool = False) -> None:
+def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None:
     # Plain text rather than Path objects, since every claim comes here three times.
     folder, name = os.path.split(path)
     # In the same folder, since rename(2) works within one file system. The token keeps two writers apart.
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{_token()}")  # noqa: PTH118 - text
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{secrets.token_hex(_TOKEN_DIGITS // 2)}")  # noqa: PTH118 - text
     try:
         descriptor = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
@@ -119,6 +102,10 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool, is_ther
         try:
             # open(2) takes the umask's bits away from the mode.
             os.fchmod(descriptor, mode)
+            if data:
+                # When a rename replaces a file, ext4 first sends the new one to the disk if its blocks are
+                # not allocated yet (auto_da_alloc, ext4(5)). A claim would wait for that.
+                os.posix_fallocate(descriptor, 0, len(data))
             _write_all(descriptor, data)
             if lasting:
                 # Before the rename. Otherwise a power cut may leave the new name with an empty file, since
@@ -126,24 +113,12 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool, is_ther
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        # Before ext4 replaces a file by a rename, it writes the new one to the disk (auto_da_alloc, ext4(5)),
-        # and a claim would wait for that longer than for everything else. It does not for an exchange.
-        if is_there and exchange(temporary, path):
-            # What cannot be removed is the old file under a name that the next start removes.
-            with suppress(OSError):
-                os.unlink(temporary)  # noqa: PTH108 - text
-            return
         # rename(2) replaces the old file in one step: readers see the old or the new one, never none.
         os.rename(temporary, path)  # noqa: PTH104 - text
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary)  # noqa: PTH108 - text
         raise
-
-
-def _token() -> str:
-    """A text that no other writer uses, also not in a fork of this process."""
-    return f"{(_process ^ os.getpid()) & 0xFFFFFF:06x}{next(_numbers) & 0xFFFFFF:06x}"
 
 
 def remove(path: str | Path) -> None:

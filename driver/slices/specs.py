@@ -23,7 +23,6 @@ from driver.devices.limits import consumption_faults, counter_set_faults, device
 from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
 from driver.kinds.registry import KINDS
-from driver.slices.list_attributes import NearNodes, list_of, single_value, with_lists
 from kubernetes_rules.quantity import format_bytes, parse_quantity
 
 Spec = dict[str, Any]
@@ -66,13 +65,12 @@ def lay_out(
     node: str,
     driver: str = DRIVER_NAME,
     counter_sets: Iterable[CounterSet] = (),
-    near_nodes: NearNodes | None = None,
 ) -> Layout:
     """The slices of a pool: counter sets, 8 in each, then devices in the given order, 64 in each.
 
     A device is left out if it breaks a limit of the API, has the name of another one, or consumes counters
-    that do not exist. So is a counter set that no remaining device uses. With ``near_nodes`` some attributes
-    become lists. Raises ConfigError if the pool's name is invalid.
+    that do not exist. So is a counter set that no remaining device uses. Raises ConfigError if the pool's
+    name is invalid.
     """
     if not is_pool_name(pool):
         raise ConfigError(f"{pool!r} cannot be the name of a pool", "check --node-name")
@@ -80,9 +78,7 @@ def lay_out(
     for counter_set in counter_sets:
         if not counter_set_faults(counter_set):
             usable.setdefault(counter_set.name, counter_set)
-    accepted, rejected = _sorted_out(
-        devices if near_nodes is None else with_lists(devices, near_nodes), usable, driver
-    )
+    accepted, rejected = _sorted_out(devices, usable, driver)
     used = {name for device in accepted for name in device.consumed_sets}
     # A slice has either counter sets or devices, never both. Those with counter sets come first.
     parts: list[Spec] = [
@@ -170,9 +166,8 @@ def _taint_json(taint: Taint) -> dict[str, Any]:
 def read_devices(specs: Iterable[Mapping[str, Any]]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """The devices and counter sets of a pool from the specs of its slices, in their order.
 
-    Devices with names that this driver does not give are left out. Lists of values become single ones. A
-    partition without counters gets a span of one memory slice at its start, since its slice does not say how
-    many it has.
+    Devices with names that this driver does not give are left out. A partition without counters gets a span
+    of one memory slice at its start, since its slice does not say how many it has.
     """
     listed = list(specs)
     devices = [_read_device(one) for spec in listed for one in spec.get("devices") or []]
@@ -184,7 +179,7 @@ def _read_device(stored: Mapping[str, Any]) -> Device | None:
     name = KINDS.parse(stored["name"])
     if name is None:
         return None
-    attributes = {key: _read_attribute(key, value) for key, value in (stored.get("attributes") or {}).items()}
+    attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
     first, *others = stored.get("consumesCounters") or [{}]
     consumes = _read_amounts(first.get("counters"))
     regions = name.kind.stored(name.unshared, consumes)
@@ -232,16 +227,15 @@ def _read_counter_set(stored: Mapping[str, Any]) -> CounterSet | None:
     return None if pci is None else CounterSet(stored["name"], pci, _read_amounts(stored.get("counters")))
 
 
-def _read_attribute(name: str, stored: Mapping[str, Any]) -> AttributeValue | None:
-    """The value, a single one if it is a list; None for a type that this driver does not publish."""
+def _read_attribute(stored: Mapping[str, Any]) -> AttributeValue | None:
+    """The value; None for a type that this driver does not publish."""
     if "version" in stored:
         return Version(stored["version"])
     for kind in _SCALARS:
         if kind in stored:
             value: AttributeValue = stored[kind]
             return value
-    values = list_of(stored)
-    return single_value(name, values) if values else None
+    return None
 
 
 def _read_amounts(stored: Mapping[str, Any] | None) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""nvidia-smi of a fake machine: lists, logs, modes, time-slices and resets, in the words of the real one.
+"""nvidia-smi of a fake machine: lists, modes, time-slices and resets, in the words of the real one.
 
 Exit codes are NVML's return codes, as those of the real program. Some texts are made up, because no report of
 the real ones was found.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from driver.errors import ConfigError
-from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
+from driver.nvml.api import Code, NotSupported, NvmlCallFailed
 from driver.nvml.mig import MigDevice, partition_name
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
@@ -23,15 +23,12 @@ from fakegpu.machine.capabilities import partition_nodes, visible_nodes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.nvml.fake_nvml import FakeDevice
-from fakegpu.smi.query import QueriedGpu, QueryRefused, bus_id, csv_lines, read_fields, read_format
 from fakegpu.smi.topology import TOPOLOGY, matrix_lines
-from fakegpu.smi.xml_log import all_mig_devices, log_lines
 
 _MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
-_LOG_OPTIONS = frozenset({"-q", "--query", "-x", "--xml-format"})
 _TIME_SLICES = ("Default", "Short", "Medium", "Long")
 OTHER_ERROR = 255
 """The exit code for return codes above 255, such as UNKNOWN (999): an exit status has 8 bits."""
@@ -84,15 +81,11 @@ class Smi:
             return self._compute_policy(words[1:])
         if list(words) == TOPOLOGY.split():
             return self._topology()
-        if not _LOG_OPTIONS.isdisjoint(words):
-            return self._log(words)
         parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
         parser.add_argument("-L", "--list-gpus", action="store_true")
         parser.add_argument("--version", action="store_true")
         parser.add_argument("-i", "--id")
         parser.add_argument("-c", "--compute-mode", choices=sorted(_MODES))
-        parser.add_argument("--query-gpu")
-        parser.add_argument("--format")
         parser.add_argument("-r", "--gpu-reset", action="store_true")
         options = parser.parse_args(words)
         if options.gpu_reset:
@@ -103,10 +96,6 @@ class Smi:
         chosen = self._chosen(options.id)
         if not chosen:
             return _nothing_found()
-        if options.query_gpu is not None:
-            return self._query(chosen, options.query_gpu, options.format)
-        if options.format is not None:
-            raise _Refusal("--format without --query-gpu")
         if options.compute_mode is None:
             return self._list(chosen)
         return self._set_compute_mode(chosen, _MODES[options.compute_mode])
@@ -161,34 +150,6 @@ class Smi:
         wanted = [[gpu for gpu in found if _is_named(*gpu, word)] for word in text.split(",")]
         return [gpu for gpus in wanted for gpu in gpus] if all(wanted) else []
 
-    def _log(self, words: Sequence[str]) -> int:
-        """Print the XML log of the GPUs of ``-i``, or of all; one that fell off the bus ends it."""
-        parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
-        parser.add_argument("-q", "--query", action="store_true", required=True)
-        parser.add_argument("-x", "--xml-format", action="store_true", required=True)
-        parser.add_argument("-i", "--id")
-        text: str | None = parser.parse_args(words).id
-        self._nvml.init()
-        spec, state = self._machine.spec, self._machine.state
-        seen = [pci for pci in state.listed() if self._sees(f"/dev/nvidia{state.gpus[pci].minor}")]
-        for pci in seen:
-            if state.gpus[pci].lost:
-                raise failure(GPU_CALLS["device_by_index"], Code.GPU_IS_LOST, bus_id(pci))
-        try:
-            chosen = seen if text is None else [self._named(word) for word in text.split(",")]
-        except ConfigError:
-            chosen = []
-        if not chosen or not set(chosen) <= set(seen):
-            return _nothing_found()
-        shown = [(pci, self._shown_partitions(pci, state.gpus[pci].minor)) for pci in chosen]
-        for line in log_lines(spec, state, shown):
-            _say(line)
-        return 0
-
-    def _shown_partitions(self, pci: PciAddress, minor: int) -> tuple[MigDevice, ...]:
-        every = all_mig_devices(self._machine.spec, self._machine.state, pci)
-        return tuple(mig for mig in every if self._sees_partition(minor, mig))
-
     def _sees(self, node: str) -> bool:
         if self._visible is not None:
             return node in self._visible
@@ -201,15 +162,6 @@ class Smi:
             return True
         nodes = partition_nodes(gpu_minor, mig.gpu_instance_id, mig.compute_instance_id)
         return self._visible.issuperset(nodes)
-
-    def _query(self, chosen: list[tuple[int, FakeDevice]], fields: str, form: str | None) -> int:
-        """Print the queried fields of each GPU; raises QueryRefused."""
-        names, how = read_fields(fields), read_format(form)
-        count = len(self._chosen(None))
-        gpus = [QueriedGpu(device, index, count, self._nvml) for index, device in chosen]
-        for line in csv_lines(names, how, gpus):
-            _say(line)
-        return 0
 
     def _list(self, chosen: list[tuple[int, FakeDevice]]) -> int:
         for index, device in chosen:
@@ -310,6 +262,11 @@ def _reason(error: NvmlCallFailed) -> str:
     return _REASONS.get(error.code, "Unknown Error")
 
 
+def bus_id(pci: PciAddress) -> str:
+    """An address as NVML prints it: with eight digits of the domain, where sysfs has four."""
+    return f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function:X}"
+
+
 def _nothing_found() -> int:
     _say("No devices were found")
     return int(Code.NOT_FOUND)
@@ -385,9 +342,6 @@ def main(arguments: Sequence[str]) -> int:
     flag, root, _, *words = arguments
     try:
         code = Smi(FakeMachine.open(flag), Path(root), visible_nodes(os.environ)).run(words)
-    except QueryRefused as refusal:
-        _say(str(refusal))
-        return int(Code.INVALID_ARGUMENT)
     except _Refusal as refusal:
         _say(f"Invalid combination of input arguments ({refusal}). Please run 'nvidia-smi -h' for help.")
         return int(Code.INVALID_ARGUMENT)

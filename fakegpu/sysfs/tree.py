@@ -212,24 +212,7 @@ def _node_files(node: Node) -> dict[str, str | LinkTo]:
             found[f"module/{driver.module}/drivers/pci:{driver.name}"] = LinkTo(place)
     for module in node.kernel.modules:
         found[f"module/{module}/initstate"] = "live\n"
-    return found | _numa_files(node.spec) | _vfio_files(node)
-
-
-def _numa_files(spec: MachineSpec) -> dict[str, str | LinkTo]:
-    """The machine's NUMA nodes: half of them are on each of two sockets, as on servers with AMD's CPUs."""
-    count = 1 + max((slot.numa_node for slot in spec.slots if slot.numa_node is not None), default=-1)
-    half = (count + 1) // 2
-    found: dict[str, str | LinkTo] = {}
-    for number in range(count):
-        row = [
-            10 if other == number else 12 if other // half == number // half else 32 for other in range(count)
-        ]
-        place = f"devices/system/node/node{number}"
-        found[f"{place}/distance"] = f"{' '.join(map(str, row))}\n"
-        # One CPU for each: how many there are, and which, nobody asks.
-        found[f"{place}/cpulist"] = f"{number}\n"
-        found[f"devices/system/cpu/cpu{number}/topology/physical_package_id"] = f"{number // half}\n"
-    return found
+    return found | _vfio_files(node)
 
 
 def _put(root: Path, path: str, entry: str | LinkTo) -> None:

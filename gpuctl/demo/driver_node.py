@@ -134,10 +134,10 @@ class DriverProcesses:
 
     def start_mps(self, *more: str) -> Process:
         """Start the MPS supervisor and wait until it answers; a second start follows the end of the first."""
-        # The supervisor has /proc of the GPUs' node for its flag, and mounts nothing with --shm node, since
-        # that takes rights that the user may not have.
+        # The supervisor has /proc of the GPUs' node for its flag. Mounts take rights that the user may not
+        # have.
         flags = ("--mps-dir", str(self.mps_dir), "--proc-root", str(self.proc_root), *self._places())
-        shm = () if self.own_shm else ("--shm", "node")
+        shm = () if self.own_shm else ("--no-mounts",)
         process = self._launch(MPS, "", *flags, *shm, *more)
         supervisor = str(self.mps_dir / "supervisor.sock")
 

@@ -27,7 +27,7 @@ from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 TIERS = (
     *("gpu.nvidia.com", "large", "medium"),
     *("mig.nvidia.com", "mig-small", "mig-medium", "mig-large"),
-    *("shared-timesliced", "shared-mps", "shared-memory", "shared-burstable", "shared-mig"),
+    *("shared-timesliced", "shared-mps", "shared-memory", "shared-mig"),
 )
 """The classes that come with the driver and whose devices CUDA can use, in the order of trying them."""
 

@@ -14,23 +14,21 @@ Object = Mapping[str, Any]
 GpuKey = tuple[str, int | None]
 """A GPU: its PCI address, or the device's name if that is not published, and its index."""
 
-_GUARANTEED, _LIMIT, _USED = "memoryGuaranteedBytes", "memoryLimitBytes", "memoryUsedBytes"
+_LIMIT, _USED = "memoryLimitBytes", "memoryUsedBytes"
 _NOT_HELD = "MemoryLimitNotHeld"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMemory:
-    """The memory limits that the NVIDIA driver enforces for a claim on a GPU.
+    """The memory limit that the NVIDIA driver enforces for a claim on a GPU.
 
-    ``claim`` is the claim's namespace and name. ``held_bytes`` is guaranteed to it, ``most_bytes`` is its
-    limit. ``used_bytes`` is None if its status does not say. ``not_held`` says why its limit is not enforced,
-    None if it is.
+    ``claim`` is the claim's namespace and name, ``held_bytes`` its limit. ``used_bytes`` is None if its
+    status does not say. ``not_held`` says why its limit is not enforced, None if it is.
     """
 
     claim: str
     device: str
     held_bytes: int
-    most_bytes: int
     share_id: str | None = None
     used_bytes: int | None = None
     not_held: str | None = None
@@ -40,7 +38,7 @@ class ShareMemory:
 class GpuMemory:
     """The shares of one GPU that have a memory limit in the status of their claim.
 
-    ``held_bytes`` is guaranteed to all of them together. ``used_bytes`` is None if one of them does not say.
+    ``held_bytes`` is the sum of their limits. ``used_bytes`` is None if one of them does not say.
     """
 
     gpu: str
@@ -79,10 +77,9 @@ def memory_lines(node: str, memory: Iterable[GpuMemory], *, wide: bool) -> Itera
         gpu = one.gpu if one.index is None else f"GPU {one.index} ({one.gpu})"
         number = len(one.shares)
         shares = "1 share" if number == 1 else f"{number} shares"
-        yield f"{node}: {gpu}: {shares}, {_words(one.held_bytes, None, one.used_bytes)}"
+        yield f"{node}: {gpu}: {shares}, {_words(one.held_bytes, one.used_bytes)}"
         for share in one.shares if wide else ():
-            amounts = _words(share.held_bytes, share.most_bytes, share.used_bytes)
-            yield f"  {share.claim}, {share.device}: {amounts}"
+            yield f"  {share.claim}, {share.device}: {_words(share.held_bytes, share.used_bytes)}"
 
 
 def not_held(memory: Iterable[GpuMemory]) -> Iterator[str]:
@@ -105,21 +102,16 @@ def held_text(part: float, memory_bytes: int | None) -> str:
     return f"{100 * part:.0f}%" if memory_bytes is None else bytes_text(memory_bytes)
 
 
-def _words(held_bytes: int, most_bytes: int | None, used_bytes: int | None) -> str:
-    parts = [f"held {bytes_text(held_bytes)}"]
-    if most_bytes is not None and most_bytes > held_bytes:
-        parts.append(f"up to {bytes_text(most_bytes)}")
-    if used_bytes is not None:
-        parts.append(f"uses {bytes_text(used_bytes)}")
-    return ", ".join(parts)
+def _words(held_bytes: int, used_bytes: int | None) -> str:
+    used = "" if used_bytes is None else f", uses {bytes_text(used_bytes)}"
+    return f"held {bytes_text(held_bytes)}{used}"
 
 
 def _share(claim: Object, entry: Object) -> ShareMemory | None:
     """What an entry of ``status.devices`` says; None if it has no limit."""
     data = entry.get("data")
-    amounts = [_amount(data, name) for name in (_GUARANTEED, _LIMIT, _USED)]
-    held_bytes, most_bytes, used_bytes = amounts
-    if held_bytes is None or most_bytes is None:
+    held_bytes = _amount(data, _LIMIT)
+    if held_bytes is None:
         return None
     metadata = claim["metadata"]
     false = (
@@ -131,9 +123,8 @@ def _share(claim: Object, entry: Object) -> ShareMemory | None:
         f"{metadata.get('namespace') or ''}/{metadata['name']}",
         str(entry["device"]),
         held_bytes,
-        most_bytes,
         entry.get("shareID"),
-        used_bytes,
+        _amount(data, _USED),
         next(false, None),
     )
 

@@ -27,7 +27,7 @@ KNOWN_VARIABLES = frozenset(
 FLAGS = frozenset(
     {"addr", "cdi-dir", "cdi-hook", "cert-file", "config", "driver-root", "health-addr", "host-driver-root"}
     | {"host-root", "key-file", "kubeconfig", "log-level", "memory-hook", "metrics-addr", "mps-dir", "name"}
-    | {"node-name", "nvml", "plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir", "shm"}
+    | {"node-name", "nvml", "plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir"}
     | {"shm-mib", "sysfs-root", "used-memory-status-seconds"}
 )
 """The flags of the driver's processes: none of them takes a secret."""
@@ -254,7 +254,7 @@ def masked_opaque(opaque: Mapping[str, Any]) -> Object:
     if driver == DRIVER_NAME:
         try:
             # Parameters with a mistake may hold anything.
-            decode_any(opaque.get("parameters"), of_class=True)
+            decode_any(opaque.get("parameters"))
         except ClaimRefused:
             return {"driver": driver, "parameters": f"{MASK}: it contains mistakes"}
         return {"driver": driver, "parameters": opaque.get("parameters")}

@@ -31,8 +31,8 @@ _HEAD = """\
 # cluster, and run no device plugin that offers the same resources on the same nodes.
 """
 _PROFILES = """\
-# Partitions that are not shared have their resources (nvidia.com/mig-1g.10gb: 1) in
-# deviceclasses/opt-in/mig-profiles.yaml.
+# Partitions that are not shared have their resources (nvidia.com/mig-1g.10gb: 1) by the chart's value
+# optInClasses.mig-profiles.
 """
 _EITHER = """\
 # {resource} means whole GPUs on some nodes and shares on others, as it did with the device plugin:

@@ -100,10 +100,9 @@ def typed_attribute(gpu: GpuState, name: str, kind: type[Value]) -> Value | None
 
 
 def numbers(gpu: GpuState, name: str) -> tuple[int, ...]:
-    """The numbers of an attribute that is a text with commas, or with listAttributes a list; else none."""
-    published = gpu.attributes.get(name)
-    parts = published if isinstance(published, list) else str(published or "").split(",")
-    return tuple(int(part) for part in parts if re.fullmatch(r"[0-9]+", str(part)))
+    """The numbers of an attribute that is a text with commas; else none."""
+    parts = str(gpu.attributes.get(name) or "").split(",")
+    return tuple(int(part) for part in parts if re.fullmatch(r"[0-9]+", part))
 
 
 def _forms(gpu: str, devices: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:

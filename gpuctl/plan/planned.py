@@ -73,7 +73,6 @@ def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) ->
         pool=pool_name(node),
         node=node,
         counter_sets=offers.counter_sets,
-        near_nodes=offers.near_nodes,
     )
     slices = [
         {

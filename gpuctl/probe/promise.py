@@ -33,15 +33,13 @@ class Promised:
     """A device of the claim; None is what the files do not say.
 
     ``type`` and ``sharing`` are the attributes of the same names. ``limit_bytes`` is the most memory that the
-    container can get, ``guaranteed_bytes`` what is its own whatever others do. Both are None where nobody
-    holds the memory of shares apart.
+    container can get; None where nobody holds the memory of shares apart.
     """
 
     uuid: str
     type: str | None
     sharing: str | None
     limit_bytes: int | None = None
-    guaranteed_bytes: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -51,7 +49,7 @@ class Promised:
     @property
     def may_be_filled(self) -> bool:
         """Whether taking all memory that there is takes it from nobody else."""
-        return self.whole or (self.limit_bytes is not None and self.limit_bytes == self.guaranteed_bytes)
+        return self.whole or self.limit_bytes is not None
 
     def words(self) -> str:
         """What it is, for people."""
@@ -92,13 +90,11 @@ def _promised(device: Mapping[str, Any]) -> Promised:
     }
     # Slices say ``none`` of what is not shared.
     sharing = None if told.get("sharing") == "none" else told.get("sharing")
-    pinned = told.get("pinnedMemoryMiB")
-    limit, guaranteed = told.get("memoryLimitBytes"), told.get("memoryGuaranteedBytes")
+    pinned, limit = told.get("pinnedMemoryMiB"), told.get("memoryLimitBytes")
     if pinned is not None:
         # MPS holds each process to it, and nothing keeps others from memory that was not taken yet.
         limit = min(pinned * _MIB, limit or pinned * _MIB)
-        guaranteed = min(limit, guaranteed or limit)
-    return Promised(told["uuid"], told.get("type"), sharing, limit, guaranteed)
+    return Promised(told["uuid"], told.get("type"), sharing, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +137,7 @@ def _broken(promise: Promised, used: Device) -> Iterable[str]:
         yield f"it got {got // _MIB} MiB of {used.uuid}, more than its limit of {limit // _MIB} MiB"
     if not promise.may_be_filled:
         return
-    wanted = (used.total_bytes if promise.whole else promise.guaranteed_bytes) or 0
+    wanted = (used.total_bytes if promise.whole else promise.limit_bytes) or 0
     if got < wanted * LEAST_SHARE - CONTEXT_BYTES:
         yield f"it got {got // _MIB} MiB of {used.uuid}, and {wanted // _MIB} MiB are promised"
 
@@ -152,5 +148,4 @@ def _kept(promise: Promised, used: Device) -> str:
     if promise.may_be_filled:
         wanted = (used.total_bytes if promise.whole else promise.limit_bytes) or 0
         return f"{said}, {used.allocated_bytes // _MIB} of {wanted // _MIB} MiB"
-    most = "" if promise.limit_bytes is None else f", at most {promise.limit_bytes // _MIB} MiB"
-    return f"{said}{most}"
+    return said

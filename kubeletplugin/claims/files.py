@@ -129,7 +129,7 @@ class Specs:
             made = by_kind
             if held.share is not None:
                 made += mps_edits(held, entry.devices, self._mps, request_path(entry, held.request), hook)
-            if held.memory is not None and hook is not None:
+            if held.memory_limit_bytes is not None and hook is not None:
                 made += memory_hook_edits(entry.uid, held.cdi_device, hook)
             if held.cdi_device in mounts:
                 made += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)

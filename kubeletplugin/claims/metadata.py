@@ -145,8 +145,8 @@ def device_attributes(
         known["uuid"] = uuid
     if held.share is not None:
         known.update(held.share.attributes)
-    if held.memory is not None:
-        known.update(held.memory.attributes)
+    if held.memory_limit_bytes is not None:
+        known["memoryLimitBytes"] = held.memory_limit_bytes
     if held.admin_access:
         known["adminAccess"] = True
     known.update(of_kind)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from driver.claims.allocation import AllocatedDevice, Claim, ClaimConfig, read_claim
 from driver.claims.opaque import KINDS as OPAQUE_KINDS
-from driver.claims.opaque import SHARED_GPU, Document, decode_for, is_for
+from driver.claims.opaque import Document, decode_for
 from driver.devices.names import unshared_name
 from driver.devices.region import overlap
 from driver.errors import ApiError, ClaimBlocked, ClaimRefused, DeviceHeld, NvmlError
@@ -130,10 +130,9 @@ def _refuse_unused(claim: Claim, planned: Sequence[PlannedDevice]) -> None:
     has_alternatives = any("/" in one.allocated.request for one in planned)
     for config in claim.configs:
         kind = _kind_of(config)
-        if config.names_requests or any(is_for(kind, one.name.kind.opaque) for one in planned):
+        if config.names_requests or any(kind == one.name.kind.opaque for one in planned):
             continue
-        divides_memory = kind == SHARED_GPU and config.parameters.get("memory") is not None
-        for one in planned[:1] if divides_memory or not has_alternatives else ():
+        for one in () if has_alternatives else planned[:1]:
             _decoded(claim, one.allocated, config, one.name)  # which refuses it
 
 
@@ -176,15 +175,13 @@ def _is_meant_for(config: ClaimConfig, name: DeviceName) -> bool:
     # Without requests it is for all of the claim, and another kind means that it is meant for other devices.
     # With requests it names this one, and another kind is a mistake, as with NVIDIA's driver.
     kind = _kind_of(config)
-    return config.names_requests or kind not in OPAQUE_KINDS or is_for(kind, name.kind.opaque)
+    return config.names_requests or kind not in OPAQUE_KINDS or kind == name.kind.opaque
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document:
     """The configuration. Raises ClaimRefused if it is malformed, or for another kind of device."""
     try:
-        return decode_for(
-            config.parameters, name.kind.opaque, name.kind.described, of_class=config.is_of_class
-        )
+        return decode_for(config.parameters, name.kind.opaque, name.kind.described)
     except ClaimRefused as error:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name}, request {device.request}: {error.what}", error.way_out

@@ -1,4 +1,4 @@
-"""Answers the kubelet's prepare and unprepare calls, in both versions of DRAPlugin, claim by claim.
+"""Answers the kubelet's prepare and unprepare calls (DRAPlugin, version v1), claim by claim.
 
 Each claim of a call has an entry of its own in the answer, so that one failure does not affect the others.
 A gRPC error would make the kubelet discard the whole answer.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Executor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
@@ -20,11 +20,9 @@ from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, Claims, Prepar
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 from kubeletplugin.kubelet.wire.server import unary_method
 from proto import dra_v1_pb2 as v1
-from proto import dra_v1beta1_pb2 as v1beta1
 
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 DRA_V1 = "v1.DRAPlugin"
-DRA_V1BETA1 = "v1beta1.DRAPlugin"
 
 _MOST_SHOWN = 128
 # An answer that comes after the kubelet's deadline is thrown away, with the reasons that are in it.
@@ -124,31 +122,23 @@ def _not_done(name: Operation, claim: ClaimRef) -> str:
     )
 
 
-def handlers(service: DraService, registered_ns: Callable[[], int]) -> tuple[grpc.GenericRpcHandler, ...]:
-    """The handlers of both versions of DRAPlugin; only v1 has a field for the share's id.
-
-    ``registered_ns()`` is when the kubelet last registered the plugin (CLOCK_BOOTTIME), 0 for not yet.
-    """
-    return (
-        _handler(service, DRA_V1, v1, registered_ns, has_shares=True),
-        _handler(service, DRA_V1BETA1, v1beta1, registered_ns, has_shares=False),
-    )
-
-
 def top_level_requests(names: Iterable[str]) -> list[str]:
     """The requests without their sub-requests, each once."""
     # The kubelet compares them with the request that a container names, which never has a sub-request.
     return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
-def _handler(
-    service: DraService, version: str, wire: Any, registered_ns: Callable[[], int], *, has_shares: bool
-) -> grpc.GenericRpcHandler:
-    """One version of the service; ``wire`` is the module with its messages."""
+def handler(service: DraService, registered_ns: Callable[[], int]) -> grpc.GenericRpcHandler:
+    """Serves ``service`` as DRAPlugin.
 
-    def prepare(request: Any, context: grpc.ServicerContext) -> Any:
+    ``registered_ns()`` is when the kubelet last registered the plugin (CLOCK_BOOTTIME), 0 for not yet.
+    """
+
+    def prepare(
+        request: v1.NodePrepareResourcesRequest, context: grpc.ServicerContext
+    ) -> v1.NodePrepareResourcesResponse:
         # The kubelet fails the pod if any of its claims has no entry, so a claim without devices gets one.
-        answer = wire.NodePrepareResourcesResponse()
+        answer = v1.NodePrepareResourcesResponse()
         for uid, done in service.prepare(_claims(request.claims), _call(context, registered_ns())).items():
             # In a map of protobuf, reading a key makes its entry.
             entry = answer.claims[uid]
@@ -163,31 +153,33 @@ def _handler(
                     cdi_device_ids=device.cdi_device_ids,
                 )
                 # A share and another share of the same device differ only by this id.
-                if has_shares and device.share_id is not None:
+                if device.share_id is not None:
                     added.share_id = device.share_id
         return answer
 
-    def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
-        answer = wire.NodeUnprepareResourcesResponse()
+    def unprepare(
+        request: v1.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
+    ) -> v1.NodeUnprepareResourcesResponse:
+        answer = v1.NodeUnprepareResourcesResponse()
         for uid, error in service.unprepare(_claims(request.claims), _call(context, registered_ns())).items():
             # With an error the pod stays Terminating, and the kubelet calls again.
             answer.claims[uid].error = error or ""
         return answer
 
     return grpc.method_handlers_generic_handler(
-        f"{PACKAGE}.{version}",
+        f"{PACKAGE}.{DRA_V1}",
         {
             "NodePrepareResources": unary_method(
-                prepare, wire.NodePrepareResourcesRequest, wire.NodePrepareResourcesResponse
+                prepare, v1.NodePrepareResourcesRequest, v1.NodePrepareResourcesResponse
             ),
             "NodeUnprepareResources": unary_method(
-                unprepare, wire.NodeUnprepareResourcesRequest, wire.NodeUnprepareResourcesResponse
+                unprepare, v1.NodeUnprepareResourcesRequest, v1.NodeUnprepareResourcesResponse
             ),
         },
     )
 
 
-def _claims(claims: Iterable[v1.Claim | v1beta1.Claim]) -> list[ClaimRef]:
+def _claims(claims: Iterable[v1.Claim]) -> list[ClaimRef]:
     return [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
 
 

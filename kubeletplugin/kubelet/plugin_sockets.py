@@ -13,7 +13,7 @@ from driver.process.probes import Probes
 from driver.process.pulse import Pulse
 from driver.process.service import Service
 from kubeletplugin.kubelet import dra_service, grpc_health, health_stream, node_state, registration
-from kubeletplugin.kubelet.dra_service import DRA_V1, DRA_V1BETA1, PACKAGE, DraService
+from kubeletplugin.kubelet.dra_service import DRA_V1, PACKAGE, DraService
 from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from kubeletplugin.kubelet.node_state import NodeStateBoard
@@ -85,12 +85,12 @@ def open_sockets(
     workers = service.pool("grpc", WORKERS)
     dra = DraService(claims, service.pool("claims", WORKERS), metrics)
     # A probe asks for one of these services, or for the plugin as a whole.
-    names = (f"{PACKAGE}.{DRA_V1}", f"{PACKAGE}.{DRA_V1BETA1}", HEALTH_V1, HEALTH_V1ALPHA1)
+    names = (f"{PACKAGE}.{DRA_V1}", HEALTH_V1, HEALTH_V1ALPHA1)
     health = grpc_health.handler(serving, *names)
     calls = SocketServer(
         service_socket,
         (
-            *dra_service.handlers(dra, announcement.registered_ns),
+            dra_service.handler(dra, announcement.registered_ns),
             *health_stream.handlers(board, contact.stream),
             *node_state.handlers(state),
             health,

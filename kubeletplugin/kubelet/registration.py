@@ -15,14 +15,13 @@ from pathlib import Path
 import grpc
 
 from driver.process.log import get_logger
-from kubeletplugin.kubelet.dra_service import DRA_V1, DRA_V1BETA1
+from kubeletplugin.kubelet.dra_service import DRA_V1
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from kubeletplugin.kubelet.wire.server import unary_method
 from proto import registration_v1_pb2 as pb
 
-SUPPORTED_VERSIONS = (DRA_V1, DRA_V1BETA1, HEALTH_V1, HEALTH_V1ALPHA1)
-"""The kubelet uses the first DRA version of this list that it knows, so v1 comes first. Since 1.37 it opens
-the health stream only if a health service is in the list."""
+SUPPORTED_VERSIONS = (DRA_V1, HEALTH_V1, HEALTH_V1ALPHA1)
+"""Since 1.37 the kubelet opens the health stream only if a health service is in the list."""
 
 LATE_SECONDS = 30.0
 """After this time without a registration, the reason is logged."""

@@ -18,7 +18,7 @@ from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.reports.device_status import ClaimStatus, Observed, claim_statuses
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 
 _SETTLE_SECONDS = 0.2
 """Writing starts after this time without a change, so that running calls of the kubelet go first."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, Devices
 
@@ -24,6 +24,9 @@ _SHARE = ("ShareReady", "The share can be used.")
 
 NOT_HELD = "MemoryLimitNotHeld"
 """The reason of a condition Ready that is False: the NVIDIA driver does not enforce the memory limit."""
+
+LIMIT = "memoryLimitBytes"
+"""The memory that the NVIDIA driver lets the claim's containers have together."""
 
 USED = "memoryUsedBytes"
 """The memory that the claim's containers use, if a flag asks for it."""
@@ -265,7 +268,9 @@ def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
 def _status(entry: Entry, held: HeldDevice, kind: HeldKind, now: Observed) -> DeviceStatus:
     memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
     share = {} if held.share is None else held.share.attributes
-    limits = {} if held.memory is None else _limits(held.memory, memory)
+    limits = {} if held.memory_limit_bytes is None else {LIMIT: held.memory_limit_bytes}
+    if limits and memory.used_bytes is not None:
+        limits[USED] = memory.used_bytes
     uuid, fabric = kind.cuda_uuid(held), None if held.admin_access else now.fabric_partition(entry)
     data = {
         **({"uuid": uuid} if uuid else {}),
@@ -302,10 +307,6 @@ def _bounded(data: Mapping[str, Any]) -> dict[str, Any]:
         # Dictionaries keep their order, so the last value goes first.
         kept.popitem()
     return kept
-
-
-def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
-    return record.attributes if memory.used_bytes is None else {**record.attributes, USED: memory.used_bytes}
 
 
 def _has_same(there: Mapping[str, Any], entry: Object) -> bool:

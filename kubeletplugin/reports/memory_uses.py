@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from driver.process.metrics.table import Reading
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, standing
@@ -15,23 +14,8 @@ Containers = tuple[ContainerMemory, ...]
 MEMORY_SERIES = tuple(
     f"gpu_dra_{holder}_memory_{amount}_bytes"
     for holder in ("claim", "container")
-    for amount in ("guaranteed", "limit", "used")
+    for amount in ("limit", "used")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """The guaranteed, the most, and the used memory in bytes; ``used_bytes`` is None if unknown."""
-
-    guaranteed_bytes: int
-    limit_bytes: int
-    used_bytes: int | None
-
-    def readings(self, holder: str, labels: Mapping[str, str]) -> Iterator[Reading]:
-        yield Reading(f"gpu_dra_{holder}_memory_guaranteed_bytes", labels, self.guaranteed_bytes)
-        yield Reading(f"gpu_dra_{holder}_memory_limit_bytes", labels, self.limit_bytes)
-        if self.used_bytes is not None:
-            yield Reading(f"gpu_dra_{holder}_memory_used_bytes", labels, self.used_bytes)
 
 
 def memory_uses(
@@ -52,13 +36,10 @@ def memory_uses(
     for one in containers or ():
         of_device[one.claim_uid, one.cdi_device].append(one)
     for entry, held in limited:
-        members, memory = of_device[entry.uid, held.cdi_device], held.memory
-        if memory is not None:
-            labels = held_labels(entry, held)
-            used_bytes = None if containers is None else used_together(members)
-            amounts = _Amounts(memory.guaranteed_bytes, memory.most_bytes, used_bytes)
-            yield from amounts.readings("claim", labels)
-            yield from _of_containers(labels, members)
+        members, labels = of_device[entry.uid, held.cdi_device], held_labels(entry, held)
+        used_bytes = None if containers is None else used_together(members)
+        yield from _readings("claim", labels, held.memory_limit_bytes or 0, used_bytes)
+        yield from _of_containers(labels, members)
 
 
 def held_labels(entry: Entry, held: HeldDevice) -> dict[str, str]:
@@ -86,8 +67,16 @@ def _limited(entries: Iterable[Entry], generation: str) -> Iterator[tuple[Entry,
     for entry in entries:
         if standing(entry, generation).is_prepared:
             for held in entry.devices:
-                if held.memory is not None:
+                if held.memory_limit_bytes is not None:
                     yield entry, held
+
+
+def _readings(
+    holder: str, labels: Mapping[str, str], limit_bytes: int, used_bytes: int | None
+) -> Iterator[Reading]:
+    yield Reading(f"gpu_dra_{holder}_memory_limit_bytes", labels, limit_bytes)
+    if used_bytes is not None:
+        yield Reading(f"gpu_dra_{holder}_memory_used_bytes", labels, used_bytes)
 
 
 def _of_containers(labels: Mapping[str, str], members: Iterable[ContainerMemory]) -> Iterator[Reading]:
@@ -96,9 +85,5 @@ def _of_containers(labels: Mapping[str, str], members: Iterable[ContainerMemory]
     for one in members:
         named[one.pod, one.container].append(one)
     for (pod, container), same in sorted(named.items()):
-        amounts = _Amounts(
-            sum(one.soft_bytes for one in same),
-            sum(one.hard_bytes for one in same),
-            used_together(same),
-        )
-        yield from amounts.readings("container", {**labels, "claim_pod": pod, "claim_container": container})
+        whose = {**labels, "claim_pod": pod, "claim_container": container}
+        yield from _readings("container", whose, sum(one.hard_bytes for one in same), used_together(same))

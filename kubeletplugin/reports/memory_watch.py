@@ -97,7 +97,8 @@ class MemoryWatch:
             of_device[one.claim_uid, one.cdi_device].append(one)
         reported: dict[Key, int] = {}
         for key, entry in self._prepared().items() if containers is not None else ():
-            limited = any(one.cdi_device == key[1] and one.memory is not None for one in entry.devices)
+            devices = (held for held in entry.devices if held.cdi_device == key[1])
+            limited = any(held.memory_limit_bytes is not None for held in devices)
             used = used_together(of_device[key]) if limited else None
             if used is not None:
                 before = self._used.get(key)

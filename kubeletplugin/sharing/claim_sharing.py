@@ -18,7 +18,7 @@ from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, me
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.share_amounts import (
     Shareable,
-    memory_record,
+    memory_limit_bytes,
     needs_published_memory,
     share_records,
 )
@@ -71,7 +71,7 @@ class ClaimShares:
             raise NotReady(f"it is not known whether the claim has all of {unknown}, {_UNSEEN}", _WAIT)
         records = share_records(shareables)
         found = tuple(
-            replace(one, share=share, memory=memory_record(shareable, share))
+            replace(one, share=share, memory_limit_bytes=memory_limit_bytes(shareable, share))
             for one, shareable, share in zip(held, shareables, records, strict=True)
         )
         memory = [one.memory_bytes for one in shareables]
@@ -185,11 +185,7 @@ class ClaimShares:
         Raises NotReady if it cannot, NvmlError.
         """
         sharing, name = device.sharing, device.allocated.device
-        if (
-            sharing is None
-            or not device.name.kind.has_modes
-            or (sharing.form is None and sharing.memory is None)
-        ):
+        if sharing is None or sharing.form is None or not device.name.kind.has_modes:
             return False
         published = self._published.attributes(name)
         # The scheduler chose the device by its slice. So a claim gets no limits that were not published, and
@@ -227,10 +223,9 @@ class ClaimShares:
     ) -> int:
         """The memory of a device that claims can divide, 0 if no limit depends on it; raises NvmlError."""
         # As published, so that equal shares stay equal whatever NVML reports meanwhile.
-        if device.name.shared is not None and published_bytes:
+        if published_bytes:
             return min(memory_bytes, published_bytes)
-        # The slice of a whole GPU has all of its memory, with what the NVIDIA driver reserves for itself. Of
-        # a partition the driver reserves nothing.
+        # Without what the NVIDIA driver reserves for itself. Of a partition it reserves nothing.
         if memory_bytes and device.name.kind.has_modes:
             return self._limits.shareable_bytes(held.pci)
         return memory_bytes

@@ -45,7 +45,7 @@ def refuse_overpromised(
     """
     others = [entry for entry in holders if entry.uid != uid]
     for held, total_bytes in zip(devices, memory_bytes, strict=True):
-        if held.memory is None:
+        if held.memory_limit_bytes is None:
             continue
         own = [one for one in devices if one.pci == held.pci]
         taken = [(entry, one) for entry in others for one in entry.devices if one.pci == held.pci]
@@ -59,8 +59,8 @@ def refuse_overpromised(
 
 
 def _guaranteed_bytes(held: HeldDevice, total_bytes: int) -> int:
-    if held.memory is not None:
-        return held.memory.guaranteed_bytes
+    if held.memory_limit_bytes is not None:
+        return held.memory_limit_bytes
     if held.share is None or not held.share.is_part:
         # All of the GPU. Nobody has shares beside that, except with admin access, which takes nothing.
         return 0

@@ -3,8 +3,7 @@
 A device is shared for one of two reasons. Either it is published for sharing, and each claim has a share of
 its own. Or the configuration of a claim asks for it; then only the pods of this claim share the device.
 
-A share is its claim's guarantee of memory and its limit, unless the device's class allows a burst. A device
-that a claim has for itself has no limit, unless its configuration divides it among the claim's containers.
+A share is its claim's guarantee of memory and its limit. A device that a claim has for itself has no limit.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import Burst, Document, GpuConfig, MemoryDivision, MigDeviceConfig, MpsSettings
+from driver.claims.opaque import Document, GpuConfig, MigDeviceConfig, MpsSettings
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share
-from driver.errors import ClaimBlocked, ClaimRefused
+from driver.errors import ClaimRefused
 from driver.kinds.kind import DeviceName
-from kubeletplugin.claims.journal.entry import MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import ShareRecord
 from kubeletplugin.kubelet.wire.planned import SharingRequest
-from kubeletplugin.sharing.memory.division import MIB
+from kubeletplugin.sharing.memory.gpu_limits import MIB
 
 _RESCHEDULE = "delete the pod, so that it is scheduled again"
 
@@ -54,8 +53,8 @@ def sharing_request(
     """How the device is to be shared, None if it is not.
 
     ``config`` is the configuration that applies to the device, ``of_class`` the last one of its class. Raises
-    ClaimRefused for impossible amounts, a strategy other than the device's, a division of a device that is
-    not shared, and limits under which nothing runs.
+    ClaimRefused for impossible amounts, a strategy other than the device's, and limits under which nothing
+    runs.
     """
     # Admin access looks at devices and takes nothing of them.
     if allocated.admin_access:
@@ -68,16 +67,13 @@ def sharing_request(
             "run",
             "set defaultActiveThreadPercentage to 1 to 100, or leave it out",
         )
-    memory = wanted.memory if isinstance(wanted, GpuConfig) else None
     form = name.shared
     if form is None:
-        if strategy is None and memory is not None and not memory.is_burst_alone:
-            raise division_without_sharing(allocated.request, allocated.device)
         # A partition has no time-slice to set: the processes on it take turns anyway. NVIDIA's own driver
         # accepts this configuration for a partition, too.
         if strategy is None or (strategy == "TimeSlicing" and not name.kind.has_modes):
             return None
-        return SharingRequest(strategy, interval=_interval(config), mps=mps, memory=memory)
+        return SharingRequest(strategy, interval=_interval(config), mps=mps)
     if strategy not in (None, form.strategy):
         raise ClaimRefused(
             f"request {allocated.request} asks for sharing by {strategy}, but {allocated.device} is shared "
@@ -99,21 +95,8 @@ def sharing_request(
         )
     return SharingRequest(
         form.strategy, form, share, _interval(config), mps, has_strategy=strategy is not None,
-        class_interval=_interval(of_class), memory=memory, burst=_burst(of_class),
+        class_interval=_interval(of_class),
     )  # fmt: skip
-
-
-def division_without_sharing(request: str, device: str) -> ClaimRefused:
-    """The error for a configuration that divides the memory of a device that is not shared."""
-    return ClaimRefused(
-        f"request {request} divides the memory of {device}, but does not share it among containers",
-        "add sharing.strategy TimeSlicing next to `memory`, or ask for a share",
-    )
-
-
-def _burst(config: Document | None) -> Burst | None:
-    """The burst that a class's configuration allows, None if it allows none."""
-    return config.memory.burst if isinstance(config, GpuConfig) and config.memory is not None else None
 
 
 def _interval(config: Document | None) -> str:
@@ -298,35 +281,27 @@ def _mib(limit_bytes: int | None) -> int | None:
     return None if limit_bytes is None else limit_bytes // MIB
 
 
-def memory_record(one: Shareable, share: ShareRecord | None) -> MemoryRecord | None:
-    """The memory limit of the claim's containers on this device, None for no limit.
+def memory_limit_bytes(one: Shareable, share: ShareRecord | None) -> int | None:
+    """The memory limit of the claim's containers on this device, all together; None for no limit.
 
     ``share`` is how the device is shared, None if it is not. Raises ClaimRefused for a share in which nothing
-    runs, and for a division that does not fit; ClaimBlocked if the configuration needs limits and the device
-    was not published with limits.
+    runs.
     """
-    if one.sharing is None:
+    if one.sharing is None or share is None or not share.is_part or not one.limits:
         return None
-    division, burst = one.sharing.memory, one.sharing.burst
-    if share is None:
-        if division is not None and not division.is_burst_alone:
-            raise division_without_sharing(one.request, one.device)
-        return None
-    if not share.is_part:
-        # The claim has all of the GPU, so there is nothing to burst into.
-        burst = None
-        if division is None:
-            return None
-    if not one.limits:
-        if division is None and burst is None:
-            return None
-        raise ClaimBlocked(
-            f"request {one.request} has a configuration for the memory of {one.device}, but the NVIDIA "
-            "driver does not enforce memory limits on it",
-            "use a class that requires the attribute memoryLimits, or leave `memory` out of the "
-            "configuration",
+    limit_bytes = share_bytes(share, one.sharing.form, one.shareable_bytes)
+    if limit_bytes > one.memory_bytes:
+        raise ClaimRefused(
+            f"the claim was given {limit_bytes} bytes of {one.device}, which has only {one.memory_bytes}",
+            _RESCHEDULE,
         )
-    return _limited(one, share, division or MemoryDivision(), burst)
+    if limit_bytes < SMALLEST_LIMIT_BYTES:
+        raise ClaimRefused(
+            f"request {one.request} was given {limit_bytes // MIB} MiB of {one.device}, but no program "
+            f"starts with less than {SMALLEST_LIMIT_BYTES // MIB} MiB",
+            "ask for more memory, or for more shares",
+        )
+    return limit_bytes
 
 
 def share_bytes(share: ShareRecord, form: SharedForm | None, total_bytes: int) -> int:
@@ -337,59 +312,3 @@ def share_bytes(share: ShareRecord, form: SharedForm | None, total_bytes: int) -
         # Rounded down to MiB: all shares together must not exceed the device.
         return total_bytes * share.shares // form.shares // MIB * MIB
     return total_bytes
-
-
-def _limited(
-    one: Shareable, share: ShareRecord, division: MemoryDivision, burst: Burst | None
-) -> MemoryRecord:
-    form = one.sharing.form if one.sharing else None
-    guaranteed_bytes = share_bytes(share, form if share.is_part else None, one.shareable_bytes)
-    if guaranteed_bytes > one.memory_bytes:
-        raise ClaimRefused(
-            f"the claim was given {guaranteed_bytes} bytes of {one.device}, which has only "
-            f"{one.memory_bytes}",
-            _RESCHEDULE,
-        )
-    if guaranteed_bytes < SMALLEST_LIMIT_BYTES:
-        raise ClaimRefused(
-            f"request {one.request} was given {guaranteed_bytes // MIB} MiB of {one.device}, but no "
-            f"program starts with less than {SMALLEST_LIMIT_BYTES // MIB} MiB",
-            "ask for more memory, or for more shares",
-        )
-    _refuse_too_much(one, division, guaranteed_bytes)
-    return MemoryRecord(
-        guaranteed_bytes,
-        _most_bytes(guaranteed_bytes, one.shareable_bytes, burst),
-        burst is not None,
-        division.each_bytes,
-        dict(division.parts),
-    )
-
-
-def _refuse_too_much(one: Shareable, division: MemoryDivision, guaranteed_bytes: int) -> None:
-    """Raise ClaimRefused if the configured parts of containers exceed what the claim has."""
-    named_bytes = sum(part for _, part in division.parts)
-    has = f"but the claim has {guaranteed_bytes // MIB} MiB of {one.device}"
-    if named_bytes > guaranteed_bytes:
-        raise ClaimRefused(
-            f"request {one.request} gives its containers {named_bytes // MIB} MiB in total, {has}",
-            "give the containers less, or ask for a bigger share",
-        )
-    if division.each_bytes and named_bytes + division.each_bytes > guaranteed_bytes:
-        beside = f" in addition to parts of {named_bytes // MIB} MiB" if named_bytes else ""
-        raise ClaimRefused(
-            f"request {one.request} gives each of its containers {division.each_bytes // MIB} MiB{beside}, "
-            f"{has}",
-            "give the containers less, or ask for a bigger share",
-        )
-
-
-def _most_bytes(guaranteed_bytes: int, shareable_bytes: int, burst: Burst | None) -> int:
-    """The most that the claim can ever have. A burst only takes what no claim is guaranteed."""
-    # NVML's soft limit reserves nothing: memory that a process has allocated is never taken from it. So the
-    # hard limits of all claims must leave the guarantees free (``memory.division``).
-    if burst is None:
-        return guaranteed_bytes
-    if burst.factor is None:
-        return max(guaranteed_bytes, shareable_bytes)
-    return max(guaranteed_bytes, min(shareable_bytes, int(guaranteed_bytes * burst.factor)))

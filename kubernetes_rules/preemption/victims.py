@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import check_time
-from kubernetes_rules.errors import PoolInvalid, RuleError
+from kubernetes_rules.errors import AllocationFailed, PoolInvalid, RuleError
 from kubernetes_rules.preemption.cluster import (
     Asked,
     Cluster,
@@ -255,7 +255,7 @@ def cheapest_victims(
     held = HeldByUnits(allocator, view, units, budgets, frees)
     search = Search(held, allocator.requested(view, wanted), allocator.selectors, lacks or {}, MOST_STEPS)
     is_exact = search.run()
-    found = None if search.best is None else fit.allocations(search.best)
+    found = None if search.best is None else fit.if_they_fit(search.best)
     if search.best is None or found is None:
         return fit.victims(*_without_spare(fit, everyone, at_most), budgets, is_exact=False)
     if not is_exact:
@@ -294,6 +294,16 @@ class _Fit:
             except PoolInvalid:
                 return None  # they do not fit now, but may fit without others
 
+    def if_they_fit(self, gone: int) -> list[Object] | None:
+        """The same for a set between nobody and everybody; None if Kubernetes' allocator fails then.
+
+        It fails, for example, where a request asks for all devices and a constraint excludes a free one.
+        """
+        try:
+            return self.allocations(gone)
+        except AllocationFailed:
+            return None
+
     def victims(
         self, gone: int, allocations: Sequence[Object], budgets: Budgets, *, is_exact: bool = True
     ) -> Victims:
@@ -314,7 +324,7 @@ def _without_spare(fit: _Fit, gone: int, found: list[Object]) -> tuple[int, list
         low, high = 0, len(order)
         while low < high:
             middle = (low + high + 1) // 2
-            fitting = fit.allocations(gone & ~_set(order[:middle]))
+            fitting = fit.if_they_fit(gone & ~_set(order[:middle]))
             if fitting is not None:
                 low, found = middle, fitting
             else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from driver.claims.opaque import API_VERSION, KINDS, OWN_API_VERSION
+from driver.claims.opaque import API_VERSION, KINDS
 from driver.devices.names import DRIVER_NAME
 
 TEXTS = st.one_of(
@@ -86,30 +86,15 @@ SHARINGS = st.fixed_dictionaries(
         "": VALUES,
     },
 )
-MEMORIES = st.fixed_dictionaries(
-    {},
-    optional={
-        "parts": _either(
-            st.dictionaries(st.sampled_from(["main", "", "a/b"]), _either(st.just("1Gi")), max_size=3)
-        ),
-        "each": _either(st.sampled_from(["1Gi", "1Ki", "1E"])),
-        "burst": _either(
-            st.fixed_dictionaries(
-                {}, optional={"factor": _either(st.floats(0, 3)), "toFree": _either(st.booleans())}
-            )
-        ),
-        "more": VALUES,
-    },
-)
 DOCUMENTS = st.one_of(
     st.fixed_dictionaries(
         {
-            "apiVersion": _either(st.sampled_from([API_VERSION, OWN_API_VERSION])),
+            "apiVersion": _either(st.just(API_VERSION)),
             "kind": _either(st.sampled_from(sorted(KINDS))),
         },
         optional={
             "sharing": _either(SHARINGS),
-            "memory": _either(MEMORIES),
+            "memory": VALUES,
             "iommu": _either(st.fixed_dictionaries({}, optional={"backendPolicy": VALUES})),
             "metadata": VALUES,
         },

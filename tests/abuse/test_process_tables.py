@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import CONTROL
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
-from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes, own_daemon
+from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes
 from tests.examples import examples
 
 PIPES = Path("/run/gpu.nvidia.com/mps/gpu-0000-1b-00-0/pipe")
@@ -81,6 +81,5 @@ def test_processes_of_pods_are_neither_ours_nor_in_the_way(
 ) -> None:
     lay(proc, processes)
 
-    refuse_foreign_daemon(DAEMON, PIPES, proc)
-    assert own_daemon(PIPES, proc) is None
-    assert not any(found.is_privileged or found.is_our_daemon for found in mps_processes(proc))
+    refuse_foreign_daemon(DAEMON, proc)
+    assert not any(found.is_privileged or found.in_our_group for found in mps_processes(proc))

@@ -47,7 +47,6 @@ EVERYTHING: Object = {
     "hostNetwork": True,
     "updateStrategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}},
     "nodeConfig": {
-        "listAttributes": True,
         "rules": [
             {"when": 'gpu.productName == "Tesla T4"', "shared": {"strategy": "TimeSlicing", "shares": 4}}
         ],
@@ -193,7 +192,6 @@ def test_the_driver_understands_the_node_configuration(name: str) -> None:
     if name == "everything":
         assert file.pool_of({"pool": "a"}).name == "a"
         assert len(file.pool_of({"pool": "a"}).rules.rules) == 3
-        assert file.pool_of({"pool": "a"}).rules.list_attributes
         assert file.pool_of({"gpu": "l4"}).name == "b"
     assert file.pool_of({}).name == ""
 

@@ -6,24 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from envtest.client import paths
-from envtest.client.api import ApiClient, objects_in
+from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused
 from envtest.real.api_server import RealApiServer
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.api.written import slice_of
 from tests.eventually import eventually
-from tools.testbed.chart import DEPLOY
+from tools.testbed.chart import rendered_text
 
 Object = dict[str, Any]
 
-KUSTOMIZE = DEPLOY / "kustomize"
-FILES = (
-    "components/preemptor/preemptor.yaml",
-    "components/page/page.yaml",
-    "uninstall/uninstall-rights.yaml",
-)
 GROUPS = {
     **dict.fromkeys(("resourceclaims", "resourceslices", "deviceclasses"), "resource.k8s.io"),
     "daemonsets": "apps",
@@ -34,9 +29,9 @@ GROUPS = {
 }
 MAY = {
     "gpu-dra-kubeletplugin": (
-        "get resourceclaims; patch update resourceclaims/status; list watch resourceslices;"
+        "get resourceclaims; patch resourceclaims/status; list watch resourceslices;"
         "create patch events;"
-        "associated-node:patch associated-node:update resourceclaims/driver:gpu.nvidia.com"
+        "associated-node:patch resourceclaims/driver:gpu.nvidia.com"
     ),
     "gpu-dra-controller": (
         "get list watch nodes; list watch create update delete resourceslices; list watch pods;"
@@ -62,6 +57,7 @@ NOBODY_MAY = (
 MAY_NOT = {
     "gpu-dra-kubeletplugin": (
         "list resourceclaims; create update delete resourceslices; list pods; create pods/eviction;"
+        "update resourceclaims/status; associated-node:update resourceclaims/driver:gpu.nvidia.com;"
         "arbitrary-node:patch resourceclaims/driver:gpu.nvidia.com;"
         "associated-node:patch resourceclaims/driver:nic.example.com"
     ),
@@ -83,12 +79,9 @@ MAY_NOT = {
 
 @pytest.fixture(scope="module")
 def api(api_server: RealApiServer) -> ApiClient:
-    """The API server with the rights of all programs, and of the uninstallation."""
-    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-    policies = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    for file in FILES:
-        rights = [one for one in objects_in(KUSTOMIZE / file) if one["kind"] in (*kinds, *policies)]
-        api_server.api.apply(rights)
+    """The API server with the rights of all programs, and the policy of the uninstallation."""
+    text = rendered_text({"uninstall": {"rendered": True}}, only="uninstall-rights.yaml", hooks=True)
+    api_server.api.apply([manifest for manifest in yaml.safe_load_all(text) if manifest])
     return api_server.api
 
 

@@ -1,7 +1,7 @@
 """What Kubernetes makes of our slices where feature gates are on that are alpha in 1.37.
 
-DRAListTypeAttributes: constraints and selectors over lists. DRAResourcePoolStatus: the answer to a
-ResourcePoolStatusRequest, whose numbers are compared with what is published and held.
+DRAResourcePoolStatus: the answer to a ResourcePoolStatusRequest, whose numbers are compared with what is
+published and held.
 """
 
 from __future__ import annotations
@@ -12,25 +12,20 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
 from gpuctl.demo.brisk import BRISK_ON_REAL
 from gpuctl.demo.driver_node import DriverNode
-from tests.flow.claims import gpu_pod, request, start, wait_published, wait_unschedulable
+from tests.flow.claims import gpu_pod, request, start, wait_published
 
 Object = dict[str, Any]
 
-GATES = ("DRAListTypeAttributes", "DRAResourcePoolStatus", "DRAPartitionableDevicesType")
-MESH, NUMA = "gpu.nvidia.com/nvlinkMesh", "resource.kubernetes.io/numaNode"
+GATES = ("DRAResourcePoolStatus", "DRAPartitionableDevicesType")
 REQUESTS = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests"
-# GPUs 0 to 3 and 4 to 7 form meshes, with a link from each GPU to one of the other mesh. Here they are on
-# four NUMA nodes, two on each socket.
-CUBE = (PACKAGE_ROOT / "fakegpu" / "machines" / "dgx1-v100.yaml").read_text()
 RULES = {
-    "cube": "{version: v1, listAttributes: true}",
+    "dgx1-v100": "{version: v1}",
     "hgx-h100": """
         version: v1
         rules:
@@ -62,13 +57,7 @@ def cluster(kubernetes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def _driver(cluster: RealCluster, folder: Path, index: int, name: str) -> DriverNode:
-    machine = name
-    if name == "cube":
-        head, *slots = CUBE.split("numa_node: ")
-        text = head + "".join(f"numa_node: {number // 2}{slot[1:]}" for number, slot in enumerate(slots))
-        (folder / "cube.yaml").write_text(text)
-        machine = str(folder / "cube.yaml")
-    driver = DriverNode.install(cluster, index, machine, launcher=BRISK_ON_REAL)
+    driver = DriverNode.install(cluster, index, name, launcher=BRISK_ON_REAL)
     rules = folder / f"rules-{index}.yaml"
     rules.write_text(RULES[name])
     driver.start_plugin()
@@ -83,71 +72,21 @@ def namespace(cluster: RealCluster) -> Iterator[str]:
         yield name
 
 
-def v100(name: str, expression: str) -> Object:
-    """A request for a GPU of the cube."""
-    only = "device.attributes['gpu.nvidia.com'].?architecture.orValue('') == 'Volta'"
-    return request(name, selectors=[{"cel": {"expression": f"{only} && {expression}"}}])
+def with_architecture(name: str, architecture: str) -> Object:
+    """A request for a GPU of the only machine that has it."""
+    expression = f"device.attributes['gpu.nvidia.com'].?architecture.orValue('') == '{architecture}'"
+    return request(name, selectors=[{"cel": {"expression": expression}}])
 
 
-def with_index(name: str, index: int) -> Object:
-    """A request for the GPU of the cube that has this index."""
-    return v100(name, f"device.attributes['gpu.nvidia.com'].index == {index}")
-
-
-def claim(cluster: RealCluster, namespace: str, name: str, *requests: Object, match: str = "") -> None:
-    """Create a claim whose devices all match in an attribute."""
-    constraints = [{"matchAttribute": match}] if match else []
+def claim(cluster: RealCluster, namespace: str, name: str, *requests: Object) -> None:
+    """Create a claim."""
     body = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": name},
-        "spec": {"devices": {"requests": list(requests), "constraints": constraints}},
+        "spec": {"devices": {"requests": list(requests)}},
     }
     cluster.api.create(body, namespace)
-
-
-def devices_of(cluster: RealCluster, namespace: str, name: str) -> list[str]:
-    """The devices of a claim, whose pod runs."""
-    status = cluster.api.get(paths.resource_claim(name, namespace))["status"]
-    return [one["device"] for one in status["allocation"]["devices"]["results"]]
-
-
-def test_claims_get_pairs_of_gpus_that_are_linked(cluster: RealCluster, namespace: str) -> None:
-    # Two links between the meshes, and one within a mesh.
-    pairs = ((0, 4), (2, 6), (1, 3))
-    for first, second in pairs:
-        name = f"linked-{first}"
-        claim(cluster, namespace, name, with_index("a", first), with_index("b", second), match=MESH)
-        start(cluster, namespace, gpu_pod(name, name))
-
-    assert [len(devices_of(cluster, namespace, f"linked-{first}")) for first, _ in pairs] == [2, 2, 2]
-
-
-def test_gpus_without_a_link_do_not_match(cluster: RealCluster, namespace: str) -> None:
-    claim(cluster, namespace, "apart", with_index("a", 0), with_index("b", 5), match=MESH)
-    cluster.api.create(gpu_pod("apart", "apart"), namespace)
-
-    wait_unschedulable(cluster, namespace, "apart")
-
-
-def test_gpus_on_one_socket_match_by_their_numa_nodes(cluster: RealCluster, namespace: str) -> None:
-    claim(cluster, namespace, "near", with_index("a", 0), with_index("b", 2), match=NUMA)
-    claim(cluster, namespace, "far", with_index("a", 1), with_index("b", 4), match=NUMA)
-    start(cluster, namespace, gpu_pod("near", "near"))
-    cluster.api.create(gpu_pod("far", "far"), namespace)
-
-    wait_unschedulable(cluster, namespace, "far")
-
-
-def test_a_selector_finds_a_peer_in_the_list(cluster: RealCluster, namespace: str) -> None:
-    peers_of_7 = "device.attributes['gpu.nvidia.com'].nvlinkPeers.includes(7)"
-    near_3 = "device.attributes['resource.kubernetes.io'].numaNode.includes(3)"
-    claim(cluster, namespace, "peers", v100("gpu", f"{peers_of_7} && {near_3}"))
-
-    start(cluster, namespace, gpu_pod("peers", "peers"))
-
-    # The peers of GPU 7 are 3, 4, 5 and 6; the first of them on its socket is 4.
-    assert devices_of(cluster, namespace, "peers") == ["gpu-0000-85-00-0"]
 
 
 def pool_status(cluster: RealCluster, namespace: str, machine: str, group_by: str = "") -> Object:
@@ -184,10 +123,10 @@ def per_type(pool: Object) -> dict[str, tuple[int, int]]:
 
 
 def test_a_pool_of_whole_gpus_is_counted(cluster: RealCluster, namespace: str) -> None:
-    claim(cluster, namespace, "one", with_index("gpu", 0))
+    claim(cluster, namespace, "one", with_architecture("gpu", "Volta"))
     start(cluster, namespace, gpu_pod("one", "one"))
 
-    pool = pool_status(cluster, namespace, "cube")
+    pool = pool_status(cluster, namespace, "dgx1-v100")
 
     assert counts(pool) == (8, 1, 7, 0)
     assert "validationError" not in pool
@@ -208,8 +147,7 @@ def test_a_pool_of_dynamic_partitions_and_layouts_is_counted(cluster: RealCluste
 
 def test_shares_are_counted_for_each_gpu(cluster: RealCluster, namespace: str) -> None:
     claim(cluster, namespace, "share", request("gpu", "shared-timesliced"))
-    ada = "device.attributes['gpu.nvidia.com'].architecture == 'Ada Lovelace'"
-    claim(cluster, namespace, "whole", request("gpu", selectors=[{"cel": {"expression": ada}}]))
+    claim(cluster, namespace, "whole", with_architecture("gpu", "Ada Lovelace"))
     for name in ("share", "whole"):
         start(cluster, namespace, gpu_pod(name, name))
 

@@ -186,7 +186,11 @@ def test_a_share_is_charged_the_memory_that_it_asks_for_in_the_steps_of_its_gpu(
 
 
 def test_a_share_that_is_counted_by_number_has_no_memory_to_charge() -> None:
-    assert charges(exactly("shared-mps"), configuration=QUEUES / "by-memory.yaml") == {"shared-memory": "0"}
+    by_memory, published = QUEUES / "by-memory.yaml", slices(config="mps")
+
+    assert charges(exactly("shared-mps"), configuration=by_memory, published=published) == {
+        "shared-memory": "0"
+    }
 
 
 def test_a_counter_says_nothing_about_the_size_of_a_device(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_the_programs_reach_the_cluster(place: Place) -> None:
         run(
             place,
             sh("kubectl get nodes -L pool", "NAME STATUS ROLES AGE VERSION POOL\nnode-0 Ready … small"),
-            sh("gpuctl status\nkubectl gpu status", "…\n…node-0…\n…"),
+            sh("gpuctl status\nkubectl gpu status", "…\n1 node, 4 GPUs: …\n…"),
             sh("kubectl get deviceclasses vfio.gpu.nvidia.com -o name", "deviceclass.…/vfio.gpu.nvidia.com"),
             sh('ls "$(scenario-root node-0)/sys"', "…\nbus\n…"),
         )

@@ -193,12 +193,11 @@ def test_several_shares_of_one_request_are_of_distinct_gpus(oracle: Oracle) -> N
     assert given(oracle, rule, claim(exactly("r", SHARED, count=2)), gpus=1) is None
 
 
-@pytest.mark.parametrize("name", ["shared-memory", "shared-burstable"])
 def test_memory_that_the_nvidia_driver_holds_is_given_in_steps_from_the_least_with_which_cuda_starts(
-    oracle: Oracle, name: str
+    oracle: Oracle,
 ) -> None:
     rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
-    [expression] = expressions(DEFAULT[name])
+    [expression] = expressions(DEFAULT["shared-memory"])
 
     def taken(amount: str | None) -> Any:
         fields = {} if amount is None else {"capacity": memory(amount)}
@@ -221,7 +220,7 @@ def test_memory_that_the_nvidia_driver_holds_is_given_in_steps_from_the_least_wi
 
 def test_guarantees_are_never_more_than_the_gpu_has(oracle: Oracle) -> None:
     rule = "shared: {strategy: TimeSlicing, memory: {step: 1Gi}}"
-    [expression] = expressions(DEFAULT["shared-burstable"])
+    [expression] = expressions(DEFAULT["shared-memory"])
     two_of_eleven = claims_for(expression, 2, capacity=memory("11Gi"))
 
     assert given(oracle, rule, *two_of_eleven, gpus=1, machine="l4-quad") is not None

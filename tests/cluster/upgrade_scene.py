@@ -12,7 +12,6 @@ from driver.process.boot import boot_folder
 from driver.process.sockets import service_socket_name
 from envtest.client import paths
 from fakegpu.mps.client import CudaProcess
-from gpuctl.demo.driver_node import MPS
 from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
@@ -104,9 +103,7 @@ class Upgraded:
         heard = self._heard()
         driver.start_controller("--config", str(self._rules))
         eventually("the controller hears the plugin", self._heard, lambda times: times > heard)
-        assert self._process(MPS).stop() == 0
-        driver.start_mps()
-        # While nobody looks after the daemons, the shares by MPS are tainted.
+        # The MPS supervisor stays: its DaemonSet is updated on delete.
         wait_offered(driver, lambda devices: says_as_much(by_name(devices), self.offered))
 
     def start(self, prefix: str, forms: Iterable[str] = FORMS) -> list[str]:

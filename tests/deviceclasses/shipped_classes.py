@@ -16,6 +16,8 @@ Object = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILES = tuple(sorted((ROOT / "deviceclasses").glob("*.yaml")))
 OPT_IN_FILES = tuple(sorted((ROOT / "deviceclasses" / "opt-in").glob("*.yaml")))
+EXTENDED_RESOURCE = ROOT / "deploy/examples/mig/extended-resource.yaml"
+PROFILES: tuple[str, ...] = tuple(yaml.safe_load((ROOT / "deploy/chart/mig-profiles.yaml").read_text()))
 SAMPLE_FILES = tuple(sorted((ROOT / "deploy" / "examples" / "mig").glob("*.yaml")))
 SHARED_SAMPLE_FILES = tuple(sorted((ROOT / "deploy" / "examples" / "shared").glob("*.yaml")))
 
@@ -40,9 +42,18 @@ def expressions(device_class: Object) -> list[str]:
     return [selector["cel"]["expression"] for selector in device_class["spec"]["selectors"]]
 
 
+def class_of_profile(profile: str) -> Object:
+    """The class of a MIG profile, as the sample has it for one and the chart makes it for all."""
+    name = f"mig-{profile.replace('+', '.')}"
+    text = EXTENDED_RESOURCE.read_text().replace("mig-1g.10gb", name).replace("'1g.10gb'", f"'{profile}'")
+    made: Object = next(yaml.safe_load_all(text))
+    return made
+
+
 DEFAULT = classes(*DEFAULT_FILES)
 OPT_IN = classes(*OPT_IN_FILES)
-ALL = {**DEFAULT, **OPT_IN}
+OF_PROFILES = {one["metadata"]["name"]: one for one in map(class_of_profile, PROFILES)}
+ALL = {**DEFAULT, **OPT_IN, **OF_PROFILES}
 
 
 def matches(name: str, device: SelectorDevice) -> bool:

@@ -19,7 +19,6 @@ ISOLATION: dict[Classes, set[str | None]] = {
     ("mig-large", "mig-medium", "mig-small"): {"hardware"},
     ("shared-mps",): {"mps"},
     ("shared-memory",): {"cgroup", "mps"},
-    ("shared-burstable",): {"cgroup"},
     ("shared-timesliced",): {"none", "cgroup"},
     ("shared-mig",): {"none"},
     ("vfio.gpu.nvidia.com",): {"hardware"},
@@ -114,9 +113,3 @@ def test_sizes_in_words_are_those_of_the_classes() -> None:
     ]
     assert "any, at least 36 GB, or 20 to 36 GB" in GIVES[WHOLE]
     assert "of at least 18, 9 or 4 GiB" in GIVES["mig-large", "mig-medium", "mig-small"]
-
-
-def test_a_burst_is_up_to_twice_what_was_asked_for() -> None:
-    (config,) = DEFAULT["shared-burstable"]["spec"]["config"]
-    assert config["opaque"]["parameters"]["memory"]["burst"] == {"factor": 2}
-    assert "up to twice" in PROMISES[("shared-burstable",)]

@@ -21,8 +21,9 @@ from tests.deviceclasses.shipped_classes import (
     ALL,
     DEFAULT,
     DEFAULT_FILES,
-    OPT_IN,
+    OF_PROFILES,
     OPT_IN_FILES,
+    PROFILES,
     expressions,
     matches,
     objects,
@@ -38,7 +39,6 @@ TESTED = (
     ("capacity", "multiprocessors"),
 )
 SIZES = ("mig-small", "mig-medium", "mig-large")
-PROFILES = {name: one for name, one in OPT_IN.items() if name.startswith("mig-")}
 
 MATCHED: dict[str, dict[str, str]] = {
     "a30-quad": {
@@ -105,7 +105,7 @@ def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_res
     assert set(DEFAULT) == {
         *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "vgpu.gpu.nvidia.com"),
         *("large", "medium", *SIZES, "shared-timesliced", "shared-mps", "shared-mig"),
-        *("shared-memory", "shared-burstable", "monitoring"),
+        *("shared-memory", "monitoring"),
     }
     assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
 
@@ -138,7 +138,7 @@ def test_every_machine_with_mig_has_all_sizes_and_the_others_have_none() -> None
 def test_a_named_class_matches_its_profile_and_nothing_else(machine: str) -> None:
     for device in of_machine(machine):
         seen = selectable(device)
-        matched = [name for name in PROFILES if matches(name, seen)]
+        matched = [name for name in OF_PROFILES if matches(name, seen)]
         profile = profile_of(device)
         named = (
             profile not in ("whole", "passthrough", "vgpu") and "share" not in profile and "c." not in profile
@@ -149,22 +149,8 @@ def test_a_named_class_matches_its_profile_and_nothing_else(machine: str) -> Non
 def test_every_profile_of_every_catalogue_has_a_named_class() -> None:
     profiles = {one.name for name in known_catalogues() for one in load_catalogue(name).profiles}
 
-    assert {f"mig-{profile.replace('+', '.')}" for profile in profiles} <= set(PROFILES)
-
-
-def test_a_named_class_stands_for_the_device_plugins_resource_of_its_profile() -> None:
-    for name, one in PROFILES.items():
-        (expression,) = expressions(one)
-        profile = expression.rsplit("'", 2)[1]
-        assert (name, one["spec"]["extendedResourceName"]) == (
-            f"mig-{profile.replace('+', '.')}",
-            f"nvidia.com/mig-{profile.replace('+', '.')}",
-        )
-
-
-def test_no_name_stands_twice() -> None:
-    names = [one["metadata"]["name"] for file in (*DEFAULT_FILES, *OPT_IN_FILES) for one in objects(file)]
-    assert sorted(names) == sorted(ALL)
+    assert profiles <= set(PROFILES)
+    assert len(OF_PROFILES) == len(PROFILES)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"type": {"string": "mig"}, "profile": {"int": 1}}])

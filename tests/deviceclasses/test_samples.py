@@ -23,7 +23,14 @@ from tests.deviceclasses.published_nodes import (
     selectable,
 )
 from tests.deviceclasses.sample_claims import claim_of, results
-from tests.deviceclasses.shipped_classes import ALL, OPT_IN_FILES, ROOT, SAMPLE_FILES, objects
+from tests.deviceclasses.shipped_classes import (
+    ALL,
+    DEFAULT,
+    EXTENDED_RESOURCE,
+    OF_PROFILES,
+    SAMPLE_FILES,
+    objects,
+)
 
 Object = dict[str, Any]
 
@@ -130,9 +137,7 @@ def test_the_pod_of_a_sample_uses_its_template_and_every_request_of_it(file: Pat
 
 @pytest.mark.parametrize("sample", ["at-least", "exact-profile"])
 def test_the_selector_of_a_sample_has_an_answer_for_every_device_of_its_class(sample: str) -> None:
-    (request,) = claim_of(ROOT / "deploy" / "examples" / "mig" / f"{sample}.yaml")["spec"]["devices"][
-        "requests"
-    ]
+    (request,) = claim_of(EXTENDED_RESOURCE.parent / f"{sample}.yaml")["spec"]["devices"]["requests"]
     (own,) = request["exactly"]["selectors"]
     (of_class,) = ALL[request["exactly"]["deviceClassName"]]["spec"]["selectors"]
     selector, class_selector = (compile_selector(one["cel"]["expression"]) for one in (own, of_class))
@@ -195,10 +200,8 @@ def test_partitions_lie_on_one_gpu_on_two_or_beside_a_whole_one_as_asked(machine
 
 
 def test_an_extended_resource_is_only_known_where_the_opt_in_classes_are_installed() -> None:
-    pod = objects(ROOT / "deploy" / "examples" / "mig" / "extended-resource.yaml")[0]
-    default = [one for name, one in ALL.items() if "extendedResourceName" not in one["spec"]]
-    opt_in = [one for file in OPT_IN_FILES for one in objects(file)]
+    _, pod = objects(EXTENDED_RESOURCE)
 
     (resource,) = asked_resources(pod)
-    assert class_of(resource, default) is None
-    assert class_of(resource, opt_in) == "mig-1g.10gb"
+    assert class_of(resource, list(DEFAULT.values())) is None
+    assert class_of(resource, list(OF_PROFILES.values())) == "mig-1g.10gb"

@@ -92,9 +92,6 @@ GIVEN: dict[str, tuple[str | None, dict[str, str]]] = {
         {machine: f"mps share of {profile}" for machine, profile in BALANCED_PARTITION.items()},
     ),
     "memory-limit": (node_config("memory-limits"), {"l4-quad": "time-slicing share"}),
-    "burstable": (node_config("memory-limits"), {"l4-quad": "time-slicing share"}),
-    "sidecar": (node_config("memory-limits"), {"l4-quad": "time-slicing share"}),
-    "divided-gpu": (None, {"l4-quad": "whole"}),
     "one-claim-mps": (None, dict.fromkeys(GIVING, "whole")),
     "one-claim-time-slicing": (None, dict.fromkeys(GIVING, "whole")),
     "monitoring": (
@@ -139,7 +136,7 @@ def test_a_sample_has_an_answer_on_every_node(machine: str) -> None:
                 continue  # a claim has at most 32 devices, as the sample says
             found = forms(file, planned) or ""
             whole = ("large", "medium", "fraction", "monitoring", "one-claim-mps", "one-claim-time-slicing")
-            shared = sample not in (*whole, "divided-gpu")
+            shared = sample not in whole
             assert "whole" not in found or not shared, sample
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 import pytest
 
-from driver.claims.opaque import Burst, GpuConfig, MemoryDivision, decode_for
+from driver.claims.opaque import GpuConfig, decode_for
 from fakegpu.machine.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches
@@ -48,7 +47,7 @@ TIER = {
 CLASSES = {
     "whole": "gpu.nvidia.com gpu",
     "time-slicing share": "shared-timesliced gpu.shared",
-    "held time-slicing share": "shared-timesliced gpu.shared shared-memory shared-burstable",
+    "held time-slicing share": "shared-timesliced gpu.shared shared-memory",
     "mps share": "shared-mps shared-memory",
     "passthrough": "vfio.gpu.nvidia.com",
     "vgpu": "vgpu.gpu.nvidia.com",
@@ -95,9 +94,6 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
 def test_all_forms_are_published_by_one_machine_or_another() -> None:
     machines = ("hgx-h100", "vgpu-host-l40s")
     forms = {profile_of(device) for machine in machines for device in of_machine(machine)}
-    held = [one for one in of_machine("l4-quad") if matches("shared-burstable", selectable(one))]
-
-    assert {profile_of(device) for device in held} == {"time-slicing share"}
     assert {*CLASSES} - {"held time-slicing share"} | {
         "1g.10gb",
         "mps share of 1g.10gb",
@@ -142,7 +138,7 @@ def test_no_class_fails_for_a_device_that_lacks_something(form: str) -> None:
 
 
 def gpu_config(parameters: Any) -> GpuConfig:
-    config = decode_for(parameters, "GpuConfig", "a GPU", of_class=True)
+    config = decode_for(parameters, "GpuConfig", "a GPU")
     assert isinstance(config, GpuConfig)
     return config
 
@@ -158,10 +154,6 @@ def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
         "shared-timesliced": ("TimeSlicing", "Default"),
         "gpu.shared": ("TimeSlicing", "Default"),
         "shared-mps": ("MPS", ""),
-        "shared-burstable": ("TimeSlicing", "Default"),
-    }
-    assert {name: one.memory for name, one in carried.items() if one.memory} == {
-        "shared-burstable": MemoryDivision(burst=Burst(factor=Fraction(2)))
     }
 
 

@@ -22,7 +22,6 @@ from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_published
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"
-CLASSES = ("deviceclasses/mig.yaml", "deviceclasses/opt-in/mig-profiles.yaml")
 RULES = "rules.yaml"
 CONTROLLER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-dra-controller"
 
@@ -32,8 +31,7 @@ Object = dict[str, Any]
 @contextmanager
 def configured(driver: DriverNode, rules: str) -> Iterator[None]:
     """Run the controller with this node configuration; afterwards without one, all GPUs whole again."""
-    for manifest in CLASSES:
-        driver.cluster.api.apply(PACKAGE_ROOT / manifest)
+    driver.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/mig.yaml")
     file = driver.folder / RULES
     file.write_text(rules)
     restart_controller(driver, "--config", str(file))
@@ -149,7 +147,7 @@ def create_sample(cluster: Cluster, namespace: str, sample: str, folder: Path = 
                 container.pop("command")
                 container |= {"image": "localhost/busybox:1", "imagePullPolicy": "Never"}
             pods.append(made)
-        cluster.api.create(made, namespace)
+        cluster.api.apply(made, namespace)
     assert pods, f"{sample} has no pod"
     return pods
 

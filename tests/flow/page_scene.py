@@ -9,16 +9,12 @@ from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
-import yaml
-
 from envtest.cluster import Cluster, Process
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.eventually import eventually
 from tests.gpuctl.web.pages import words
 
 ROOT = Path(__file__).resolve().parents[2]
-MANIFEST = ROOT / "deploy/kustomize/components/page/page.yaml"
-RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 WAIT_SECONDS = 25.0
 NAME = "page"
 """Of the process among those of the cluster."""
@@ -50,9 +46,7 @@ class ServedPage:
 @contextmanager
 def served_page(cluster: Cluster) -> Iterator[ServedPage]:
     """Serve the page until the block ends, with the token of the page's service account."""
-    objects = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] in RIGHTS]
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRIVER_NAMESPACE}}
-    cluster.api.apply([namespace, *objects])
+    cluster.api.apply(ROOT / "deploy/rbac.yaml")
     kubeconfig = cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-page", cluster.nodes[0].name)
     command = (sys.executable, "-u", "-m", "gpuctl", "web", "--addr", "127.0.0.1:0")
     known = _addresses(cluster.processes.named(NAME)) if NAME in cluster.processes.names() else []

@@ -140,44 +140,11 @@ def test_the_containers_of_a_claim_never_have_more_than_it_together(
     assert [hard_gib(driver, namespace, "pair", one) for one in ("main", "other")] == [4, 4]
 
 
-def test_the_samples_get_what_they_say(driver: DriverNode, namespace: str) -> None:
+def test_the_sample_gets_what_it_says(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
-    expected = {
-        "memory-limit": {("memory-limit", "main"): 10},
-        "burstable": {("burstable", "main"): 10},
-        "divided-gpu": {("divided-gpu-first", "main"): 4, ("divided-gpu-second", "main"): 4},
-        "sidecar": {("sidecar", "main"): 6, ("sidecar", "preview"): 2},
-    }
-    for sample, wanted in expected.items():
-        pods = create(cluster, namespace, SAMPLES / f"{sample}.yaml")
-        assert {pod for pod, _ in wanted} == set(pods)
-        for pod, container in wanted:
-            wait_container(cluster, namespace, pod, container)
-        assert {key: hard_gib(driver, namespace, *key) for key in wanted} == wanted
-        for pod in pods:
-            cluster.api.delete(paths.pod(pod, namespace))
-
-
-def test_a_burst_lasts_until_others_need_what_they_are_guaranteed(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    memory_template(cluster, namespace, "burst", "10Gi", "shared-burstable")
-    memory_template(cluster, namespace, "ten", "10Gi", HELD)
-    start_held(cluster, namespace, memory_pod("early", "burst"))
-    assert hard_gib(driver, namespace, "early") == 20
-    with cuda(driver, namespace, "early") as early:
-        early.allocate(16 * GIB)
-
-        cluster.api.create(memory_pod("late", "ten"), namespace)
-        eventually("the hard limit", partial(hard_gib, driver, namespace, "early"), lambda gib: gib == 16)
-        assert not status_of(cluster.api.get(paths.pod("late", namespace)), "main").get("started")
-        early.free(8 * GIB)
-
-        wait_container(cluster, namespace, "late")
-        assert gpu_of_pod(driver, namespace, "early") == gpu_of_pod(driver, namespace, "late")
-        assert hard_gib(driver, namespace, "late") == 10
-        with cuda(driver, namespace, "late") as late:
-            assert most_gib(early) == 4, "of the 22 GiB that the GPU has, ten are the other's"
-            assert most_gib(late) == 10
+    assert set(create(cluster, namespace, SAMPLES / "memory-limit.yaml")) == {"memory-limit"}
+    wait_container(cluster, namespace, "memory-limit")
+    assert hard_gib(driver, namespace, "memory-limit") == 10
 
 
 def test_a_container_waits_for_a_plugin_that_is_away(driver: DriverNode, namespace: str) -> None:

@@ -128,7 +128,7 @@ def status_of_node(watched: Watched, *flags: str) -> Any:
 
 
 def test_what_a_share_uses_is_told_by_metrics_status_and_gpuctl(watched: Watched, namespace: str) -> None:
-    held = {"claim_memory_limit": 10 * GIB, "claim_memory_guaranteed": 10 * GIB}
+    held = {"claim_memory_limit": 10 * GIB}
     watched.wait_bytes(namespace, **held, claim_memory_used=0, gpu_memory_allocated=10 * GIB)
     with cuda(watched.driver, namespace, "train") as client:
         client.allocate(7 * GIB)

@@ -72,7 +72,7 @@ def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
 def namespace(nodes: Nodes) -> Iterator[str]:
     """A namespace with a template for each class of shares."""
     with fresh_namespace(nodes.cluster.api) as name:
-        for class_name in ("shared-memory", "shared-burstable", "shared-timesliced"):
+        for class_name in ("shared-memory", "shared-timesliced"):
             asked = request(device_class=class_name, capacity=TWENTY)
             template(nodes.cluster, name, class_name, asked)
         yield name
@@ -93,8 +93,8 @@ def test_who_insists_on_memory_that_holds_gets_it_and_waits_where_it_is_only_cou
     nodes: Nodes, namespace: str
 ) -> None:
     api = nodes.cluster.api
-    for number, class_name in enumerate(("shared-memory", "shared-burstable") * 2):
-        api.create(pod_of(f"held-{number}", class_name), namespace)
+    for number in range(4):
+        api.create(pod_of(f"held-{number}", "shared-memory"), namespace)
         assert nodes.node_of(namespace, f"held-{number}") == HOLDS
     api.create(pod_of("fifth", "shared-memory"), namespace)
     wait_unschedulable(nodes.cluster, namespace, "fifth")
@@ -129,7 +129,7 @@ def test_a_node_whose_rules_forbid_it_promises_nothing(nodes: Nodes, namespace: 
     file.write_text(FORBIDDING)
     try:
         wait_offered(driver, lambda devices: isolation(devices) == {(None, "none")})
-        nodes.cluster.api.create(pod_of("late", "shared-burstable"), namespace)
+        nodes.cluster.api.create(pod_of("late", "shared-memory"), namespace)
         wait_unschedulable(nodes.cluster, namespace, "late")
         held = nodes.cluster.nodes[HOLDS].name
         assert f"{held}: memory limits of shares are not enforced there: {FORBIDDEN}" in nodes.told(

@@ -6,8 +6,6 @@ import signal
 from functools import partial
 from typing import Any
 
-import pytest
-
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import wait_for
@@ -111,9 +109,8 @@ def blocked(devices: list[Object]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("daemon_lives", [True, False], ids=["adopted", "started anew"])
-def test_without_the_supervisor_nothing_new_starts_until_the_next_one_has_the_daemon(
-    driver: DriverNode, namespace: str, *, daemon_lives: bool
+def test_without_the_supervisor_nothing_new_starts_until_the_next_one_has_started_the_daemon_anew(
+    driver: DriverNode, namespace: str
 ) -> None:
     cluster = driver.cluster
     with shared(driver, namespace, ONE_GPU):
@@ -124,12 +121,10 @@ def test_without_the_supervisor_nothing_new_starts_until_the_next_one_has_the_da
         wait_offered(driver, lambda devices: blocked(devices) == ["mps-daemon"])
         cluster.api.create(gpu_pod("during"), namespace)
         wait_refused(cluster, namespace, "during")
-        if not daemon_lives:
-            ask_mps(driver, pipes, "quit -t 0")
         driver.start_mps()
         wait_offered(driver, is_settled)
         wait_running(cluster, namespace, "during")
-        assert (daemon_pid(pipes) == pid) is daemon_lives
+        assert daemon_pid(pipes) != pid
         with clients(driver, namespace, "before", "during") as limits:
             assert [one.pinned_mib for one in limits] == [{"0": QUARTER_MIB}] * 2
 

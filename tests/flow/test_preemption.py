@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from envtest.client import paths
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import fresh_namespace, wait_gone
 from envtest.cluster import Cluster, Process
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
@@ -25,8 +24,6 @@ from tests.flow.several_machines import installed_on
 
 Object = dict[str, Any]
 
-MANIFEST = Path(__file__).resolve().parents[2] / "deploy/kustomize/components/preemptor/preemptor.yaml"
-RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 RULES = """version: v1
 rules:
   - {when: gpu.index == 0, offer: whole}
@@ -48,9 +45,7 @@ KINDS: dict[str, tuple[Object, int]] = {
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A node with a whole GPU, partitions and shares, two priorities, and the rights of the preemptor."""
     with installed_on(request.config, ("hgx-h100",), ("tiers",), RULES) as (cluster, _):
-        objects = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] in RIGHTS]
-        cluster.api.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRIVER_NAMESPACE}}])
-        cluster.api.apply(objects)
+        cluster.api.apply(PACKAGE_ROOT / "deploy/rbac.yaml")
         for name, value in (("notebook", 10), ("inference", 1000)):
             about = {
                 "apiVersion": "scheduling.k8s.io/v1",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 20.0
 DRA_V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
-DRA_V1BETA1 = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"
 GRPC_HEALTH = "/grpc.health.v1.Health"
 
 Answer = TypeVar("Answer", bound=Message)

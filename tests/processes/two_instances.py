@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kubeletplugin.sharing.mps.processes import end_left_over, own_daemon
+from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes
 from tests.eventually import eventually
 from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
@@ -60,10 +60,10 @@ class TwoInstances:
 
     @contextmanager
     def supervisor(self) -> Iterator[DriverProcess]:
-        """An MPS supervisor, serving; its daemons outlive it."""
+        """An MPS supervisor, serving."""
         flags = (
             *("--mps-dir", str(self.mps_dir), "--driver-root", str(self.node.driver_root)),
-            *("--proc-root", str(self.proc), "--shm", "node"),
+            *("--proc-root", str(self.proc), "--no-mounts"),
         )
         with DriverProcess("kubeletplugin.sharing.mps", *flags) as process:
             process.wait_for("serving")
@@ -117,8 +117,9 @@ class TwoInstances:
 
     def daemons(self) -> dict[str, int]:
         """The process ids of the MPS control daemons, by their names."""
-        found = {pipes.parent.name: own_daemon(pipes) for pipes in self.mps_dir.glob("*/pipe")}
-        return {name: process.pid for name, process in found.items() if process is not None}
+        names = {str(pipes): pipes.parent.name for pipes in self.mps_dir.glob("*/pipe")}
+        ours = daemons([process for process in mps_processes() if process.in_our_group])
+        return {names[process.pipes]: process.pid for process in ours if process.pipes in names}
 
     def specs(self) -> dict[str, tuple[int, bytes]]:
         """The CDI specs: which files they are, and what they say."""

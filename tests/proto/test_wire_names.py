@@ -10,11 +10,9 @@ from proto import (
     dra_health_v1_pb2,
     dra_health_v1alpha1_pb2,
     dra_v1_pb2,
-    dra_v1beta1_pb2,
     grpc_health_v1_pb2,
     podresources_v1_pb2,
     registration_v1_pb2,
-    stored_claim_pb2,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ DRA = {
     "NodePrepareResourcesRequest": {"claims": 1},
     "NodePrepareResourcesResponse": {"claims": 1},
     "NodePrepareResourceResponse": {"devices": 1, "error": 2},
-    "Device": {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4},
+    "Device": {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4, "share_id": 5},
     "NodeUnprepareResourcesRequest": {"claims": 1},
     "NodeUnprepareResourcesResponse": {"claims": 1},
     "NodeUnprepareResourceResponse": {"error": 1},
@@ -66,50 +64,25 @@ PODRESOURCES = {
     "ClaimResource": {"cdi_devices": 1, "driver_name": 2, "pool_name": 3, "device_name": 4, "share_id": 5},
     "CDIDevice": {"name": 1},
 }
-STORED_CLAIM = {
-    "Unknown": {"raw": 2},
-    "ResourceClaim": {"metadata": 1, "status": 3},
-    "ObjectMeta": {"uid": 5},
-    "ResourceClaimStatus": {"devices": 4},
-    "AllocatedDeviceStatus": {
-        "driver": 1,
-        "pool": 2,
-        "device": 3,
-        "conditions": 4,
-        "data": 5,
-        "share_id": 7,
-    },
-    "Condition": {"type": 1, "status": 2, "last_transition_time": 4, "reason": 5, "message": 6},
-    "Time": {"seconds": 1},
-    "RawExtension": {"raw": 1},
-}
 
 
 @pytest.mark.parametrize(
     ("file", "package", "messages"),
     [
-        (
-            dra_v1_pb2.DESCRIPTOR,
-            "k8s.io.kubelet.pkg.apis.dra.v1",
-            DRA | {"Device": DRA["Device"] | {"share_id": 5}},
-        ),
-        (dra_v1beta1_pb2.DESCRIPTOR, "k8s.io.kubelet.pkg.apis.dra.v1beta1", DRA),
+        (dra_v1_pb2.DESCRIPTOR, "k8s.io.kubelet.pkg.apis.dra.v1", DRA),
         (dra_health_v1_pb2.DESCRIPTOR, "v1", HEALTH),
         (dra_health_v1alpha1_pb2.DESCRIPTOR, "v1alpha1", HEALTH),
         (registration_v1_pb2.DESCRIPTOR, "pluginregistration", REGISTRATION),
         (grpc_health_v1_pb2.DESCRIPTOR, "grpc.health.v1", GRPC_HEALTH),
         (podresources_v1_pb2.DESCRIPTOR, "v1", PODRESOURCES),
-        (stored_claim_pb2.DESCRIPTOR, "stored_claim", STORED_CLAIM),
     ],
     ids=[
         "dra v1",
-        "dra v1beta1",
         "health v1",
         "health v1alpha1",
         "registration",
         "grpc",
         "podresources",
-        "stored claim",
     ],
 )
 def test_messages_have_the_names_and_numbers_of_the_kubelet(
@@ -126,14 +99,13 @@ def test_messages_have_the_names_and_numbers_of_the_kubelet(
     ("file", "methods"),
     [
         (dra_v1_pb2.DESCRIPTOR, {"DRAPlugin": ["NodePrepareResources", "NodeUnprepareResources"]}),
-        (dra_v1beta1_pb2.DESCRIPTOR, {"DRAPlugin": ["NodePrepareResources", "NodeUnprepareResources"]}),
         (dra_health_v1_pb2.DESCRIPTOR, {"DRAResourceHealth": ["NodeWatchResources"]}),
         (dra_health_v1alpha1_pb2.DESCRIPTOR, {"DRAResourceHealth": ["NodeWatchResources"]}),
         (registration_v1_pb2.DESCRIPTOR, {"Registration": ["GetInfo", "NotifyRegistrationStatus"]}),
         (grpc_health_v1_pb2.DESCRIPTOR, {"Health": ["Check", "List", "Watch"]}),
         (podresources_v1_pb2.DESCRIPTOR, {"PodResourcesLister": ["List", "Get"]}),
     ],
-    ids=["dra v1", "dra v1beta1", "health v1", "health v1alpha1", "registration", "grpc", "podresources"],
+    ids=["dra v1", "health v1", "health v1alpha1", "registration", "grpc", "podresources"],
 )
 def test_services_have_the_methods_of_the_kubelet(
     file: FileDescriptor, methods: dict[str, list[str]]

@@ -6,8 +6,8 @@ cut ends every claim, so nothing has to be on the disk before the answer. The fl
 hardware and takes no lock. No driver can be this simple: the driver's times are given as multiples of the
 floor's.
 
-It wastes nothing that the driver saves: it sends requests as the driver does, exchanges a file that it
-replaces, and gives unfinished specs a name that the container runtime does not read.
+It wastes nothing that the driver saves: it sends requests as the driver does, allocates a file before it
+writes it, and gives unfinished specs a name that the container runtime does not read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import yaml
 
-from driver.kube.access import access_of_kubeconfig
+from driver.kube.access import Kubeconfig
 from driver.kube.bounded import direct_pool
+from driver.kube.kubeconfig import access_of
 from driver.kube.paths import claim_path
-from driver.process.durable import exchange
 from proto import dra_v1_pb2 as pb
 
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -41,9 +40,9 @@ class Floor:
 
         ``cdi_dir`` is a folder that the container runtime watches: any plugin has to write there.
         """
-        access = access_of_kubeconfig(yaml.safe_load(kubeconfig.read_text()))
-        if access is None or (pool := direct_pool(access.transport, access.server)[0]) is None:
-            raise ValueError(f"{kubeconfig} needs more than a token and a connection")
+        access = access_of(Kubeconfig((kubeconfig,)))
+        if (pool := direct_pool(access.transport, access.server)[0]) is None:
+            raise ValueError(f"{kubeconfig} needs a proxy")
         self._pool, authorization = pool, access.authorization() or ""
         self._headers = {"Accept": "application/json", "Authorization": authorization}
         self._folder, self._cdi_dir, self._spec = folder, cdi_dir, spec
@@ -101,13 +100,11 @@ def write_whole(path: Path, data: bytes, mode: int) -> None:
     temporary = path.with_name(f".tmp-{path.stem}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
+        os.posix_fallocate(descriptor, 0, len(data))
         os.write(descriptor, data)
     finally:
         os.close(descriptor)
-    if exchange(temporary, path):
-        temporary.unlink()
-    else:
-        temporary.rename(path)
+    temporary.rename(path)
 
 
 def main(socket: str, kubeconfig: str, folder: str, cdi_dir: str, spec: str) -> None:

@@ -82,12 +82,9 @@ class Mps:
     dir: Annotated[str, Text("^/.*[^/]$"), "The folder on the host for its socket and its daemons."] = (
         "/run/gpu.nvidia.com/mps"
     )
-    shm: Annotated[
-        Literal["own", "node"],
-        "The /dev/shm of MPS daemons and their clients: own mounts one for each daemon; node uses the "
-        "node's, where the supervisor may not mount.",
-    ] = "own"
-    shmMib: Annotated[int, Between(1, 1 << 20), "The size in MiB of that /dev/shm, for own."] = 1024
+    shmMib: Annotated[
+        int, Between(1, 1 << 20), "The size in MiB of the /dev/shm that each MPS daemon and its clients get."
+    ] = 1024
     extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
     extraEnv: Annotated[
         list[Annotated[Object, Schema(_NAMED)]], "Additional environment variables, as in a container."
@@ -356,8 +353,9 @@ def class_toggles() -> dict[str, bool]:
 
 
 def opt_in_toggles() -> dict[str, bool]:
-    """The files in ``deviceclasses/opt-in/``, all off: classes with resource names of a device plugin."""
-    return {file.stem: False for file in sorted((DEVICE_CLASSES / "opt-in").glob("*.yaml"))}
+    """The classes with resource names of a device plugin, all off, by their file without its ending."""
+    files = [*(DEVICE_CLASSES / "opt-in").glob("*.yaml"), DEVICE_CLASSES.parent / "mig-profiles.yaml"]
+    return {file.stem: False for file in sorted(files)}
 
 
 def _class_names(file: Path) -> list[str]:
@@ -386,11 +384,6 @@ class NodeConfiguration:
         "How GPU faults are treated on all nodes: xids (XID code to class), and evict (the faults that "
         "evict pods; none by default).",
     ] = field(default_factory=dict)
-    listAttributes: Annotated[
-        bool,
-        "Publish some attributes as lists of values, on all nodes. This needs the feature gate "
-        "DRAListTypeAttributes of the API server and the scheduler, alpha in Kubernetes 1.37.",
-    ] = False
 
 
 # The grammar of image names (distribution/reference, regexp.go), with registries in lower case only: upper

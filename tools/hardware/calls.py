@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,13 @@ from driver.nvml.pci_address import PciAddress
 T = TypeVar("T")
 
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
+
+READS = tuple(
+    name
+    for name, method in inspect.getmembers(NvmlDevice, inspect.isfunction)
+    if name in GPU_CALLS and len(inspect.signature(method).parameters) == 1
+)
+"""The methods of NvmlDevice that ask something about a GPU and need no arguments."""
 
 
 class UnreadableAnswer(NvmlCallFailed):

@@ -33,7 +33,7 @@ from gpuctl.gather.archive import write_new
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, Program
-from tools.hardware.calls import NotedCall, NotedCalls, RunningCall
+from tools.hardware.calls import READS, NotedCall, NotedCalls, RunningCall
 from tools.hardware.machine_file import NvmlAnswers, machine_file
 from tools.hardware.nvidia_smi import run_smi
 from tools.hardware.stand_ins import StandIns
@@ -44,17 +44,6 @@ MACHINE, CALLS, LOG, MPS, LEFT_OUT = (
 """The files of a recording."""
 
 VERSIONS = ("driver_version", "cuda_driver_version")
-
-_ASKED_OF_EVERY_GPU = (
-    *("uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability"),
-    *("memory_bytes", "memory_use", "addressing_mode", "numa_node", "module_id", "virtualization"),
-    *("nvlinks", "fabric", "vgpu_types", "licensable_features", "compute_mode", "persistence_mode"),
-    *("mig_mode", "mig_without_reset", "gpu_instance_profiles", "gpu_instances", "mig_devices"),
-    *("mig_processes", "process_ids", "processes", "busy_processes", "utilisation"),
-    *("power_milliwatts", "power_limit_milliwatts", "temperature_celsius"),
-    *("recovery_action", "remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors"),
-    "fabric_health",
-)
 
 MPS_QUESTIONS = (
     Run(commands=("get_server_list",)),
@@ -169,7 +158,7 @@ def _ask_everything(device: NvmlDevice) -> None:
 
     Raises GpuLost, SessionLost and DriverNotLoaded; another question that fails is passed over.
     """
-    answers = {method: _ask(device, method) for method in _ASKED_OF_EVERY_GPU}
+    answers = {method: _ask(device, method) for method in READS}
     for profile in answers["gpu_instance_profiles"] or ():
         _ask(device, "gpu_instance_placements", profile.id)
     for instance in answers["gpu_instances"] or ():

@@ -249,9 +249,9 @@ class Node:
         _end(before, signal.SIGTERM)
 
     def _rolling_update(self) -> None:
+        # The MPS supervisor stays: its DaemonSet is updated on delete.
         self._hand_over()
-        for name in ("controller", "supervisor"):
-            self._restart(name, signal.SIGTERM, 0)
+        self._restart("controller", signal.SIGTERM, 0)
 
     def _start_kubelet(self) -> None:
         self.cluster.start_kubelet(0)

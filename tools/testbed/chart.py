@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +30,17 @@ RELEASE = "gpu-dra"
 HELMS = ("helm3", "helm4")
 _HELM_SECONDS = 300.0
 
-NAMESPACE: Object = {
-    "apiVersion": "v1",
-    "kind": "Namespace",
-    "metadata": {
-        "name": DRIVER_NAMESPACE,
-        "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
-    },
-}
-
 DEPLOY = PACKAGE_ROOT / "deploy"
-_BASE_TEMPLATES = ("admission-policy", "controller", "kubeletplugin", "node-config", "rbac")
-"""The templates that are always installed; kustomize takes the classes from the folder of the chart."""
+NAMESPACE: Object = yaml.safe_load((DEPLOY / "namespace.yaml").read_text())
 
-COMPONENTS: dict[str, tuple[str, Values]] = {
-    "mps": ("mps", {"mps": {"enabled": True}}),
-    "page": ("page", {"page": {"enabled": True}}),
-    "preemptor": ("preemptor", {"preemptor": {"enabled": True}}),
-    "webhook-cert-manager": (
-        "webhook",
-        {"webhook": {"enabled": True, "certificates": {"source": "cert-manager"}}},
-    ),
+WITH_RIGHTS: dict[str, Values] = {
+    "rbac": {},
+    "page": {"page": {"enabled": True}},
+    "preemptor": {"preemptor": {"enabled": True}},
+    "uninstall-rights": {"uninstall": {"rendered": True}},
 }
-"""The template of each component that is rendered, and the values with which it is."""
-
-_UNINSTALL_TEMPLATES = ("uninstall-rights", "uninstall-job")
-"""The templates of the hook that helm runs before it deletes anything; without helm an admin applies them."""
+"""The templates that grant rights, and the values with which they do."""
+_GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 # A certificate to render, which is replaced by a comment afterwards.
 _BUNDLE = "R0lWRU4="
@@ -67,6 +52,9 @@ _WEBHOOK_VALUES: dict[str, Any] = {
     },
 }
 _MADE = "# Made from the chart by make manifests.\n"
+_RIGHTS_HEAD = """\
+# The rights of each account of the driver. The page, the preemptor and the uninstallation are optional.
+"""
 _BUNDLE_COMMENT = "# caBundle: the PEM certificate of who signed the serving certificate, in base64"
 _WEBHOOK_HEAD = """\
 # Two things are yours to give before this can run: the image, and a serving certificate for
@@ -159,20 +147,13 @@ def install_chart(cluster: RealApiServer, values: Values | None = None, *, progr
 def manifests() -> dict[Path, str]:
     """The files that are made from the chart: path -> text."""
     namespace = yaml.safe_dump(NAMESPACE, sort_keys=False)
-    base = {name: _manifest(name, {}) for name in _BASE_TEMPLATES}
-    kustomize = DEPLOY / "kustomize"
-    files = {kustomize / "base" / f"{name}.yaml": _MADE + text for name, text in base.items()}
-    files[kustomize / "base" / "namespace.yaml"] = _MADE + namespace
-    for component, (template, values) in COMPONENTS.items():
-        files[kustomize / "components" / component / f"{template}.yaml"] = _MADE + _manifest(template, values)
-    for template in _UNINSTALL_TEMPLATES:
-        text = _manifest(template, {"uninstall": {"rendered": True}}, hooks=True)
-        files[kustomize / "uninstall" / f"{template}.yaml"] = _MADE + text
-    files[DEPLOY / "rbac.yaml"] = f"{_MADE}{namespace}---\n{base['rbac']}"
-    files[DEPLOY / "admission-policy.yaml"] = _MADE + base["admission-policy"]
+    grants = [_manifest(template, values, kinds=_GRANTS) for template, values in WITH_RIGHTS.items()]
     webhook = _manifest("webhook", _WEBHOOK_VALUES).replace(f"caBundle: {_BUNDLE}", _BUNDLE_COMMENT)
-    files[DEPLOY / "webhook.yaml"] = _MADE + _WEBHOOK_HEAD + webhook
-    return files
+    return {
+        DEPLOY / "rbac.yaml": _MADE + _RIGHTS_HEAD + "---\n".join([namespace, *grants]),
+        DEPLOY / "admission-policy.yaml": _MADE + _manifest("admission-policy", {}),
+        DEPLOY / "webhook.yaml": _MADE + _WEBHOOK_HEAD + webhook,
+    }
 
 
 def stale_manifests() -> dict[Path, str]:
@@ -182,12 +163,19 @@ def stale_manifests() -> dict[Path, str]:
     }
 
 
-def _manifest(template: str, values: Values, *, hooks: bool = False) -> str:
-    """One template as helm renders it, without the comments that name the template."""
-    text = rendered_text(values, only=f"{template}.yaml", hooks=hooks)
-    documents = re.split(r"^---\n", text, flags=re.MULTILINE)
-    kept = [re.sub(r"^# Source: .*\n", "", one, flags=re.MULTILINE).strip("\n") for one in documents]
-    return "\n---\n".join(one for one in kept if one) + "\n"
+def _manifest(template: str, values: Values, *, kinds: Sequence[str] = ()) -> str:
+    """The objects of these kinds in a template as helm renders it; without kinds all of them."""
+    text = rendered_text(values, only=f"{template}.yaml", hooks=True)
+    documents = [
+        re.sub(r"^# Source: .*\n", "", document, flags=re.MULTILINE).strip("\n")
+        for document in re.split(r"^---\n", text, flags=re.MULTILINE)
+    ]
+    wanted = [
+        document
+        for document in documents
+        if document and (not kinds or yaml.safe_load(document)["kind"] in kinds)
+    ]
+    return "\n---\n".join(wanted) + "\n"
 
 
 def main() -> None:

@@ -368,14 +368,6 @@ _OF_DEVICES = (
         "shares of claims",
     ),
     Series(
-        "gpu_dra_claim_memory_guaranteed_bytes",
-        "gauge",
-        "GPU memory that a claim is guaranteed.",
-        PLUGIN,
-        HELD,
-        _LIMITED,
-    ),
-    Series(
         "gpu_dra_claim_memory_limit_bytes",
         "gauge",
         "The most GPU memory that a claim can use.",
@@ -390,14 +382,6 @@ _OF_DEVICES = (
         PLUGIN,
         HELD,
         _LIMITED,
-    ),
-    Series(
-        "gpu_dra_container_memory_guaranteed_bytes",
-        "gauge",
-        "GPU memory that a container is guaranteed.",
-        PLUGIN,
-        (*HELD, *CONTAINER),
-        _CONTAINERS,
     ),
     Series(
         "gpu_dra_container_memory_limit_bytes",

@@ -45,7 +45,7 @@ def _shares(seen: NodeSeen, *, limited: bool) -> list[str]:
         f"{entry.owner}: {device.device}"
         for entry in held_entries(seen)
         for device in entry.devices
-        if (device.memory is not None) is limited and (limited or _is_part_of_gpu(device))
+        if (device.memory_limit_bytes is not None) is limited and (limited or _is_part_of_gpu(device))
     ]
 
 
@@ -72,7 +72,8 @@ def _limited(seen: NodeSeen) -> list[Entry]:
     return [
         entry
         for entry in held_entries(seen)
-        if entry.state == "prepared" and any(device.memory is not None for device in entry.devices)
+        if entry.state == "prepared"
+        and any(device.memory_limit_bytes is not None for device in entry.devices)
     ]
 
 
@@ -194,8 +195,8 @@ def _together(seen: NodeSeen) -> list[str]:
     for entry in _limited(seen):
         owners[entry.uid] = entry.owner
         for device in entry.devices:
-            if device.memory is not None:
-                most[entry.uid, device.pci] += device.memory.most_bytes
+            if device.memory_limit_bytes is not None:
+                most[entry.uid, device.pci] += device.memory_limit_bytes
     return [
         f"{owners[uid]} on {pci}: its containers may use {sums[uid, pci]} bytes together, the "
         f"claim only {allowed}"

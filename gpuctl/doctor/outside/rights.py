@@ -19,13 +19,10 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
     ),
     "kubeletplugin": (
         Right("get", DRA, "resourceclaims"),
-        *(Right(verb, DRA, "resourceclaims/status") for verb in ("patch", "update")),
+        Right("patch", DRA, "resourceclaims/status"),
         # Since 1.36 the API server asks for this, too, for each driver whose entries in status.devices of a
         # claim are changed.
-        *(
-            Right(f"associated-node:{verb}", DRA, "resourceclaims/driver", name="gpu.nvidia.com")
-            for verb in ("patch", "update")
-        ),
+        Right("associated-node:patch", DRA, "resourceclaims/driver", name="gpu.nvidia.com"),
         *(Right(verb, DRA, "resourceslices") for verb in ("list", "watch")),
         *(Right(verb, "", "events") for verb in ("create", "patch")),
     ),

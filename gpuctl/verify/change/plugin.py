@@ -83,7 +83,7 @@ class Driver:
         seen = proc if self.places.nvml.startswith("fake:") else Path("/proc")
         self._begin(
             "kubeletplugin.sharing.mps",
-            *("--mps-dir", str(mps), "--shm", "node", "--proc-root", str(seen), *places),
+            *("--mps-dir", str(mps), "--no-mounts", "--proc-root", str(seen), *places),
         )
         on_host = self.places.host_driver_root
         self._begin(

@@ -213,7 +213,6 @@ def _published(inventory: Inventory, offered: Object) -> list[Object]:
         pool=pool_name(NODE),
         node=NODE,
         counter_sets=offers.counter_sets,
-        near_nodes=offers.near_nodes,
     )
     return [
         {

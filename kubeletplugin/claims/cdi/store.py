@@ -10,7 +10,7 @@ from driver.kube.decode import decode_json
 from driver.process.durable import regular_only, remove, write_atomically
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name, claim_of_cdi_spec, former_cdi_spec_file_name
 
-# A spec has about 8 KiB. From 64 KiB on the C library maps memory for each read (driver/process/lean.py).
+# A spec has about 8 KiB. From 128 KiB on the C library maps memory for each read (mallopt(3)).
 _MOST_AT_ONCE = 1 << 15
 
 

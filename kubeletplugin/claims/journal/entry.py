@@ -82,28 +82,6 @@ class ShareRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryRecord:
-    """The memory of a GPU that the NVIDIA driver lets the containers of a claim have, all together, in bytes.
-
-    ``guaranteed_bytes`` is theirs whatever others do. ``most_bytes`` is their limit. It is more than
-    ``guaranteed_bytes`` only if the class of the device allows a burst. With ``to_free`` they may use memory
-    that no claim is guaranteed, up to ``most_bytes``. ``parts`` has the memory of single containers, by their
-    names. The other containers have equal parts of the rest, at most ``each_bytes`` if that is not 0.
-    """
-
-    guaranteed_bytes: int
-    most_bytes: int
-    to_free: bool = False
-    each_bytes: int = 0
-    parts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def attributes(self) -> dict[str, str | int]:
-        """The limits of all containers of the claim together, for the claim's status and metadata."""
-        return {"memoryGuaranteedBytes": self.guaranteed_bytes, "memoryLimitBytes": self.most_bytes}
-
-
-@dataclass(frozen=True, slots=True)
 class HeldDevice:
     """One device that a claim holds: the allocation result, and the hardware behind it.
 
@@ -132,8 +110,9 @@ class HeldDevice:
     # Its name in the claim's allocation, if another driver published and prepared it; else that is
     # ``device``.
     published_as: str = ""
-    # None if the NVIDIA driver does not limit the containers' memory.
-    memory: MemoryRecord | None = None
+    # The memory of the GPU that the NVIDIA driver lets the claim's containers have, all together; None if it
+    # does not limit them.
+    memory_limit_bytes: int | None = None
     # The DeviceClass of the request; empty if another driver prepared the claim.
     device_class: str = ""
 
@@ -226,7 +205,7 @@ class Entry:
     @property
     def is_limited(self) -> bool:
         """Whether the NVIDIA driver limits its containers' memory on any of its devices."""
-        return any(device.memory is not None for device in self.devices)
+        return any(device.memory_limit_bytes is not None for device in self.devices)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -348,11 +327,9 @@ def _device_of_newer_schema(schema: int, body: Mapping[str, Any]) -> HeldDevice:
     )
 
 
-_Written = Entry | HeldDevice | ShareRecord | MemoryRecord
+_Written = Entry | HeldDevice | ShareRecord
 
-_FIELDS = {
-    kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord, MemoryRecord)
-}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord)}
 
 
 def _plain(value: _Written) -> dict[str, Any]:
@@ -360,21 +337,15 @@ def _plain(value: _Written) -> dict[str, Any]:
 
 
 def _device(device: HeldDevice) -> dict[str, Any]:
-    share, memory = device.share, device.memory
-    return {
-        **_plain(device),
-        "record": device.record,
-        "share": None if share is None else _plain(share),
-        "memory": None if memory is None else _plain(memory),
-    }
+    share = device.share
+    return {**_plain(device), "record": device.record, "share": None if share is None else _plain(share)}
 
 
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
-    share, memory = body.get("share"), body.get("memory")
+    share = body.get("share")
     nested = {
         "record": body.get("record") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
-        "memory": None if memory is None else MemoryRecord(**_known(MemoryRecord, memory)),
         "more_gpus": tuple(map(str, body.get("more_gpus") or ())),
     }
     held = HeldDevice(**{**_known(HeldDevice, body), **nested})

@@ -45,16 +45,15 @@ class Journal:
     """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
 
     ``changed_elsewhere()`` returns whether another instance may have written since the last call.
-    ``on_change(entry)`` is called after a claim's state has changed here, with the entry before if it was
-    released or forgotten, None if there was none. It must not block. ``timed(seconds)`` gets how long each
-    write took.
+    ``on_change()`` is called after a claim's state has changed here. It must not block. ``timed(seconds)``
+    gets how long each write took.
     """
 
     def __init__(
         self,
         folder: Path,
         changed_elsewhere: Callable[[], bool],
-        on_change: Callable[[Entry | None], None] = lambda _entry: None,
+        on_change: Callable[[], None] = lambda: None,
         timed: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self._folder = folder
@@ -115,15 +114,14 @@ class Journal:
         if not entry.holds:
             self._wake_waiting()
         if before is None or before.state != entry.state:
-            # A tombstone has no devices: what matters is which the claim has given back.
-            self._on_change(entry if entry.holds else before)
+            self._on_change()
         self._timed(seconds)
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
-        before = self._files.forget(uid)
+        self._files.forget(uid)
         self._wake_waiting()
-        self._on_change(before)
+        self._on_change()
 
     def wait_for_release(self, timeout_seconds: float) -> None:
         """Return when some claim of this instance releases its devices, or after the time."""

@@ -153,9 +153,8 @@ class RecordFolder(Generic[K, T]):
         if self._made_late:
             make_private_folder(self._folder)
         data = self._files.encode(record)
-        known = self._known.get(key)
         # First the file, then the memory: what is known must be on the disk.
-        write_atomically(self.path(key), data, is_there=known is not None and not known.wrong)
+        write_atomically(self.path(key), data)
         before = self._remember(key, Kept(record))
         return before.record if before else None
 

@@ -61,23 +61,16 @@ class ContainerStart:
 class ContainerMemory:
     """The memory of one GPU that a claim allows one live container, in bytes.
 
-    A container with shares of several claims on one GPU has one pair of limits there, their sum.
+    A container with shares of several claims on one GPU has one limit there, their sum.
     """
 
     claim_uid: str
     cdi_device: str
-    # The allocated device.
-    device: str
-    # The address of the GPU in the format of sysfs.
-    pci: str
-    # The UUID of the GPU, empty if unknown.
-    uuid: str
     # Empty if the container runtime gave none.
     namespace: str
     pod: str
     container: str
-    # This claim's part of the container's limits.
-    soft_bytes: int
+    # This claim's part of the container's limit.
     hard_bytes: int
     # What the container uses of the GPU (nvmlGetMemoryLimits_v1_t.currentUsed), None if NVML did not say.
     # NVML does not say which share a container uses, so with shares of several claims the use is divided

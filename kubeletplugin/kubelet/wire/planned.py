@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import Burst, Document, MemoryDivision, MpsSettings
+from driver.claims.opaque import Document, MpsSettings
 from driver.devices.sharing import Share, SharedForm, Strategy
 from driver.kinds.kind import DeviceName
 
@@ -29,10 +29,6 @@ class SharingRequest:
     has_strategy: bool = False
     # The time-slice in the configuration of the device's class, empty if there is none.
     class_interval: str = ""
-    # How the configuration divides the claim's memory among containers, None if it does not.
-    memory: MemoryDivision | None = None
-    # What the device's class allows beyond the guaranteed memory.
-    burst: Burst | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,9 +160,8 @@ def _allocated_bytes(
     held: HeldDevice, kinds: HeldKinds, published: Callable[[str], int | None], gpus: Mapping[str, Gpu]
 ) -> int | None:
     """The memory that a claim gets with a device; for a share without an amount, its equal part."""
-    # A share with limits: the memory that it guarantees.
-    if held.memory is not None:
-        return held.memory.guaranteed_bytes
+    if held.memory_limit_bytes is not None:
+        return held.memory_limit_bytes
     share = held.share
     if share is not None and share.memory_bytes:
         return share.memory_bytes
@@ -201,7 +200,7 @@ def used_bytes(
     If the claim has the device alone, it is the device's own use. For a share with limits it is what the
     NVIDIA driver counts for its containers, for any other share the memory of its processes.
     """
-    if held.memory is not None:
+    if held.memory_limit_bytes is not None:
         if use.memory is None:
             return None
         # Limits are per container, so a claim's use is the sum over its containers.

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
-from driver.errors import ClaimBlocked, DriverError, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, DriverError, NvmlError
 from driver.nvml.memory_limits import Cgroup
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import standing
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks
 from kubeletplugin.kubelet.wire.containers import (
     ContainerMemory,
@@ -22,10 +24,8 @@ from kubeletplugin.kubelet.wire.containers import (
     ContainerStart,
     NotAnswered,
 )
-from kubeletplugin.sharing.memory.allowances import Allowance, Device
-from kubeletplugin.sharing.memory.division import Portion
 from kubeletplugin.sharing.memory.ledger import Part
-from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts, OneGpu
+from kubeletplugin.sharing.memory.one_gpu import Allowance, Device, Listed, MemoryPorts, OneGpu
 
 PATIENCE_SECONDS = 18.0
 """How long a container that starts may have to wait. The last try then ends within the hook's own 30 s."""
@@ -33,6 +33,7 @@ PATIENCE_SECONDS = 18.0
 _LOCK_SECONDS = 4.0
 _FIRST_DELAY_SECONDS = 0.05
 _LONGEST_DELAY_SECONDS = 1.0
+_PREPARE_AGAIN = "delete the pod, so that its claim is prepared again"
 
 _log = get_logger("memory")
 
@@ -40,6 +41,39 @@ _log = get_logger("memory")
 def memory_key(pci: str) -> str:
     """The key of the lock for changing limits on a GPU. It is taken after all other locks."""
     return f"memory {pci}"
+
+
+def allowance(journal: Journal, generation: str, start: ContainerStart) -> Allowance:
+    """What the journal allows the containers with the device with which a container starts.
+
+    Raises ClaimRefused if the container must not have the device, StorageError.
+    """
+    entry = journal.get(start.claim_uid)
+    now = standing(entry, generation)
+    if entry is None or now.state in ("released", "releasing"):
+        raise ClaimRefused(
+            f"claim {start.claim_uid} is not prepared on this node, so no container can get its devices",
+            _PREPARE_AGAIN,
+        )
+    if now.ended:
+        raise ClaimRefused(
+            f"claim {entry.owner} was prepared before the NVIDIA driver was reloaded",
+            _PREPARE_AGAIN,
+        )
+    held = next((held for held in entry.devices if held.cdi_device == start.cdi_device), None)
+    if held is None or held.memory_limit_bytes is None:
+        raise ClaimRefused(
+            f"claim {entry.owner} has no device {start.cdi_device} with a memory limit, so the "
+            "container cannot be limited",
+            _PREPARE_AGAIN,
+        )
+    if held.more_gpus:
+        raise ClaimRefused(
+            f"{held.device} spans several GPUs, but a memory limit applies to one",
+            "use a class whose devices are on one GPU each",
+        )
+    requests = len({device.request for device in entry.devices})
+    return Allowance(held.device, held.pci, held.memory_limit_bytes, requests)
 
 
 class ClaimMemory:
@@ -52,17 +86,18 @@ class ClaimMemory:
     def __init__(
         self,
         ports: MemoryPorts,
+        journal: Journal,
         locks: KeyedLocks,
         generation: Callable[[], str],
         listed: Callable[[], Listed],
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._ports = ports
+        self._journal = journal
         self._locks = locks
         self._generation = generation
         self._listed = listed
         self._patience_seconds = min(patience_seconds, PATIENCE_SECONDS)
-        self._uses = _MemoryUses(ports)
         self._guard = threading.Lock()
         # By GPU, the devices whose limits could not be set.
         self._faults: dict[str, dict[Device, str]] = {}
@@ -71,7 +106,6 @@ class ClaimMemory:
         self._checked_generation = generation()
         # Until the first pass has read the ledger, there may be parts of an instance before this one.
         self._has_parts = True
-        self._bursts = False
         self._stopped = threading.Event()
         self.wanted = threading.Event()
         """Set if ``run_once`` should be called before its time."""
@@ -89,7 +123,7 @@ class ClaimMemory:
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
             try:
                 # First, so that a container without an allowance is refused at once.
-                pci = self._ports.allowances.for_start(start).pci
+                pci = allowance(self._journal, self._generation(), start).pci
                 group = self._ports.cgroups.of_process(start.proc_cgroup)
                 return self._start(start, pci, group, is_last=is_last)
             except DriverError as error:
@@ -125,7 +159,7 @@ class ClaimMemory:
             ledger.forget(uid, pci)
 
     def run_once(self) -> None:
-        """Read every limit back, set missing ones again, and divide the claims' memory again.
+        """Read every limit back, and set missing ones again.
 
         An error on one GPU does not stop the others: see ``faults``. Raises StorageError.
         """
@@ -135,11 +169,8 @@ class ClaimMemory:
         gpus = sorted({pci for _, pci in self._ports.ledger.places()})
         if gpus:
             self._has_parts = True
-        listed = self._ask_kubelet() if gpus else None
-        bursts = False
         for pci in gpus:
-            faults, has_burst = self._check_gpu(pci, listed)
-            bursts |= has_burst
+            faults = self._check_gpu(pci)
             if faults is not None:
                 with self._guard:
                     self._faults[pci] = faults | self._unreadable(pci)
@@ -149,7 +180,6 @@ class ClaimMemory:
             for pci in self._restored_generation.keys() - set(gpus):
                 del self._restored_generation[pci]
             self._checked_generation = generation
-        self._bursts = bursts
 
     def check_driver(self) -> None:
         """Ask for ``run_once`` if the NVIDIA driver was loaded again, which loses all limits."""
@@ -161,68 +191,80 @@ class ClaimMemory:
         if generation and known != {generation}:
             self.wanted.set()
 
-    def claims_changed(self) -> None:
-        """Called when claims hold other devices. A container may have to give up its burst then."""
-        if self._bursts:
-            self.wanted.set()
-
     def faults(self) -> Mapping[Device, str]:
         """By claim UID and CDI device, why containers are not limited, as of the last pass."""
         with self._guard:
             return {device: why for found in self._faults.values() for device, why in found.items()}
 
     def used(self) -> tuple[ContainerMemory, ...]:
-        """The limits and the use of each live container. NVML is asked at each call. Raises StorageError."""
-        return self._uses.now()
+        """The limit and the use of each live container, by GPU, then by claim, device and group.
+
+        NVML is asked at each call. No lock is taken, so no container waits for it. Raises StorageError.
+        """
+        uses: list[ContainerMemory] = []
+        for pci in sorted({pci for _, pci in self._ports.ledger.places()}):
+            parts = [
+                part for part in self._ports.ledger.on_gpu(pci) if self._ports.cgroups.is_there(part.cgroup)
+            ]
+            try:
+                limits = self._ports.limits.read_beside(pci, (part.cgroup.path for part in parts))
+            except NvmlError as error:
+                _log.warning("cannot read the used memory", gpu=pci, error=error.logged)
+                limits = {}
+            used = {path: None if found is None else found.used_bytes for path, found in limits.items()}
+            uses += _used_by_parts(parts, used)
+        return tuple(uses)
 
     def _start(self, start: ContainerStart, pci: str, group: Cgroup, *, is_last: bool) -> None:
         """Try once. In the last try it does without the list of a kubelet that does not answer."""
         # Without the list, the first container of a claim would get all of its memory and the second one
         # would be refused. So earlier tries fail if the kubelet does not answer.
-        listed = (self._ask_kubelet() or {}) if is_last else self._listed()
+        try:
+            listed = self._listed()
+        except DriverError as error:
+            if not is_last:
+                raise
+            _log.warning("cannot read how many containers use a claim", error=error.logged)
+            listed = {}
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             # Once more, since the claim may have been unprepared before the lock was taken.
-            allowance = self._ports.allowances.for_start(start)
-            self._refuse_unreadable(allowance)
+            own = allowance(self._journal, self._generation(), start)
+            wrong = self._ports.ledger.wrong(start.claim_uid, pci)
+            if wrong:
+                raise ClaimBlocked(
+                    f"cannot read what the containers of claim {start.claim_uid} have of GPU {pci}: {wrong}",
+                    "delete the pods of the claim, so that it is prepared again",
+                )
             gpu = OneGpu(pci, self._ports)
             self._restore(gpu)
-            portion = gpu.admit(_part(start, allowance, group), listed)
+            name = ContainerName(start.namespace, start.pod, start.container)
+            part = Part(start.claim_uid, start.cdi_device, pci, group, start.container_id, name)
+            hard_bytes = gpu.admit(part, own, listed.get(start.cdi_device, frozenset()))
             self._has_parts = True
-            self._bursts |= gpu.bursts
         _log.info(
             "GPU memory of a container is limited",
             uid=start.claim_uid,
             device=start.cdi_device,
             container=start.container,
             pod=f"{start.namespace}/{start.pod}",
-            hard_bytes=portion.hard_bytes,
+            hard_bytes=hard_bytes,
         )
 
-    def _check_gpu(self, pci: str, listed: Listed | None) -> tuple[dict[Device, str] | None, bool]:
-        """The faults on a GPU, and whether any claim on it has a burst.
-
-        Faults are None if another thread or instance has the lock: then nothing is known.
-        """
+    def _check_gpu(self, pci: str) -> dict[Device, str] | None:
+        """The faults on a GPU, None if another thread or instance has the lock: then nothing is known."""
         with ExitStack() as lock:
             try:
                 lock.enter_context(self._locks.holding([memory_key(pci)], _LOCK_SECONDS))
             except ClaimBlocked as error:
                 _log.info("memory limits of a GPU are checked later", gpu=pci, error=error.logged)
-                return None, True
+                return None
             try:
                 gpu = OneGpu(pci, self._ports)
-                return self._check_locked(gpu, listed), gpu.bursts
+                faults = self._restore(gpu, again=True)
+                gpu.write()
             except DriverError as error:
                 _log.warning("cannot check the memory limits of a GPU", gpu=pci, error=error.logged)
-                parts = self._ports.ledger.on_gpu(pci)
-                return {(part.claim_uid, part.cdi_device): str(error) for part in parts}, True
-
-    def _check_locked(self, gpu: OneGpu, listed: Listed | None) -> dict[Device, str]:
-        """Restore and divide on one GPU, whose lock is held; returns the faults."""
-        faults = self._restore(gpu, again=True)
-        if listed is not None:
-            faults |= gpu.divide(listed)
-        gpu.write()
+                faults = {part.device: str(error) for part in self._ports.ledger.on_gpu(pci)}
         return faults
 
     def _restore(self, gpu: OneGpu, *, again: bool = False) -> dict[Device, str]:
@@ -238,85 +280,29 @@ class ClaimMemory:
                 self._restored_generation[gpu.pci] = generation
         return faults
 
-    def _ask_kubelet(self) -> Listed | None:
-        """The containers that the kubelet lists, None if it does not answer."""
-        try:
-            return self._listed()
-        except DriverError as error:
-            _log.warning("cannot read how many containers use a claim", error=error.logged)
-            return None
-
-    def _refuse_unreadable(self, allowance: Allowance) -> None:
-        """Raise ClaimBlocked if the parts of the claim's other containers cannot be read."""
-        wrong = self._ports.ledger.wrong(allowance.device[0], allowance.pci)
-        if wrong:
-            raise ClaimBlocked(
-                f"cannot read what the containers of claim {allowance.device[0]} have of GPU "
-                f"{allowance.pci}: {wrong}",
-                "delete the pods of the claim, so that it is prepared again",
-            )
-
     def _unreadable(self, pci: str) -> dict[Device, str]:
-        allowed = self._ports.allowances.on_gpu(pci, lambda: 0, ())
-        found = {device: self._ports.ledger.wrong(device[0], pci) for device in allowed}
-        return {device: f"cannot read its ledger: {wrong}" for device, wrong in found.items() if wrong}
-
-
-def _part(start: ContainerStart, allowance: Allowance, group: Cgroup) -> Part:
-    """The part of a new container, still without limits."""
-    name = ContainerName(start.namespace, start.pod, start.container)
-    return Part(*allowance.device, allowance.pci, group, start.container_id, name, Portion())
-
-
-class _MemoryUses:
-    """The limits and the use of each live container. It takes no lock, so no container waits for it."""
-
-    def __init__(self, ports: MemoryPorts) -> None:
-        self._ports = ports
-
-    def now(self) -> tuple[ContainerMemory, ...]:
-        """The use of all containers, by GPU, then by claim, device and group; raises StorageError."""
-        gpus = sorted({pci for _, pci in self._ports.ledger.places()})
-        return tuple(one for pci in gpus for one in self._on_gpu(pci))
-
-    def _on_gpu(self, pci: str) -> Iterable[ContainerMemory]:
-        parts = [part for part in self._ports.ledger.on_gpu(pci) if self._ports.cgroups.is_there(part.cgroup)]
-        allowed = self._ports.allowances.on_gpu(pci, lambda: 0, ())
-        try:
-            limits = self._ports.limits.read_beside(pci, (part.cgroup.path for part in parts))
-        except NvmlError as error:
-            _log.warning("cannot read the used memory", gpu=pci, error=error.logged)
-            limits = {}
-        # NVML says what a group uses as a whole. It is divided among the group's parts: the first ones are
-        # filled, and the last one gets all that is left, even if that is more than its limit.
-        left = {
-            part.cgroup: one.used_bytes if (one := limits.get(part.cgroup.path)) else None for part in parts
+        """The limited devices of claims whose file for this GPU cannot be read."""
+        return {
+            (entry.uid, held.cdi_device): f"cannot read its ledger: {wrong}"
+            for entry in self._journal.holders(pci)
+            if (wrong := self._ports.ledger.wrong(entry.uid, pci))
+            for held in entry.devices
+            if held.pci == pci and held.memory_limit_bytes is not None
         }
-        counts = {group: sum(part.cgroup == group for part in parts) for group in left}
-        for part in sorted(parts, key=lambda one: (*one.key[:2], one.cgroup.path)):
-            allowance = allowed.get((part.claim_uid, part.cdi_device))
-            counts[part.cgroup] -= 1
-            used_bytes = _fill(left, part, last=not counts[part.cgroup])
-            yield ContainerMemory(
-                part.claim_uid,
-                part.cdi_device,
-                allowance.name if allowance is not None else "",
-                pci,
-                allowance.uuid if allowance is not None else "",
-                part.name.namespace,
-                part.name.pod,
-                part.name.container,
-                part.portion.soft_bytes,
-                part.portion.hard_bytes,
-                used_bytes,
-            )
 
 
-def _fill(left: dict[Cgroup, int | None], part: Part, *, last: bool) -> int | None:
-    """The bytes of a group's use that count for one of its parts; takes them off what is ``left``."""
-    rest = left[part.cgroup]
-    if rest is None:
-        return None
-    used_bytes = rest if last else min(rest, part.portion.hard_bytes)
-    left[part.cgroup] = rest - used_bytes
-    return used_bytes
+def _used_by_parts(parts: list[Part], used: dict[str, int | None]) -> Iterator[ContainerMemory]:
+    """The use of each part; ``used`` is what NVML says that each group uses as a whole, by path."""
+    counts = {path: sum(part.cgroup.path == path for part in parts) for path in used}
+    for part in sorted(parts, key=lambda part: (*part.device, part.cgroup.path)):
+        path = part.cgroup.path
+        used_bytes = left_bytes = used.get(path)
+        if used_bytes is not None and left_bytes is not None:
+            counts[path] -= 1
+            # The first parts of a group are filled, and the last one gets all that is left, even if that is
+            # more than its limit.
+            used_bytes = min(left_bytes, part.hard_bytes) if counts[path] else left_bytes
+            used[path] = left_bytes - used_bytes
+        yield ContainerMemory(
+            *part.device, part.name.namespace, part.name.pod, part.name.container, part.hard_bytes, used_bytes
+        )

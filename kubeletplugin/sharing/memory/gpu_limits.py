@@ -12,7 +12,8 @@ from driver.nvml.deadline import Watch
 from driver.nvml.limits_probe import can_be_limited, shareable_bytes
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.sharing.memory.division import MIB, Portion
+
+MIB = 1 << 20
 
 # NVML may round a limit up to units of its own. A limit that is higher by more than this counts as not held.
 _ROUNDING_BYTES = 256 * MIB
@@ -34,7 +35,7 @@ class GpuLimits:
         self._discovery = discovery
         self._generation = generation
         self._supported: dict[str, tuple[str, bool]] = {}
-        self._rounded: OrderedDict[tuple[str, str, Portion], Portion] = OrderedDict()
+        self._rounded: OrderedDict[tuple[str, str, int], int] = OrderedDict()
 
     def supports(self, pci: str) -> bool:
         """Whether the NVIDIA driver can limit memory on this GPU, asked once per load of the driver."""
@@ -68,53 +69,50 @@ class GpuLimits:
             raise found
         return found
 
-    def hold(self, pci: str, cgroup: str, portion: Portion) -> MemoryLimits:
-        """Set the limits of a group and read them back, with what the group uses.
+    def hold(self, pci: str, cgroup: str, hard_bytes: int) -> MemoryLimits:
+        """Set the hard limit of a group and read it back, with what the group uses.
 
-        The result may be lower than ``portion``, never higher: then NotHeld is raised.
+        The result may be lower than ``hard_bytes``, never higher: then NotHeld is raised.
         """
 
         def job(device: NvmlDevice, watch: Watch) -> MemoryLimits | None:
-            limits = _set(device, watch, cgroup, portion.soft_bytes, portion.hard_bytes)
-            over = limits.hard_bytes - portion.hard_bytes if limits is not None else 0
+            limits = _set(device, watch, cgroup, hard_bytes)
+            over = limits.hard_bytes - hard_bytes if limits is not None else 0
             # NVML rounded up. With so much less it rounds to the limit or below.
-            if 0 < over <= min(_ROUNDING_BYTES, portion.hard_bytes):
-                hard_bytes = portion.hard_bytes - over
-                limits = _set(device, watch, cgroup, min(portion.soft_bytes, hard_bytes), hard_bytes)
+            if 0 < over <= min(_ROUNDING_BYTES, hard_bytes):
+                limits = _set(device, watch, cgroup, hard_bytes - over)
             return limits
 
         limits = self._discovery.on_gpu(PciAddress.parse(pci), job)
-        if limits is None or limits.hard_bytes > portion.hard_bytes:
+        if limits is None or limits.hard_bytes > hard_bytes:
             held = "none" if limits is None else f"{limits.hard_bytes} bytes"
             raise NotHeld(
-                f"NVML accepted a limit of {portion.hard_bytes} bytes for a container on GPU {pci} but "
+                f"NVML accepted a limit of {hard_bytes} bytes for a container on GPU {pci} but "
                 f"reports {held}, so the container could take the memory of others",
                 "look for NVIDIA messages in the kernel log; restart the node if this lasts",
                 for_log=cgroup,
             )
-        key, found = (pci, cgroup, portion), Portion(limits.soft_bytes, limits.hard_bytes)
-        if found != portion:
-            self._rounded[key] = found
+        if limits.hard_bytes != hard_bytes:
+            key = (pci, cgroup, hard_bytes)
+            self._rounded[key] = limits.hard_bytes
             self._rounded.move_to_end(key)
             if len(self._rounded) > _MOST_REMEMBERED:
                 self._rounded.popitem(last=False)
         return limits
 
-    def is_held(self, pci: str, cgroup: str, portion: Portion, limits: MemoryLimits | None) -> bool:
-        """Whether the limits that NVML read back are those of ``portion``, perhaps rounded by NVML."""
-        if limits is None:
-            return False
-        return Portion(limits.soft_bytes, limits.hard_bytes) in (
-            portion,
-            self._rounded.get((pci, cgroup, portion)),
+    def is_held(self, pci: str, cgroup: str, hard_bytes: int, limits: MemoryLimits | None) -> bool:
+        """Whether the limit that NVML read back is this one, perhaps rounded by NVML."""
+        return limits is not None and limits.hard_bytes in (
+            hard_bytes,
+            self._rounded.get((pci, cgroup, hard_bytes)),
         )
 
 
-def _set(
-    device: NvmlDevice, watch: Watch, cgroup: str, soft_bytes: int, hard_bytes: int
-) -> MemoryLimits | None:
+def _set(device: NvmlDevice, watch: Watch, cgroup: str, hard_bytes: int) -> MemoryLimits | None:
+    # No soft limit: it reserves nothing, and if a group is deleted, its soft limit stays counted in the
+    # groups above it for ever (NVIDIA's "MPS v3 Memory Partitioning").
     try:
-        watch("set_memory_limits", lambda: device.set_memory_limits(cgroup, soft_bytes, hard_bytes))
+        watch("set_memory_limits", lambda: device.set_memory_limits(cgroup, 0, hard_bytes))
     except NotFound as error:
         # GPU_NOT_FOUND is a NotFound, too.
         if error.code != Code.NOT_FOUND:

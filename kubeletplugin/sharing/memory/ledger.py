@@ -17,7 +17,6 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.record_folder import Kept, RecordFiles, RecordFolder, compact_json
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.names import is_safe_uid
-from kubeletplugin.sharing.memory.division import Portion
 
 FOLDER = "memory"
 """The ledger's folder, below that of the boot."""
@@ -34,7 +33,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The limits of one container for one device of a claim, on the GPU at ``pci``."""
+    """The limit of one container for one device of a claim, on the GPU at ``pci``; 0 before it is set."""
 
     claim_uid: str
     cdi_device: str
@@ -42,7 +41,12 @@ class Part:
     cgroup: Cgroup
     container_id: str
     name: ContainerName
-    portion: Portion
+    hard_bytes: int = 0
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """The claim UID and the CDI device."""
+        return self.claim_uid, self.cdi_device
 
     @property
     def key(self) -> PartKey:
@@ -122,7 +126,7 @@ def _plain(part: Part) -> dict[str, Any]:
         "container_id": part.container_id,
         "cgroup": asdict(part.cgroup),
         "name": asdict(part.name),
-        **asdict(part.portion),
+        "hard_bytes": part.hard_bytes,
     }
 
 
@@ -135,22 +139,15 @@ def _read(place: Place, data: bytes) -> tuple[Part, ...]:
 
 
 def _part(place: Place, body: Mapping[str, Any]) -> Part:
-    soft_bytes, hard_bytes, inode = (
-        _whole(body["soft_bytes"]),
-        _whole(body["hard_bytes"]),
-        _whole(body["cgroup"]["inode"]),
-    )
-    if soft_bytes > hard_bytes:
-        raise ValueError("a part in it has a guarantee above its limit")
     name = body["name"]
     return Part(
-        *place[:1],
+        place[0],
         _text(body["cdi_device"]),
         place[1],
-        Cgroup(_text(body["cgroup"]["path"]), inode),
+        Cgroup(_text(body["cgroup"]["path"]), _whole(body["cgroup"]["inode"])),
         _text(body["container_id"]),
         ContainerName(_text(name["namespace"]), _text(name["pod"]), _text(name["container"])),
-        Portion(soft_bytes, hard_bytes),
+        _whole(body["hard_bytes"]),
     )
 
 

@@ -1,13 +1,8 @@
-"""The MPS supervisor's program: reads the flags, serves until a signal, and leaves daemons running."""
+"""The MPS supervisor's program: reads the flags, and serves until a signal."""
 
 from __future__ import annotations
 
-import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
-
-# isort: split
-
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -20,9 +15,9 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
 from kubeletplugin.sharing.mps.daemon_keeper import Site
-from kubeletplugin.sharing.mps.daemon_shm import NodeMemory, OwnMemory
+from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.service import handlers
-from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, probes_of, watch
+from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, probes_of
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -58,20 +53,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     show_envvar=True,
     help="The /proc with all processes of the node, to find MPS daemons that others started.",
 )
-@click.option(
-    "--shm",
-    type=click.Choice(["own", "node"]),
-    default="own",
-    show_envvar=True,
-    help="The /dev/shm of daemons and their clients: own mounts one for each daemon; node uses the node's, "
-    "where mounting is not permitted.",
-)
+@click.option("--no-mounts", is_flag=True, hidden=True)  # for verify and the demo: see DaemonMemory
 @click.option(
     "--shm-mib",
     type=click.IntRange(1, 1 << 20),
     default=1024,
     show_envvar=True,
-    help="The size in MiB of that /dev/shm, for own.",
+    help="The size in MiB of the /dev/shm that each daemon and its clients get.",
 )
 @click.option(
     "--health-addr",
@@ -88,7 +76,7 @@ def main(
     host_root: Path,
     sysfs_root: Path,
     proc_root: Path,
-    shm: Literal["own", "node"],
+    no_mounts: bool,
     shm_mib: int,
     health_addr: str,
     log_level: Level,
@@ -100,7 +88,7 @@ def main(
         roots.look()  # its log says which root is used
         programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / LIBRARIES)
         proc = proc_root.absolute()
-        memory = OwnMemory(shm_mib, proc) if shm == "own" else NodeMemory()
+        memory = DaemonMemory(None if no_mounts else shm_mib, proc)
         serve(Site(programs, mps_dir.absolute(), proc, memory), health_addr)
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
@@ -116,12 +104,10 @@ def serve(site: Site, health_addr: str) -> None:
         server = SocketServer(site.mps_dir / SOCKET, handlers(supervisor), pool)
         server.start()
         service.on_stop("MPS socket", server.stop)
-        answers = probes_of(supervisor, server.path, service.pulse)
-        watch(service, answers.alive)
         if health_addr:
             from driver.process import probes
 
-            probes.serve(service, health_addr, answers)
+            probes.serve(service, health_addr, probes_of(supervisor, server.path, service.pulse))
         service.on_stop("MPS streams", supervisor.close)
         service.run()
     finally:

@@ -15,10 +15,9 @@ from driver.process.log import get_logger
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
 from kubeletplugin.sharing.mps import processes
-from kubeletplugin.sharing.mps.alarms import Alarms
 from kubeletplugin.sharing.mps.control import CONTROL, Control, NoDaemon
-from kubeletplugin.sharing.mps.daemon_process import DaemonProcess, adopt_daemon, start_daemon
-from kubeletplugin.sharing.mps.daemon_shm import Memory
+from kubeletplugin.sharing.mps.daemon_process import DaemonProcess, start_daemon
+from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
 
 FIRST_BACK_OFF_SECONDS = 0.1
@@ -40,7 +39,7 @@ class Site:
     mps_dir: Path
     # Shows the processes of the whole node.
     proc: Path
-    memory: Memory
+    memory: DaemonMemory
     # For a batch of commands.
     command_seconds: float = 10.0
     # For a start, with setting the limits.
@@ -55,9 +54,8 @@ class Site:
 class Callbacks:
     """What a keeper needs of the supervisor."""
 
-    alarms: Alarms
-    # Runs work that takes time in another thread.
-    soon: Callable[[Callable[[], None]], None]
+    # Runs work in another thread after so many seconds, unless the supervisor ends before.
+    later: Callable[[float, Callable[[], None]], None]
     # Called when the state of a daemon has changed.
     changed: Callable[[], None]
     # Called when a keeper has ended its daemon for good.
@@ -102,14 +100,15 @@ class DaemonKeeper:
         self._retired = False
 
     def recover(self) -> None:
-        """Take over the daemon of an earlier supervisor: adopt or start it soon. Raises StorageError."""
+        """Run the daemon of an earlier supervisor anew, soon. Raises StorageError."""
         self._wanted = self._folder.read()
         if self._wanted is None:
             # Its settings are unknown until the plugin sends them again, so it is only reported.
             self._tell(f"its settings are not known: {self._folder.record} is missing or was unreadable")
             return
-        self._tell("it is checked after a start of the supervisor")
-        self._callbacks.soon(self._try_again)
+        self._tell("it is started again after a start of the supervisor")
+        self._trying_later = True
+        self._callbacks.later(0, self._try_again)
 
     def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> None:
         """Run the daemon with these settings; returns once it serves and its limits were read back.
@@ -119,7 +118,7 @@ class DaemonKeeper:
         """
         asked = time.monotonic()
         with self._held(timeout_seconds):
-            if self._serving == daemon and self._process and not self._process.ended_within(0):
+            if self._serving == daemon and self._process and not self._process.has_ended():
                 return
             failure = self._failure
             if failure and failure.daemon == daemon and failure.moment >= asked:
@@ -170,7 +169,7 @@ class DaemonKeeper:
             self._callbacks.changed()
 
     def _bring_up(self, daemon: MpsDaemon) -> None:
-        """Adopt or start the daemon, or only set its limits, as needed; the lock is held."""
+        """Start the daemon, or only set its limits, as needed; the lock is held."""
         self._serving = None
         process = self._running_process()
         if process and (not process.serves(daemon) or self._removes_limit(daemon)):
@@ -192,14 +191,9 @@ class DaemonKeeper:
         self._tell(running=True)
 
     def _running_process(self) -> DaemonProcess | None:
-        """The daemon's process, started by this or an earlier supervisor; None if it does not run."""
-        if self._process and self._process.ended_within(0):
-            self._release_process()
-        if self._process is None:
-            process = adopt_daemon(self._folder)
-            if process:
-                _log.info("MPS daemon adopted", daemon=self.name, pid=process.pid)
-                self._watch(process)
+        """The daemon's process, None if it does not run."""
+        if self._process and self._process.has_ended():
+            self._process = None
         return self._process
 
     def _removes_limit(self, daemon: MpsDaemon) -> bool:
@@ -209,26 +203,26 @@ class DaemonKeeper:
         return any(mib and not any(after[place : place + 1]) for place, mib in enumerate(before))
 
     def _start(self, daemon: MpsDaemon) -> None:
-        refuse_foreign_daemon(daemon, self._folder.pipes, self._site.proc)
+        # Also a daemon that an earlier supervisor has left.
         processes.end_left_over(self._folder.pipes)
+        refuse_foreign_daemon(daemon, self._site.proc)
         self._site.memory.make(self._folder)
         self._folder.make_ready()
         deadline = time.monotonic() + self._site.start_seconds
-        process = start_daemon(self._site.programs, self._folder, daemon, self._site.memory)
+        process = start_daemon(self._site.programs, self._folder, daemon, self._site.memory, self._died)
         try:
             self._wait_until_it_serves(process, daemon, deadline)
         except BaseException:
             # Also when the supervisor is interrupted: the daemon is in no record yet.
             process.end(0)
-            process.close()
             processes.end_left_over(self._folder.pipes)
             raise
         _log.info("MPS daemon started", daemon=self.name, pid=process.pid, devices=daemon.devices)
-        self._watch(process)
+        self._process = process
 
     def _wait_until_it_serves(self, process: DaemonProcess, daemon: MpsDaemon, deadline: float) -> None:
         """Set the limits as soon as it answers; raises ClaimBlocked if it ends or is too late."""
-        while not process.ended_within(LOOK_SECONDS):
+        while not process.ended.wait(LOOK_SECONDS):
             if time.monotonic() > deadline:
                 why = f"it did not answer within {self._site.start_seconds:.0f} s"
                 raise self._no_start(why, StartHangs)
@@ -241,24 +235,21 @@ class DaemonKeeper:
         raise self._no_start("it ended at once")
 
     def _no_start(self, why: str, kind: type[ClaimBlocked] = ClaimBlocked) -> ClaimBlocked:
-        words = self._folder.last_words()
-        said = f", and said: {words}" if words else ""
         return kind(
-            f"the MPS daemon {self.name} did not start: {why}{said}",
+            f"the MPS daemon {self.name} did not start: {why}{self._said()}",
             "it is tried again; fix what it reports",
         )
 
-    def _watch(self, process: DaemonProcess) -> None:
-        self._process = process
-        callbacks = self._callbacks
-        callbacks.alarms.when_dead(process.pidfd, lambda: callbacks.soon(lambda: self._died(process)))
+    def _said(self) -> str:
+        words = self._folder.last_words()
+        return f", and said: {words}" if words else ""
 
     def _died(self, process: DaemonProcess) -> None:
         with self._lock:
             if self._process is not process:
                 return
             lived_seconds = time.monotonic() - process.since
-            how = self._release_process()
+            self._process = self._serving = None
             if self._wanted is not None:
                 # One that ran for a while starts again at once; one that dies at each start waits longer.
                 if lived_seconds > LAST_BACK_OFF_SECONDS:
@@ -266,14 +257,10 @@ class DaemonKeeper:
                 words = self._folder.last_words()
                 said = f", and said: {words}" if words else ""
                 self._try_later(
-                    ClaimBlocked(f"the MPS daemon {self.name} {how}{said}", "it is started again")
+                    ClaimBlocked(
+                        f"the MPS daemon {self.name} {process.how_it_ended()}{said}", "it is started again"
+                    )
                 )
-
-    def _release_process(self) -> str:
-        """Release the process, which has ended; returns how it ended."""
-        process, self._process = self._process, None
-        self._serving = None
-        return process.close() if process else ""
 
     def _try_later(self, error: DriverError) -> None:
         """Report why it does not serve, and try again after a delay that doubles each time."""
@@ -283,7 +270,7 @@ class DaemonKeeper:
             self._trying_later = True
             self._failures += 1
             _log.warning("MPS daemon does not serve", daemon=self.name, error=str(error), again_seconds=delay)
-            self._callbacks.alarms.after(delay, lambda: self._callbacks.soon(self._try_again))
+            self._callbacks.later(delay, self._try_again)
 
     def _try_again(self) -> None:
         with self._lock:
@@ -321,11 +308,11 @@ class DaemonKeeper:
         except DriverError as error:
             _log.warning("MPS daemon did not quit", daemon=self.name, error=str(error))
         process.end(self._site.end_seconds)
-        self._release_process()
+        self._process = self._serving = None
         processes.end_left_over(self._folder.pipes)
 
 
-def refuse_foreign_daemon(daemon: MpsDaemon, pipes: Path, proc: Path) -> None:
+def refuse_foreign_daemon(daemon: MpsDaemon, proc: Path) -> None:
     """Check that no other daemon on the node serves, or may serve, a device of this one.
 
     Two daemons cannot both have a GPU in compute mode EXCLUSIVE_PROCESS: the clients of one would fail.
@@ -335,8 +322,7 @@ def refuse_foreign_daemon(daemon: MpsDaemon, pipes: Path, proc: Path) -> None:
     # the node are skipped (see processes.py).
     others = [process for process in processes.mps_processes(proc) if process.is_privileged]
     for other in processes.daemons(others):
-        is_this = other.is_our_daemon and other.pipes == str(pipes)
-        how = None if is_this else _serves(other, daemon.devices)
+        how = _serves(other, daemon.devices)
         # A UUID names the GPU for certain. Otherwise the other daemon serves it only if it can open its
         # node, which a daemon in a container may not have.
         if how is not None and (how.startswith("serves GPU-") or _reaches(other, daemon.devices, proc)):

@@ -1,8 +1,7 @@
-"""One MPS control daemon as a process: started or adopted, watched until it ends, ended.
+"""One MPS control daemon as a child of the supervisor: started, waited for by a thread, ended.
 
-A daemon outlives the supervisor: all of its clients fail when it ends, and an update of the supervisor must
-not end pods. The next supervisor finds it by its control group and its pipe directory. If the supervisor's
-container ends, the daemon ends with it, and is started again.
+The daemon ends with the supervisor's container. A daemon that outlives its supervisor elsewhere is ended by
+the next one (see ``processes.end_left_over``).
 """
 
 from __future__ import annotations
@@ -10,65 +9,78 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from driver.errors import StorageError
+from driver.errors import ClaimBlocked, StorageError
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, cannot_be_run
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps import processes
 from kubeletplugin.sharing.mps.control import CONTROL
-from kubeletplugin.sharing.mps.daemon_shm import Memory
+from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
 
 
-@dataclass(eq=False, slots=True)
 class DaemonProcess:
-    """A control daemon that runs, or has ended since."""
+    """A control daemon that runs, or has ended since; ``died(self)`` is called once it has ended."""
 
-    pid: int
-    # A descriptor of the process. It becomes readable when the process ends, and unlike the id, it never
-    # means another process.
-    pidfd: int
-    # What it was started with.
-    devices: tuple[str, ...]
-    multi_user: bool
-    # None if another supervisor started it: how it ended is then unknown.
-    child: subprocess.Popen[bytes] | None = None
-    since: float = field(default_factory=time.monotonic)
-
-    def ended_within(self, seconds: float) -> bool:
-        """Whether it has ended, or ends within this time."""
-        return processes.ended_within(self.pidfd, seconds)
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        daemon: MpsDaemon,
+        died: Callable[[DaemonProcess], None],
+    ) -> None:
+        self.pid = child.pid
+        self.since = time.monotonic()
+        self.ended = threading.Event()
+        # What it was started with.
+        self._devices, self._multi_user = daemon.devices, daemon.multi_user
+        self._child = child
+        self._died = died
+        # A daemon thread, so that the supervisor can end before the child does.
+        threading.Thread(target=self._wait, name=f"mps {daemon.name}", daemon=True).start()
 
     def serves(self, daemon: MpsDaemon) -> bool:
         """Whether it was started for the same devices and users."""
-        return (self.devices, self.multi_user) == (daemon.devices, daemon.multi_user)
+        return (self._devices, self._multi_user) == (daemon.devices, daemon.multi_user)
+
+    def has_ended(self) -> bool:
+        """Whether it has ended, even if the thread that waits for it has not run since."""
+        try:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # the thread was faster
+            return True
+        return ended is not None
 
     def end(self, patience_seconds: float) -> None:
         """End it by SIGTERM, then SIGKILL; raises ClaimBlocked if it does not end."""
-        if not self.ended_within(0):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
-        if not self.ended_within(patience_seconds):
-            processes.kill(self.pidfd, f"MPS control daemon {self.pid}")
+        self._child.terminate()
+        if not self.ended.wait(patience_seconds):
+            self._child.kill()
+        if not self.ended.wait(processes.GONE_SECONDS):
+            raise ClaimBlocked(
+                f"MPS control daemon {self.pid} was killed but has not ended",
+                "it is tried again; a process that the NVIDIA driver holds needs the GPU to be reset",
+            )
 
-    def close(self) -> str:
-        """Release a process that has ended; returns how it ended, for messages."""
-        if self.child is None:
-            # It is a child of this process if this process started it and then replaced itself by execve.
-            # Then it has to be reaped; otherwise there is no such child.
-            with suppress(ChildProcessError):
-                os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
-        os.close(self.pidfd)
-        if self.child is None:
-            return "ended"
-        code = self.child.wait()
+    def how_it_ended(self) -> str:
+        """How a daemon that has ended did so, for messages."""
+        code = self._child.returncode
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def _wait(self) -> None:
+        self._child.wait()
+        self.ended.set()
+        self._died(self)
 
 
 def start_daemon(
-    programs: DriverPrograms, folder: DaemonFolder, daemon: MpsDaemon, memory: Memory
+    programs: DriverPrograms,
+    folder: DaemonFolder,
+    daemon: MpsDaemon,
+    memory: DaemonMemory,
+    died: Callable[[DaemonProcess], None],
 ) -> DaemonProcess:
     """Start the daemon, which does not answer yet; raises NodeIncomplete or StorageError."""
     program = programs.find(CONTROL)
@@ -95,20 +107,4 @@ def start_daemon(
         raise cannot_be_run(program, error) from error
     finally:
         os.close(output)
-    return DaemonProcess(child.pid, os.pidfd_open(child.pid), daemon.devices, daemon.multi_user, child)
-
-
-def adopt_daemon(folder: DaemonFolder) -> DaemonProcess | None:
-    """The daemon that runs in this folder already; None if there is none."""
-    found = processes.own_daemon(folder.pipes)
-    if found is None:
-        return None
-    try:
-        pidfd = os.pidfd_open(found.pid)
-    except ProcessLookupError:
-        return None
-    # Read again: before the descriptor was open, the id may have passed to another process.
-    if processes.read_process(processes.PROC, found.pid) != found:
-        os.close(pidfd)
-        return None
-    return DaemonProcess(found.pid, pidfd, found.devices or (), found.multi_user)
+    return DaemonProcess(child, daemon, died)

@@ -2,10 +2,9 @@
 
 Any pod can give a process the name, the arguments and the environment of a control daemon, so these prove
 nothing. What the kernel shows decides. Our processes are in the supervisor's control group: what the
-supervisor starts stays there, and nobody else gets in without rights over the node. Our daemons also have the
-user and at least the rights of the supervisor, which a pod that is not privileged cannot have; a server may
-run as its clients' user. A daemon of somebody else counts only if it has rights over the node, CAP_SYS_ADMIN
-in the supervisor's user namespace: a process with that right can stop a GPU's work anyway.
+supervisor starts stays there, and nobody else gets in without rights over the node. A daemon of somebody else
+counts only if it has rights over the node, CAP_SYS_ADMIN in the supervisor's user namespace: a process with
+that right can stop a GPU's work anyway.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
 # The kernel keeps 15 characters of a name (TASK_COMM_LEN). So the daemon and its servers have the same one.
 _COMM = CONTROL[:15]
 _DAEMON_OPTIONS = frozenset({"-d", "-f"})
-_GONE_SECONDS = 5.0
+GONE_SECONDS = 5.0
 _MOST_CHARACTERS = 1 << 20
 
 
@@ -43,15 +42,8 @@ class MpsProcess:
     environment: Mapping[str, str] | None
     # Whether it is in the supervisor's control group.
     in_our_group: bool
-    # Whether it has the supervisor's user and at least its rights.
-    has_our_rights: bool
     # Whether it has rights over the node.
     is_privileged: bool
-
-    @property
-    def is_our_daemon(self) -> bool:
-        """Whether it is a control daemon that a supervisor like this one started."""
-        return self.is_daemon and self.in_our_group and self.has_our_rights
 
     @property
     def is_daemon(self) -> bool:
@@ -63,11 +55,6 @@ class MpsProcess:
     def pipes(self) -> str:
         """Its pipe directory."""
         return (self.environment or {}).get(PIPE_DIRECTORY, DEFAULT_PIPES)
-
-    @property
-    def multi_user(self) -> bool:
-        """Whether it was started to admit several users at once."""
-        return "-M" in self.arguments
 
     @property
     def devices(self) -> tuple[str, ...] | None:
@@ -94,10 +81,7 @@ def read_process(proc: Path, pid: int) -> MpsProcess | None:
             return None
         in_our_group = _text(folder / "cgroup") == _text(proc / "self" / "cgroup")
         its, own = rights_of(folder), rights_of(proc / "self")
-        has_our_rights = is_privileged = False
-        if its is not None and own is not None and its.namespace == own.namespace:
-            has_our_rights = its.users == own.users and its.effective & own.effective == own.effective
-            is_privileged = its.is_privileged(own)
+        is_privileged = its is not None and own is not None and its.is_privileged(own)
         # Arguments and environment are as long as a process likes, so those of other pods are not read.
         if not (in_our_group or is_privileged):
             return None
@@ -106,9 +90,7 @@ def read_process(proc: Path, pid: int) -> MpsProcess | None:
         parent = int(_text(folder / "stat").rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    return MpsProcess(
-        pid, parent, arguments, _environment(folder), in_our_group, has_our_rights, is_privileged
-    )
+    return MpsProcess(pid, parent, arguments, _environment(folder), in_our_group, is_privileged)
 
 
 def _environment(folder: Path) -> Mapping[str, str] | None:
@@ -129,15 +111,6 @@ def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
     """The control daemons among them, without the processes that these forked."""
     pids = {process.pid for process in processes if process.is_daemon}
     return (process for process in processes if process.is_daemon and process.parent not in pids)
-
-
-def own_daemon(pipes: Path, proc: Path = PROC) -> MpsProcess | None:
-    """The control daemon of this pipe directory that this or an earlier supervisor started; None if none.
-
-    Raises ClaimBlocked if /proc cannot be read.
-    """
-    ours = [process for process in mps_processes(proc) if process.is_our_daemon]
-    return next((found for found in daemons(ours) if found.pipes == str(pipes)), None)
 
 
 def end_left_over(pipes: Path, proc: Path = PROC) -> None:
@@ -165,7 +138,7 @@ def kill(pidfd: int, name: str) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
         return
-    if not ended_within(pidfd, _GONE_SECONDS):
+    if not ended_within(pidfd, GONE_SECONDS):
         raise ClaimBlocked(
             f"{name} was killed but has not ended",
             "it is tried again; a process that the NVIDIA driver holds needs the GPU to be reset",

@@ -1,15 +1,13 @@
-"""The MPS supervisor: runs all control daemons of a node, reports their state, and restarts if it hangs."""
+"""The MPS supervisor: runs all control daemons of a node, and reports their state."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,12 +19,8 @@ from driver.process.service import Service
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsStates, checked_daemon, checked_name
 from kubeletplugin.kubelet.wire.self_check import MPS_WATCH, SelfCheck
 from kubeletplugin.kubelet.wire.streams import Published, StreamCall
-from kubeletplugin.sharing.mps.alarms import Alarms
 from kubeletplugin.sharing.mps.daemon_keeper import Callbacks, DaemonKeeper, Retired, Site
 from kubeletplugin.sharing.mps.folders import known_names, make_folder
-
-RESTART_WORKERS = 16
-"""How many daemons are started again at the same time: one for each GPU of the largest machine."""
 
 RESEND_SECONDS = 10.0
 LIBRARIES = ".libraries"
@@ -34,21 +28,17 @@ LIBRARIES = ".libraries"
 
 _LOCK = ".lock"
 
-CHECK_SECONDS = 10.0
-HANGING_CHECKS = 3
-"""The watchdog restarts the supervisor after this many bad checks in a row, as a kubelet's probe would."""
-
 _log = get_logger(__name__)
 
 
 class Supervisor:
     """Runs the requested daemons, each behind a lock of its own.
 
-    When it ends, daemons go on for the next supervisor to adopt. Without daemons, it removes its files.
+    Its daemons end with its container. Without daemons, it removes its files.
     """
 
     def __init__(self, site: Site, service: Service) -> None:
-        """Lock the folder and take over the daemons of earlier supervisors.
+        """Lock the folder, and run the daemons of an earlier supervisor anew.
 
         Raises ConfigError if another supervisor has the folder or it cannot be used, StorageError if a record
         cannot be read.
@@ -60,12 +50,10 @@ class Supervisor:
         site.memory.check(site.mps_dir)
         self._lock = _lock_folder(site.mps_dir)
         service.on_stop("folder of MPS", self._release_folder)
-        alarms = Alarms(lambda: service.pulse.work("mps-alarms"))
-        restarts = service.pool("mps-restart", RESTART_WORKERS)
-        service.spawn("mps-alarms", alarms.run, alarms.close)
-        self._callbacks = Callbacks(
-            alarms, lambda work: _soon(restarts, service.pulse, work), self._publish, self._retired
-        )
+        self._pulse = service.pulse
+        self._closing = threading.Event()
+        service.on_stop("restarts of MPS daemons", self._closing.set)
+        self._callbacks = Callbacks(self._later, self._publish, self._retired)
         for name in known_names(site.mps_dir):
             self._keepers[name] = DaemonKeeper(name, site, self._callbacks)
         for keeper in list(self._keepers.values()):
@@ -121,6 +109,16 @@ class Supervisor:
                 do(keeper, deadline - time.monotonic())
                 return
 
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if not self._closing.is_set():
+                with operation("mps-restart"), self._pulse.work("mps-restart"):
+                    work()
+
+        timer = threading.Timer(seconds, run)
+        timer.daemon = True
+        timer.start()
+
     def _retired(self, keeper: DaemonKeeper) -> None:
         with self._guard:
             if self._keepers.get(keeper.name) is keeper:
@@ -135,15 +133,6 @@ class Supervisor:
             daemons = tuple(sorted(known, key=lambda state: state.name))
             if self._states.value is None or daemons != self._states.value.daemons:
                 self._states.publish(MpsStates(daemons, time.monotonic_ns()))
-
-
-def _soon(executor: Executor, pulse: Pulse, work: Callable[[], None]) -> None:
-    def logged() -> None:
-        with operation("mps-restart"), pulse.work("mps-restart"):
-            work()
-
-    with suppress(RuntimeError):  # the executor is shut down; the next supervisor does it
-        executor.submit(logged)
 
 
 def _lock_folder(mps_dir: Path) -> int:
@@ -193,44 +182,19 @@ def _remove(path: Path) -> None:
 
 
 def probes_of(supervisor: Supervisor, socket: Path, pulse: Pulse) -> Probes:
-    """Started with its socket, alive while threads and server answer, ready while all daemons run."""
+    """Started with its socket, and ready while threads and server answer and all daemons run.
+
+    It is always alive: a restart of the container would end all daemons, and with them the work of all pods
+    that share a GPU by MPS. A supervisor that hangs is a pod that is not ready, and an event of the kubelet.
+    """
     server = SelfCheck(socket, MPS_WATCH)
 
     def ready() -> str:
         down = [one for one in supervisor.states().daemons if not one.running]
-        return "; ".join(f"the MPS daemon {one.name} does not run: {one.message}" for one in down)
+        return (
+            pulse.hung()
+            or server.why_not()
+            or "; ".join(f"the MPS daemon {one.name} does not run: {one.message}" for one in down)
+        )
 
-    return Probes(lambda: "", lambda: pulse.hung() or server.why_not(), ready)
-
-
-class Watchdog:
-    """Restarts a supervisor that hangs, in place; ``why_not`` says why it is not alive, empty if it is.
-
-    A restart of the container would end all daemons, and with them the work of all pods that share a GPU by
-    MPS. So no liveness probe may cause one.
-    """
-
-    def __init__(self, why_not: Callable[[], str], restart: Callable[[], object]) -> None:
-        self._why_not = why_not
-        self._restart = restart
-        self._bad_checks = 0
-
-    def check(self) -> None:
-        """Check once, and restart if the supervisor has hung for long enough."""
-        why_not = self._why_not()
-        self._bad_checks = self._bad_checks + 1 if why_not else 0
-        if self._bad_checks >= HANGING_CHECKS:
-            _log.error("the supervisor hangs and restarts itself; its daemons keep running", reason=why_not)
-            self._restart()
-
-
-def watch(service: Service, why_not: Callable[[], str]) -> None:
-    """Check at intervals while the service runs."""
-    service.repeat("watchdog", CHECK_SECONDS, Watchdog(why_not, replace_process).check)
-
-
-def replace_process() -> None:
-    """Replace this process by a new one with the same command."""
-    # execve(2) keeps the process id, the control group and the children, so the new supervisor adopts the
-    # daemons as after any other start. It closes all descriptors, since Python opens them with O_CLOEXEC.
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that runs already
+    return Probes(lambda: "", lambda: "", ready)

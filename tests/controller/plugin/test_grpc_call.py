@@ -1,4 +1,4 @@
-"""Calls without the gRPC library mean to a server of that library what its own calls do."""
+"""A call ends with the status of the server, or with that of what kept it from answering."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class Server:
             context.abort(self.status, "because: ü")
 
     def stop(self) -> None:
+        ended = self._server.stop(None)
         self.hold.set()
-        self._server.stop(0).wait()
+        ended.wait()
 
 
 @pytest.fixture
@@ -71,7 +72,6 @@ def failure(call: GrpcCall) -> str:
 
 
 def test_request_and_answers_arrive_whole(server: Server) -> None:
-    # The largest is more than a frame, and more than HTTP/2's first window.
     server.states = [v1.State(held=["a-gpu"] * count) for count in (0, 1, 40_000)]
 
     answers = list(GrpcCall(server.path, WATCH, v1.WatchRequest(controller="höher").SerializeToString()))
@@ -109,11 +109,20 @@ def test_a_cancelled_call_ends_on_both_sides(server: Server) -> None:
     assert server.ended.wait(10)
 
 
-def test_a_call_that_is_cancelled_before_it_begins_sends_nothing(server: Server) -> None:
+def test_a_call_may_be_cancelled_before_anybody_waits_for_its_answers(server: Server) -> None:
+    server.hold.clear()
     call = GrpcCall(server.path, WATCH, b"")
     call.cancel()
     assert failure(call) == "CANCELLED"
-    assert server.requests == []
+
+
+def test_a_server_that_comes_late_is_reached_by_the_next_call(server: Server) -> None:
+    """A plugin makes its socket when it is ready; the call before must not hold back the one after."""
+    server.stop()
+    assert failure(GrpcCall(server.path, WATCH, b"")) == "UNAVAILABLE"
+    later = Server(server.path)
+    assert list(GrpcCall(server.path, WATCH, b"")) == []
+    later.stop()
 
 
 def test_without_a_server_a_call_is_unavailable(server: Server) -> None:

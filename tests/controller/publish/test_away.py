@@ -11,7 +11,7 @@ from controller.publish.changeover import Changeover, Known, Seen
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
-from driver.kinds.passthrough.units import NO_IOMMU
+from driver.kinds.passthrough.kind import NO_IOMMU
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config

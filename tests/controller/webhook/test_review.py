@@ -174,13 +174,14 @@ def test_what_is_no_review_is_said_to_be_none(body: Any) -> None:
 
 
 def test_the_largest_claim_that_the_api_stores_is_judged() -> None:
-    leaves = [{"name": f"s{number}", "deviceClassName": "mig-small"} for number in range(8)]
+    leaves = [{"name": f"s{number}", "deviceClassName": "own-class"} for number in range(8)]
     asked_for = [{"name": f"r{number}", "firstAvailable": leaves} for number in range(32)]
-    configs = [config(parameters(), f"r{number}") for number in range(32)]
+    shares = [{"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": n}} for n in range(32)]
+    configs = [config(parameters(sharing=sharing)) for sharing in shares]
 
     warnings = review(asked(claim(*configs, requests=asked_for))).document["response"]["warnings"]
 
-    assert warnings[-1] == "and 16 more"
+    assert warnings[-1] == f"and {256 * 31 - 16} more"
 
 
 def test_a_message_is_bounded_and_fit_for_a_terminal() -> None:

@@ -1,4 +1,4 @@
-"""A review warns of what looks wrong, in the words of what prepare would do, and lets the object pass."""
+"""A review denies what prepare would refuse for any device, and warns of what has no effect."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES
-from controller.webhook.subject import read_subject
+from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES, Findings
 from driver.claims.allocation import read_claim
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
 from driver.devices.names import unshared_name
@@ -55,23 +54,22 @@ def test_a_config_that_names_a_list_by_priority_is_compared_with_each_entry() ->
         {"name": "w", "deviceClassName": "gpu.nvidia.com"},
         {"name": "p", "deviceClassName": "mig-small"},
     ]
-
     asked = [{"name": "a", "firstAvailable": listed}]
-    (found,) = warnings(claim(config(parameters(), "a"), requests=asked))
 
-    assert "class mig-small, as it comes with this driver, selects a partition" in found
     assert not errors(claim(config(parameters(), "a"), requests=asked), "mig-small")
-    assert errors(claim(config(parameters(), "a/p"), requests=asked), "mig-small") == (found,)
-    assert not warnings(claim(config(parameters(), "a/w"), requests=asked))
+    (error,) = errors(claim(config(parameters(), "a/p"), requests=asked), "mig-small")
+    assert "class mig-small, as it comes with this driver, selects a partition" in error
+    assert not errors(claim(config(parameters(), "a/w"), requests=asked), "mig-small")
 
 
 def test_a_config_for_all_requests_of_which_none_is_of_its_kind() -> None:
     asked = [request("part", "mig-small"), request("other", "mig.nvidia.com")]
     said = "spec.devices.config[0]: GpuConfig is for a GPU, and no request asks for one: prepare refuses it"
 
-    assert warnings(claim(config(SLICED), requests=asked)) == (said,)
+    assert findings(claim(config(SLICED), requests=asked)) == Findings()
     assert errors(claim(config(SLICED), requests=asked), "mig-small") == (said,)
-    assert warnings(claim(config(parameters()), requests=[*asked, request("whole", "own-class")])) == ()
+    with_another = [*asked, request("whole", "own-class")]
+    assert errors(claim(config(parameters()), requests=with_another), "mig-small") == ()
 
 
 def test_a_config_that_a_later_one_overrides() -> None:
@@ -104,89 +102,24 @@ def test_a_partition_that_one_claim_has_is_shared_by_its_pods_with_mps() -> None
 
 
 def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
-    path = "config[0].opaque.parameters.sharing: prepare refuses"
+    path = "spec.devices.config[0].opaque.parameters.sharing: prepare refuses"
     ours = ", as it comes with this driver, selects GPUs that are shared by"
     slices, clients = f"class shared-timesliced{ours} TimeSlicing", f"class shared-mps{ours} MPS"
+    classes = ("shared-timesliced", "shared-mps", "shared-memory")
     sliced, computing = [request("gpu", "shared-timesliced")], [request("gpu", "shared-mps")]
 
-    assert warnings(claim(config(SHARED_BY_MPS), requests=sliced)) == (f"spec.devices.{path} MPS: {slices}",)
-    assert warnings(claim(config(SLICED, "gpu"), requests=computing)) == (
-        f"spec.devices.{path} TimeSlicing: {clients}",
-    )
-    assert warnings(claim(config(SHARED_BY_MPS), requests=computing)) == ()
-    bursting = f"class shared-burstable{ours} TimeSlicing"
-    assert warnings(claim(config(SHARED_BY_MPS), requests=[request("gpu", "shared-burstable")])) == (
-        f"spec.devices.{path} MPS: {bursting}",
+    assert errors(claim(config(SHARED_BY_MPS), requests=sliced), *classes) == (f"{path} MPS: {slices}",)
+    assert errors(claim(config(SLICED, "gpu"), requests=computing), *classes) == (
+        f"{path} TimeSlicing: {clients}",
     )
     either = [request("gpu", "shared-memory")]
-    assert warnings(claim(config(SHARED_BY_MPS), requests=either)) == ()
-    assert warnings(claim(config(SLICED), requests=either)) == ()
-    assert warnings(claim(config(parameters()), requests=[*sliced, request("two", "shared-mps")])) == ()
-
-
-OWN = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com']"
-
-
-@pytest.mark.parametrize("name", ["medium", "gpu.nvidia.com", "mig-small", "gold"])
-@pytest.mark.parametrize(
-    ("selects", "words"),
-    [
-        (f"{OWN}.type == 'mig'", "this class selects a partition, for which prepare refuses it"),
-        (
-            f"{OWN}.sharing == 'mps' && {OWN}.type == 'shared'",
-            "this class selects GPUs that are shared by MPS",
-        ),
-        (
-            f"{OWN}.type == 'shared' && 'profile' in device.attributes['gpu.nvidia.com']",
-            "selects a partition",
-        ),
-        (f"{OWN}.type == 'shared' && !('profile' in device.attributes['gpu.nvidia.com'])", ""),
-        (f"{OWN}.type == 'gpu'", ""),
-        (f"{OWN}.type == 'mig' || {OWN}.type == 'gpu'", ""),
-        ("device.driver == 'other.example.com'", ""),
-        ("", ""),
-    ],
-)
-def test_a_class_is_judged_by_what_it_selects_and_not_by_its_name(
-    name: str, selects: str, words: str
-) -> None:
-    found = warnings(device_class(config(SLICED), name=name, selects=selects))
-    assert [words in one for one in found] == ([True] if words else [])
-
-
-@pytest.mark.parametrize("name", sorted(DEFAULT.keys() - {"shared-burstable"}))
-def test_what_the_classes_that_come_with_the_driver_select_is_what_their_names_stand_for(name: str) -> None:
-    [asked] = read_subject("DeviceClass", DEFAULT[name]).requests
-    assert CLASS_KINDS.get(asked.class_name) is CLASS_KINDS.get(name)
-    assert CLASS_STRATEGIES.get(asked.class_name) == CLASS_STRATEGIES.get(name)
-
-
-def test_a_time_slice_that_a_claim_wants_where_its_class_decides() -> None:
-    sliced = [request("gpu", "shared-timesliced")]
-    for entry in (config(SLICED), config(SLICED, "gpu")):
-        assert warnings(claim(entry, requests=sliced)) == (
-            (
-                "spec.devices.config[0].opaque.parameters.sharing.timeSlicingConfig.interval: "
-                "prepare refuses Short unless class shared-timesliced, as it comes with this "
-                "driver, sets it too: its GPUs are shared, and the class decides for all claims"
-            ),
-        )
-    unsaid = parameters(sharing={"strategy": "TimeSlicing"})
-    assert warnings(claim(config(unsaid), requests=sliced)) == ()
-    assert warnings(device_class(config(SLICED), name="shared-timesliced")) == ()
-    assert warnings(claim(config(SLICED), requests=[request("gpu", "gpu.nvidia.com")])) == ()
-    looking = [request("gpu", "shared-timesliced", adminAccess=True)]
-    assert warnings(claim(config(SLICED), requests=looking)) == ()
-
-
-def test_a_limit_with_which_nothing_runs() -> None:
-    (warning,) = warnings(claim(config(parameters(sharing=NO_THREADS))))
-
-    assert warning.endswith(
-        "mpsConfig.defaultActiveThreadPercentage: prepare refuses 0, with which nothing runs: "
-        "give 1 to 100, or leave it out"
-    )
-    assert warning.startswith("spec.devices.config[0].opaque.parameters.sharing.")
+    for document, asked in (
+        (SHARED_BY_MPS, computing),
+        (SHARED_BY_MPS, either),
+        (SLICED, either),
+        (parameters(), [*sliced, request("two", "shared-mps")]),
+    ):
+        assert findings(claim(config(document), requests=asked), *classes) == Findings()
 
 
 def test_of_the_strategies_that_a_share_is_given_the_last_one_counts() -> None:
@@ -196,21 +129,21 @@ def test_of_the_strategies_that_a_share_is_given_the_last_one_counts() -> None:
     assert found == (
         "spec.devices.config[0]: has no effect on request gpu: spec.devices.config[1] comes later and wins",
     )
-    found = warnings(claim(config(SHARED_BY_MPS), config(SLICED), requests=asked))
-    assert ["prepare refuses TimeSlicing" in one for one in found] == [False, True]
+    (error,) = errors(claim(config(SHARED_BY_MPS), config(SLICED), requests=asked), "shared-mps")
+    assert "prepare refuses TimeSlicing" in error
 
 
 def test_a_contradiction_is_said_once_for_each_class() -> None:
     asked = [request("a", "shared-mps"), request("b", "shared-mps")]
 
-    assert len(warnings(claim(config(SLICED), requests=asked))) == 1
+    assert len(errors(claim(config(SLICED), requests=asked), "shared-mps")) == 1
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_a_request_with_admin_access_shares_whatever_is_said(version: str) -> None:
     looking = [request("gpu", "shared-mps", version=version, adminAccess=True)]
 
-    assert warnings(claim(config(SLICED), requests=looking, version=version)) == ()
+    assert findings(claim(config(SLICED), requests=looking, version=version), "shared-mps") == Findings()
 
 
 def test_time_slicing_of_a_partition_has_no_effect() -> None:
@@ -230,13 +163,11 @@ def test_a_configuration_for_a_virtual_machine_fits_no_other_gpu() -> None:
     )
 
 
-def test_a_class_for_two_kinds_of_devices_and_one_of_the_wrong_kind() -> None:
+def test_a_class_for_two_kinds_of_devices() -> None:
     both = (config(parameters()), config(parameters("MigDeviceConfig")))
 
     (error,) = errors(device_class(*both))
     assert error.startswith("spec.config[1]: a class applies its configurations to every request")
-    (warning,) = warnings(device_class(both[0], selects=f"{OWN}.type == 'mig'"))
-    assert warning.startswith("spec.config[0]: GpuConfig is for a GPU, but this class selects")
 
 
 def test_warnings_are_bounded() -> None:
@@ -267,7 +198,7 @@ def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> No
 
 
 def strategy_of(parameters: Object) -> str | None:
-    config = decode_any(parameters, of_class=True)
+    config = decode_any(parameters)
     assert isinstance(config, GpuConfig)
     return config.strategy
 
@@ -323,10 +254,9 @@ CONFIGURATIONS = [*product(
         ("vgpu.gpu.nvidia.com", f"{WHOLE}-vgpu-l40s-8q-3"),
         ("shared-timesliced", SLICES),
         ("shared-mps", CLIENTS),
-        ("shared-burstable", SLICES),
     ],
 )
-def test_what_prepare_refuses_was_denied_or_warned_of(class_name: str, device: str) -> None:
+def test_what_is_denied_is_what_prepare_refuses(class_name: str, device: str) -> None:
     for kind, sharing, named, admin in CONFIGURATIONS:
         document = (
             parameters(kind) if sharing is None or kind.startswith("V") else parameters(kind, sharing=sharing)
@@ -336,12 +266,11 @@ def test_what_prepare_refuses_was_denied_or_warned_of(class_name: str, device: s
 
         found = findings(stored, *CLASS_KINDS)
 
+        # A partition can be shared by either strategy, and a limit of 0 is a right value. Prepare says so.
+        is_unsaid = (class_name, kind, sharing) == (
+            "shared-mig",
+            "MigDeviceConfig",
+            TIME_SLICED,
+        ) or sharing is NO_THREADS
         refused = refused_at_prepare(stored, device)
-        # A partition can be shared by either strategy, so only prepare knows which is wrong.
-        is_unsaid = (class_name, kind, sharing) == ("shared-mig", "MigDeviceConfig", TIME_SLICED)
-        said = "prepare refuses" in " ".join((*found.errors, *found.warnings))
-        assert refused == said or is_unsaid, (kind, sharing, named, admin)
-        assert refused or not found.errors, (kind, sharing, named, admin)
-        assert refused or sharing is not None or not found.warnings
-        # Only a limit of 0 is warned of and not denied.
-        assert found.errors or not refused or is_unsaid or sharing is NO_THREADS
+        assert bool(found.errors) == refused or (refused and is_unsaid), (kind, sharing, named, admin)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from driver.claims.opaque import (
     API_VERSION,
     KINDS,
-    OWN_API_VERSION,
     GpuConfig,
     MalformedConfig,
     MigDeviceConfig,
@@ -193,13 +192,13 @@ def test_a_document_is_decoded_as_the_kind_that_it_says_it_is() -> None:
         ({**VFIO, "iommu": []}, ("at.iommu: must be an object",)),
         (
             {**HEAD, "kind": "ComputeDomainChannelConfig", "domainID": "x"},
-            ("at.kind: must be one of GpuConfig, MigDeviceConfig, VfioDeviceConfig, SharedGpuConfig",),
+            ("at.kind: must be one of GpuConfig, MigDeviceConfig, VfioDeviceConfig",),
         ),
         (
             {},
             (
-                f"at.apiVersion: is required and must be {API_VERSION} or {OWN_API_VERSION}",
-                f"at.kind: is required and must be {', '.join(KINDS[:-1])} or SharedGpuConfig",
+                f"at.apiVersion: is required and must be {API_VERSION}",
+                f"at.kind: is required and must be {', '.join(KINDS[:-1])} or VfioDeviceConfig",
             ),
         ),
         ("x", ("at: must be an object",)),

@@ -24,21 +24,6 @@ def node(name: str, **spec: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
 
 
-def test_an_object_in_another_encoding_goes_back_unless_it_changed_meanwhile(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.create("/apis/resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "c"}, "spec": {}})
-    path = "/apis/resource.k8s.io/v1/deviceclasses/c"
-    read = client.get_bytes(path, "application/json")
-    changed = read.replace(b'"metadata":{', b'"metadata":{"labels":{"new":"yes"},')
-    assert changed != read
-
-    client.replace_bytes(path, changed, "application/json", {"fieldManager": "test"})
-    assert client.get(path)["metadata"]["labels"] == {"new": "yes"}
-    with pytest.raises(errors.Conflict):
-        client.replace_bytes(path, changed, "application/json")
-
-
 def test_a_field_that_nobody_knows_survives_a_read_modify_write(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:

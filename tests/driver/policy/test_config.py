@@ -46,17 +46,6 @@ def test_a_rule_without_a_condition_matches_every_gpu(tmp_path: Path) -> None:
     )
 
 
-def test_list_attributes_are_for_the_nodes_of_all_pools(tmp_path: Path) -> None:
-    pool = "{name: a, nodeSelector: {matchLabels: {a: b}}}"
-    text = f"{{version: v1, pools: [{pool}], listAttributes: true}}"
-
-    assert parse_config(text, "text", {}).list_attributes
-    assert parse_config(text, "text", {"a": "b"}).list_attributes
-    assert not load(tmp_path, "{version: v1}").list_attributes
-    with pytest.raises(ConfigError, match="listAttributes: must be true or false"):
-        load(tmp_path, "{version: v1, listAttributes: 1}")
-
-
 def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import StorageError
-from driver.process import durable
 from driver.process.durable import (
     remove,
     remove_durably,
@@ -26,13 +24,11 @@ from tests.power_cut import PowerCutDisk
 
 Write = Callable[..., None]
 
-exchange_atomically = partial(write_atomically, is_there=True)
-every_way = pytest.mark.parametrize("write", [write_atomically, exchange_atomically, write_durably])
 every_write = pytest.mark.parametrize("write", [write_atomically, write_durably])
 every_remove = pytest.mark.parametrize("take_away", [remove, remove_durably])
 
 
-@every_way
+@every_write
 @pytest.mark.parametrize("as_text", [True, False], ids=["text", "path"])
 def test_a_file_is_replaced_whole_with_the_mode_asked_for(
     tmp_path: Path, write: Write, as_text: bool
@@ -64,27 +60,10 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_litter(tmp_path: Pa
     assert os.listdir(tmp_path) == ["folder"]
 
 
-@every_way
+@every_write
 def test_a_missing_folder_is_named_with_the_way_out(tmp_path: Path, write: Write) -> None:
     with pytest.raises(StorageError, match=r"check that the folder .*gone exists"):
         write(tmp_path / "gone" / "file", b"")
-
-
-@pytest.mark.parametrize("can_exchange", [True, False], ids=["exchanged", "renamed"])
-def test_an_old_file_is_replaced_also_where_files_cannot_be_exchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
-) -> None:
-    path = tmp_path / "entry.json"
-    path.write_bytes(b"old")
-    if not can_exchange:
-        monkeypatch.setattr(durable, "_renameat2", None)
-    inode = path.stat().st_ino
-
-    exchange_atomically(path, b"new")
-
-    assert path.read_bytes() == b"new"
-    assert path.stat().st_ino != inode
-    assert os.listdir(tmp_path) == ["entry.json"]
 
 
 @every_remove
@@ -106,7 +85,7 @@ def test_what_cannot_be_removed_is_named(tmp_path: Path, take_away: Write) -> No
         take_away(tmp_path / "folder")
 
 
-@every_way
+@every_write
 def test_a_symbolic_link_in_the_way_is_replaced_never_followed(tmp_path: Path, write: Write) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")

@@ -34,7 +34,7 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import SERVES
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
@@ -166,8 +166,10 @@ def guest_parts() -> dict[str, Any]:
 
 def shared(*, limited: bool = True) -> Entry:
     """The claim that has a share of the first GPU, which the NVIDIA driver holds it to, or nobody does."""
-    memory = MemoryRecord(10 * GIB, 10 * GIB) if limited else None
-    return entry(share=ShareRecord("gpu", "TimeSlicing", memory_bytes=10 * GIB), memory=memory)
+    limit_bytes = 10 * GIB if limited else None
+    return entry(
+        share=ShareRecord("gpu", "TimeSlicing", memory_bytes=10 * GIB), memory_limit_bytes=limit_bytes
+    )
 
 
 def limit(hard_bytes: int = 5 * GIB, told_bytes: int | None = None) -> LimitSeen:

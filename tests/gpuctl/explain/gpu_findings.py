@@ -122,7 +122,7 @@ NO_CGROUP_V2 = [on_l4(f"n{number}", f"{{{SLICED}}}", cgroup_v2=False) for number
 
 LIMITS: Mapping[str, Callable[[], Explanation]] = {
     "an old NVIDIA driver": lambda: on_nodes("shared-memory", OLD),
-    "cgroup v1": lambda: on_nodes("shared-burstable", NO_CGROUP_V2[0]),
+    "cgroup v1": lambda: on_nodes("shared-memory", NO_CGROUP_V2[0]),
     "cgroup v1 on five nodes": lambda: on_nodes("shared-memory", *NO_CGROUP_V2),
     "the configuration forbids them": lambda: on_nodes(
         "shared-memory", on_l4("n", f"{{memoryLimits: false, {SLICED}}}")
@@ -131,6 +131,6 @@ LIMITS: Mapping[str, Callable[[], Explanation]] = {
     "another node serves it": lambda: on_nodes("shared-memory", OLD, on_l4("new", f"{{{SLICED}}}")),
     "nobody insists on them": lambda: on_nodes("shared-mps", OLD),
     "MPS enforces its own": lambda: on_nodes(
-        "shared-burstable", published("mps", "{shared: {strategy: MPS, shares: 4}}", "a30-quad")
+        "shared-memory", published("mps", "{shared: {strategy: MPS, shares: 4}}", "a30-quad")
     ),
 }

@@ -22,7 +22,7 @@ def claim(
     name: str, held: Any = 10 * GIB, used: Any = None, device: str = GPU, **changed: Any
 ) -> dict[str, Any]:
     """A claim that has a device, and whose status tells of memory."""
-    data = {"memoryGuaranteedBytes": held, "memoryLimitBytes": held, "memoryUsedBytes": used}
+    data = {"memoryLimitBytes": held, "memoryUsedBytes": used}
     told = {
         "driver": "gpu.nvidia.com",
         "pool": POOL,
@@ -50,18 +50,6 @@ def test_what_one_share_does_not_tell_is_not_told_of_its_gpu() -> None:
     assert lines(claim("a", used=0)) == ["node-a: GPU 0 (0000:17:00.0): 1 share, held 10Gi, uses 0"]
 
 
-def test_a_share_that_may_burst_is_told_with_the_most_that_it_gets() -> None:
-    data = {
-        "memoryGuaranteedBytes": 10 * GIB,
-        "memoryLimitBytes": 20 * GIB,
-        "memoryUsedBytes": 72 * GIB // 10,
-    }
-
-    assert lines(claim("a", data=data), wide=True)[1] == (
-        f"  team/a, {GPU}: held 10Gi, up to 20Gi, uses 7.2Gi"
-    )
-
-
 def test_gpus_are_told_apart_and_claims_of_other_nodes_are_left_out() -> None:
     elsewhere = claim("c", pool="node-b/gpu.nvidia.com")
 
@@ -71,7 +59,7 @@ def test_gpus_are_told_apart_and_claims_of_other_nodes_are_left_out() -> None:
     ]
 
 
-@pytest.mark.parametrize("data", [None, {}, "much", {"memoryGuaranteedBytes": 10, "memoryLimitBytes": True}])
+@pytest.mark.parametrize("data", [None, {}, "much", {"memoryLimitBytes": True}])
 def test_a_status_that_tells_nothing_of_use_is_passed_over(data: Any) -> None:
     assert lines(claim("a", data=data)) == []
     assert lines(claim("a", driver="nic.example.com")) == []

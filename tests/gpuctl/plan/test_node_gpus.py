@@ -63,16 +63,6 @@ def test_both_gpus_of_a_device_are_held_by_its_pod(tmp_path: Path) -> None:
     assert first.memory_bytes == second.memory_bytes == 46068 * 2**20
 
 
-def test_a_gpu_with_lists_in_its_attributes_looks_the_same(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("{version: v1, listAttributes: true}")
-
-    listed, single = (plan_node("dgx1-v100", "node-a", config).slices for config in (rules, None))
-
-    assert listed != single
-    assert published_gpus(listed, []) == published_gpus(single, [])
-
-
 def test_what_a_slice_does_not_say_is_absent_and_what_makes_no_sense_is_too() -> None:
     odd = {
         "index": {"string": "x"},

@@ -22,7 +22,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 WHOLE = Promised("GPU-1", "gpu", None)
 PARTITION = Promised("MIG-1", "mig", None)
-LIMITED = Promised("GPU-1", "shared", "mps", 20 * GIB, 20 * GIB)
+LIMITED = Promised("GPU-1", "shared", "mps", 20 * GIB)
 FOREIGN = "CUDA shows GPU-2, which the claim does not have"
 MORE = "more than its limit of 20480 MiB"
 LIMITED_GPU = "a share by mps, NVIDIA H100 (GPU-1)"
@@ -77,11 +77,11 @@ def test_without_cuda_it_says_which_call_failed() -> None:
 def test_the_files_say_what_is_promised(tmp_path: Path) -> None:
     file = metadata(
         tmp_path, uuid="GPU-1", type="shared", sharing="mps", pinnedMemoryMiB=4096,
-        memoryGuaranteedBytes=3 * GIB, memoryLimitBytes=5 * GIB,
+        memoryLimitBytes=5 * GIB,
     )  # fmt: skip
-    promised = (Promised("GPU-1", "shared", "mps", 4 * GIB, 3 * GIB),)
+    promised = (Promised("GPU-1", "shared", "mps", 4 * GIB),)
     assert read_promises([tmp_path]) == read_promises([file]) == promised
-    assert not promised[0].may_be_filled
+    assert promised[0].may_be_filled
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"requests": []}', '{"requests": [{"devices": [{}]}]}'])

@@ -148,7 +148,7 @@ def all_forms(server: EmbeddedApiServer, _folder: Path) -> None:
     hold(server, "ci", "gpu-0000-43-00-0-mig-1g-10gb-0", node="node-b")
     share: Object = {"shareID": "b5a8bb66-1b2c-4a0e-9d0b-6f1a2b3c4d5e"}
     share["consumedCapacity"] = {"memory": "10Gi", "shares": "0"}
-    limit = {"memoryGuaranteedBytes": 10 << 30, "memoryLimitBytes": 10 << 30, "memoryUsedBytes": 3 << 30}
+    limit = {"memoryLimitBytes": 10 << 30, "memoryUsedBytes": 3 << 30}
     hold(server, "lab", "gpu-0000-52-00-0-mps-4-mem", node="node-b", told={"data": limit}, **share)
     why = {"message": "the MPS server does not answer", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     loose = {"type": "MemoryLimit", "status": "False", "reason": "MemoryLimitNotHeld", **why}

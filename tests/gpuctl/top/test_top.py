@@ -67,7 +67,7 @@ def held(folder: Path) -> tuple[list[Object], list[Object]]:
     share = next(str(one["name"]) for one in devices(slices, THIRD))
     consumed: Object = {"consumedCapacity": {"memory": "0", "shares": "1"}}
     limited = claim("limited", share, **consumed, shareID="s-2")
-    data = {"memoryGuaranteedBytes": 10 * GIB, "memoryLimitBytes": 10 * GIB, "memoryUsedBytes": 3 * GIB}
+    data = {"memoryLimitBytes": 10 * GIB, "memoryUsedBytes": 3 * GIB}
     place = {"driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": share, "shareID": "s-2"}
     limited["status"]["devices"] = [{**place, "data": data}]
     return slices, [

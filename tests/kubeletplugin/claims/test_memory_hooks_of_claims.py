@@ -11,7 +11,6 @@ import pytest
 from driver.errors import DriverError
 from kubeletplugin.claims.cdi.hooks import hooks_folder
 from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
-from kubeletplugin.claims.journal.entry import MemoryRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.claims.cdi.fake_hook import memory_hook_program
 from tests.kubeletplugin.fake_node import FakeNode
@@ -37,7 +36,7 @@ class LimitedNode:
         self.node.prepare(claim)
         entry = self.node.journal.get(claim.uid)
         assert entry is not None
-        held = tuple(replace(one, memory=MemoryRecord(8 * GIB, 8 * GIB)) for one in entry.devices)
+        held = tuple(replace(one, memory_limit_bytes=8 * GIB) for one in entry.devices)
         self.node.journal.put(replace(entry, devices=held))
         self.node.spec_path(claim).unlink()
         self.node.reconciler.restore_specs()

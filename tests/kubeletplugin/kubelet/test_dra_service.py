@@ -1,4 +1,4 @@
-"""Each claim of a call is answered by itself, in both versions of DRAPlugin."""
+"""Each claim of a call is answered by itself."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from driver.process.metrics import Metrics
 from kubeletplugin.kubelet.dra_service import DraService, top_level_requests
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from proto import dra_v1_pb2 as v1
-from proto import dra_v1beta1_pb2 as v1beta1
 from tests.kubeletplugin.fake_kubelet import (
     DRA_V1,
-    DRA_V1BETA1,
     WAIT_SECONDS,
     FakeClaims,
     FakeKubelet,
@@ -88,35 +86,6 @@ def test_a_device_without_a_share_has_no_share_id(plugin: Plugin, kubelet: FakeK
     plugin.claims.devices = (PreparedDevice(("gpu",), "p", "d", ()),)
     device = kubelet.prepare("train")["uid-train"].devices[0]
     assert not device.HasField("share_id")
-
-
-def test_v1beta1_is_answered_from_the_same_claims_without_share_ids(
-    plugin: Plugin, kubelet: FakeKubelet
-) -> None:
-    request = v1beta1.NodePrepareResourcesRequest(
-        claims=[v1beta1.Claim(namespace="team", name="train", uid="u")]
-    )
-    answer = kubelet.call(
-        f"{DRA_V1BETA1}/NodePrepareResources", request, v1beta1.NodePrepareResourcesResponse
-    )
-    device = answer.claims["u"].devices[0]
-    assert (device.device_name, list(device.request_names)) == ("gpu-0", ["gpu"])
-    undo = v1beta1.NodeUnprepareResourcesRequest(claims=request.claims)
-    done = kubelet.call(f"{DRA_V1BETA1}/NodeUnprepareResources", undo, v1beta1.NodeUnprepareResourcesResponse)
-    assert {uid: entry.error for uid, entry in done.claims.items()} == {"u": ""}
-    assert plugin.claims.prepared == {}
-
-
-def test_v1beta1_tells_errors_by_claim_too(plugin: Plugin, kubelet: FakeKubelet) -> None:
-    plugin.claims.failures["bad"] = ClaimRefused("no such device")
-    claims = [v1beta1.Claim(namespace="team", name=name, uid=name) for name in ("good", "bad")]
-    answer = kubelet.call(
-        f"{DRA_V1BETA1}/NodePrepareResources",
-        v1beta1.NodePrepareResourcesRequest(claims=claims),
-        v1beta1.NodePrepareResourcesResponse,
-    )
-    errors = {uid: entry.error for uid, entry in answer.claims.items()}
-    assert errors == {"good": "", "bad": "no such device (permanent)"}
 
 
 def test_unpreparing_answers_each_claim(plugin: Plugin, kubelet: FakeKubelet) -> None:

@@ -84,7 +84,6 @@ def test_both_sockets_answer_for_every_service_by_name(plugin: Plugin, kubelet: 
     assert set(listed.statuses) == {
         "",
         "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
-        "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
         "v1.DRAResourceHealth",
         "v1alpha1.DRAResourceHealth",
     }

@@ -47,7 +47,6 @@ def test_the_kubelet_is_told_driver_socket_and_versions_newest_first(plugin: Plu
     )
     assert list(info.supported_versions) == [
         "v1.DRAPlugin",
-        "v1beta1.DRAPlugin",
         "v1.DRAResourceHealth",
         "v1alpha1.DRAResourceHealth",
     ]

@@ -14,7 +14,7 @@ from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import DeviceMemory, HealthTracker
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
 

@@ -12,7 +12,7 @@ from driver.kube.client import KubeClient
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import HealthTracker, Observed
-from kubeletplugin.reports.status.writer import StatusWriter
+from kubeletplugin.reports.status_writer import StatusWriter
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 

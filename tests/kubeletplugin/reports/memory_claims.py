@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
 
 GIB = 1 << 30
@@ -13,13 +13,13 @@ PCI, UUID, GROUP = "0000:8a:00.0", "GPU-1", "gpu-0000-8a-00-0"
 DEVICE = f"{GROUP}-ts-8-mem"
 
 
-def share(uid: str, held_bytes: int = 10 * GIB, most_bytes: int = 0, **changed: Any) -> HeldDevice:
+def share(uid: str, limit_bytes: int = 10 * GIB, **changed: Any) -> HeldDevice:
     """A time-sliced share of a GPU that the NVIDIA driver holds the claim to."""
     made = HeldDevice(
         *("gpu", "pool", DEVICE, PCI, UUID, f"{uid}-{DEVICE}", f"share-{uid}"),
         kind="whole",
-        share=ShareRecord(GROUP, "TimeSlicing", memory_bytes=held_bytes),
-        memory=MemoryRecord(held_bytes, most_bytes or held_bytes),
+        share=ShareRecord(GROUP, "TimeSlicing", memory_bytes=limit_bytes),
+        memory_limit_bytes=limit_bytes,
     )
     return replace(made, **changed)
 
@@ -33,6 +33,4 @@ def container(
     uid: str, used_bytes: int | None, name: str = "main", pod: str = "pod", hard_bytes: int = 5 * GIB
 ) -> ContainerMemory:
     """A live container of such a claim."""
-    return ContainerMemory(
-        *(uid, f"{uid}-{DEVICE}", DEVICE, PCI, UUID, "team", pod, name, hard_bytes, hard_bytes, used_bytes)
-    )
+    return ContainerMemory(uid, f"{uid}-{DEVICE}", "team", pod, name, hard_bytes, used_bytes)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     ClaimStatus,
@@ -155,13 +155,10 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
 
 
 def test_a_share_says_what_its_containers_are_held_to() -> None:
-    share, memory = ShareRecord("gpu", "TimeSlicing", 1), MemoryRecord(1 << 30, 2 << 30, to_free=True)
+    share = ShareRecord("gpu", "TimeSlicing", 1)
     held = replace(MADE, device="gpu-0000-8a-00-0-ts-4", kind="whole", record={}, share=share)
-    for limits, told in (
-        (None, {}),
-        (memory, {"memoryGuaranteedBytes": 1 << 30, "memoryLimitBytes": 2 << 30}),
-    ):
-        (device,) = claim(replace(held, memory=limits)).devices
+    for limit_bytes, told in ((None, {}), (1 << 30, {"memoryLimitBytes": 1 << 30})):
+        (device,) = claim(replace(held, memory_limit_bytes=limit_bytes)).devices
         assert device.data == {
             "uuid": "GPU-1",
             "pciBusID": "0000:8a:00.0",
@@ -208,7 +205,7 @@ def test_a_device_that_is_not_allocated_any_more_is_not_told() -> None:
     assert statuses_to_apply(claim(), {}, NOW) == []
 
 
-SHARE = share("a", 10 * GIB, 20 * GIB)
+SHARE = share("a")
 
 
 def told(fault: str = "", used_bytes: int | None = None, before: Object | None = None, now: str = NOW) -> Any:
@@ -228,8 +225,7 @@ def test_a_share_that_is_held_to_its_memory_is_told_with_its_limits() -> None:
         "sharing": "time-slicing",
         "interval": "Default",
         "memoryBytes": 10 * GIB,
-        "memoryGuaranteedBytes": 10 * GIB,
-        "memoryLimitBytes": 20 * GIB,
+        "memoryLimitBytes": 10 * GIB,
     }
     assert (entry["conditions"][0]["status"], entry["conditions"][0]["reason"]) == ("True", "ShareReady")
 

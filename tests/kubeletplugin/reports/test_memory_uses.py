@@ -21,15 +21,15 @@ def uses(entries: list[Entry], containers: Containers | None = ()) -> Told:
     return found
 
 
-def test_a_claim_is_told_with_what_it_is_guaranteed_its_limit_and_what_all_of_its_containers_use() -> None:
+def test_a_claim_is_told_with_its_limit_and_what_all_of_its_containers_use() -> None:
     found = uses(
-        [claim("a", share("a", 10 * GIB, 20 * GIB))],
+        [claim("a", share("a"))],
         (container("a", 3 * GIB), container("a", GIB, "sidecar")),
     )
 
-    half = {"guaranteed": 5 * GIB, "limit": 5 * GIB}
+    half = {"limit": 5 * GIB}
     assert found == {
-        ("a", "share-a", ""): {"guaranteed": 10 * GIB, "limit": 20 * GIB, "used": 4 * GIB},
+        ("a", "share-a", ""): {"limit": 10 * GIB, "used": 4 * GIB},
         ("a", "share-a", "main"): {**half, "used": 3 * GIB},
         ("a", "share-a", "sidecar"): {**half, "used": GIB},
     }
@@ -53,13 +53,11 @@ def test_the_labels_say_whose_device_it_is_on_which_gpu_and_in_which_container()
 
 
 def test_a_claim_without_a_live_container_uses_nothing_and_keeps_its_limits() -> None:
-    assert uses([claim("a")], ()) == {
-        ("a", "share-a", ""): {"guaranteed": 10 * GIB, "limit": 10 * GIB, "used": 0}
-    }
+    assert uses([claim("a")], ()) == {("a", "share-a", ""): {"limit": 10 * GIB, "used": 0}}
 
 
 def test_while_nobody_knows_what_is_used_the_limits_are_told_and_nothing_is_invented() -> None:
-    assert uses([claim("a")], None) == {("a", "share-a", ""): {"guaranteed": 10 * GIB, "limit": 10 * GIB}}
+    assert uses([claim("a")], None) == {("a", "share-a", ""): {"limit": 10 * GIB}}
 
 
 def test_one_container_of_which_it_is_not_known_leaves_its_claim_unknown() -> None:
@@ -80,7 +78,7 @@ def test_one_container_of_which_it_is_not_known_leaves_its_claim_unknown() -> No
 def test_a_container_that_is_there_twice_for_a_moment_is_one_series() -> None:
     found = uses([claim("a")], (container("a", GIB), container("a", GIB, hard_bytes=GIB)))
 
-    assert found["a", "share-a", "main"] == {"guaranteed": 6 * GIB, "limit": 6 * GIB, "used": 2 * GIB}
+    assert found["a", "share-a", "main"] == {"limit": 6 * GIB, "used": 2 * GIB}
 
 
 def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
@@ -96,7 +94,7 @@ def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
 
 def test_claims_that_are_held_to_nothing_or_not_prepared_are_left_out() -> None:
     others = [
-        claim("a", share("a", memory=None)),
+        claim("a", share("a", memory_limit_bytes=None)),
         replace(claim("c"), state="releasing"),
         replace(claim("d"), state="lost"),
     ]
@@ -108,6 +106,6 @@ def test_where_nobody_is_held_to_anything_nobody_looks() -> None:
     def look() -> Containers:
         raise AssertionError("it is looked at")
 
-    unlimited = [claim("a", share("a", memory=None))]
+    unlimited = [claim("a", share("a", memory_limit_bytes=None))]
 
     assert list(memory_uses(unlimited, "", look)) == []

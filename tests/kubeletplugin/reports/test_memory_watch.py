@@ -147,7 +147,7 @@ def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known
 
 
 def test_a_claim_that_nobody_holds_to_its_memory_is_not_told(node: Node) -> None:
-    node.entries = [claim("a", share("a", memory=None))]
+    node.entries = [claim("a", share("a", memory_limit_bytes=None))]
     assert not node.use(container("a", GIB))
     assert node.watch.known() == {}
 

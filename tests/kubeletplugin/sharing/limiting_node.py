@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.journal.entry import MemoryRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import entry_of, shared, spec_of, whole
@@ -41,17 +39,8 @@ def publish(node: FakeNode, *, limits: bool = True) -> None:
     node.published_attributes = dict.fromkeys(names, told)
 
 
-def own(memory: Any, sharing: Any = None, source: str = "FromClaim") -> list[dict[str, Any]]:
-    """A configuration of the driver's own kind."""
-    parameters = {"apiVersion": "resource.gpu-dra.dev/v1alpha1", "kind": "SharedGpuConfig", "memory": memory}
-    if sharing is not None:
-        parameters["sharing"] = sharing
-    opaque = {"driver": DRIVER_NAME, "parameters": parameters}
-    return [{"source": source, "requests": [], "opaque": opaque}]
-
-
-def memory_of(node: FakeNode, ref: ClaimRef) -> MemoryRecord | None:
-    return entry_of(node, ref).devices[0].memory
+def memory_of(node: FakeNode, ref: ClaimRef) -> int | None:
+    return entry_of(node, ref).devices[0].memory_limit_bytes
 
 
 def gib(node: FakeNode, name: str, amount: int, **more: Any) -> ClaimRef:

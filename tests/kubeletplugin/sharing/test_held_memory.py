@@ -9,8 +9,7 @@ from types import FrameType
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
-from kubeletplugin.claims.journal.entry import MemoryRecord
+from driver.errors import ClaimBlocked, NodeIncomplete, NvmlError
 from kubeletplugin.sharing.gpus import NotReady
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import (
@@ -19,16 +18,13 @@ from tests.kubeletplugin.share_node import (
     entry_of,
     shared,
     slicing,
-    whole,
 )
 from tests.kubeletplugin.sharing.limiting_node import (
     GIB,
-    L4,
     MIB,
     gib,
     limiting,
     memory_of,
-    own,
     publish,
 )
 from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
@@ -51,7 +47,7 @@ def older(node: FakeNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "consumed", "guaranteed"),
+    ("form", "consumed", "limit_bytes"),
     [
         ("ts-4", {"shares": "1"}, 5641 * MIB),
         ("ts-mem", {"memory": "10Gi"}, 10 * GIB),
@@ -61,11 +57,11 @@ def older(node: FakeNode) -> None:
     ],
 )
 def test_a_share_is_prepared_with_what_its_containers_are_held_to(
-    node: FakeNode, form: str, consumed: dict[str, str], guaranteed: int
+    node: FakeNode, form: str, consumed: dict[str, str], limit_bytes: int
 ) -> None:
     ref = node.claim_shares("a", shared(node, form), consumed=consumed)
     node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(guaranteed, guaranteed)
+    assert memory_of(node, ref) == limit_bytes
 
 
 def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None:
@@ -74,7 +70,7 @@ def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None
     for number in range(4):
         ref = node.claim_shares(str(number), device, consumed={"shares": "1"})
         node.prepare(ref)
-        assert memory_of(node, ref) == MemoryRecord(5500 * MIB, 5500 * MIB)
+        assert memory_of(node, ref) == 5500 * MIB
 
 
 def test_a_driver_that_does_not_tell_what_it_keeps_has_all_memory_shared(node: FakeNode) -> None:
@@ -82,7 +78,7 @@ def test_a_driver_that_does_not_tell_what_it_keeps_has_all_memory_shared(node: F
         node.machine.not_supported("memory_use", gpu=gpu)
     ref = node.claim_shares("a", shared(node, "ts-4"), consumed={"shares": "4"})
     node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(23034 * MIB, 23034 * MIB)
+    assert memory_of(node, ref) == 23034 * MIB
 
 
 def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:
@@ -90,7 +86,7 @@ def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:
     node.crash_after = "begun"
     with pytest.raises(Crash):
         node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+    assert memory_of(node, ref) == 10 * GIB
 
 
 def test_where_no_limits_were_published_a_share_has_none(node: FakeNode) -> None:
@@ -103,63 +99,10 @@ def test_where_no_limits_were_published_a_share_has_none(node: FakeNode) -> None
 def test_a_gpu_of_its_own_and_admin_access_are_held_to_nothing(node: FakeNode) -> None:
     alone = node.claim("alone", 1)
     sliced = node.claim("sliced", 2, config=slicing("Long"))
-    looking = node.claim_devices("looking", shared(node, "ts-4"), admin=True, config=own({"each": "1Gi"}))
+    looking = node.claim_devices("looking", shared(node, "ts-4"), admin=True)
     for ref in (alone, sliced, looking):
         node.prepare(ref)
         assert memory_of(node, ref) is None
-
-
-def test_a_gpu_of_its_own_is_divided_where_its_claim_says_so(node: FakeNode) -> None:
-    division = {"parts": {"main": "12Gi"}, "each": "4Gi"}
-    ref = node.claim("a", 0, config=own(division, {"strategy": "TimeSlicing"}))
-    node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(L4, L4, each_bytes=4 * GIB, parts={"main": 12 * GIB})
-
-
-def test_all_of_a_fractional_gpu_is_divided_where_its_claim_shares_it(node: FakeNode) -> None:
-    device = shared(node, "ts-frac-4")
-    config = own({}, {"strategy": "TimeSlicing"})
-    ref = node.claim_shares("a", device, consumed={"shares": "4"}, config=config)
-    node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(L4, L4)
-
-
-def test_the_class_allows_a_burst_and_a_claim_divides_what_it_has(node: FakeNode) -> None:
-    of_class = own({"burst": {"factor": 2}}, source="FromClass")
-    of_claim = own({"parts": {"main": "6Gi"}})
-    ref = gib(node, "a", 10, config=[*of_claim, *of_class])
-    node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 20 * GIB, to_free=True, parts={"main": 6 * GIB})
-
-
-def test_a_claim_cannot_allow_itself_a_burst(node: FakeNode) -> None:
-    ref = gib(node, "a", 10, config=own({"burst": {"factor": 2}}))
-    with pytest.raises(ClaimRefused, match=r"memory\.burst: is allowed only in a DeviceClass"):
-        node.prepare(ref)
-    assert_holds_nothing(node, ref)
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_the_memory_of_a_partition_cannot_be_divided(named: bool, tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100")
-    config = own({"each": "1Gi"})
-    config[0]["requests"] = ["gpu-0"] if named else []
-    ref = node.claim_devices("a", node.partition(0, "1g.10gb", 6), config=config)
-    with pytest.raises(ClaimRefused, match="whose memory it cannot divide"):
-        node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    beside = node.claim_devices("c", node.partition(1, "1g.10gb", 6), whole(node, 2), config=own(None))
-    node.prepare(beside)
-    node.stop()
-
-
-def test_a_configuration_for_the_gpu_passes_the_partition_beside_it_by(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100")
-    config = own({}, {"strategy": "TimeSlicing"})
-    ref = node.claim_devices("a", node.partition(0, "1g.10gb", 6), whole(node, 1), config=config)
-    with pytest.raises(ClaimBlocked, match="does not enforce memory limits"):
-        node.prepare(ref)
-    node.stop()
 
 
 def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode) -> None:
@@ -186,18 +129,6 @@ def test_without_the_hook_that_holds_containers_back_nothing_is_prepared_that_wa
     assert_holds_nothing(node, ref)
     assert_as_before(node)
     node.prepare(alone)
-
-
-def test_a_division_is_not_passed_over_where_nobody_is_held(node: FakeNode) -> None:
-    publish(node, limits=False)
-    for ref in (
-        gib(node, "a", 10, config=own({"each": "1Gi"})),
-        gib(node, "b", 10, config=own({"burst": {"toFree": True}}, source="FromClass")),
-        node.claim("c", 1, config=own({}, {"strategy": "TimeSlicing"})),
-    ):
-        with pytest.raises(ClaimBlocked, match="does not enforce memory limits"):
-            node.prepare(ref)
-        assert_holds_nothing(node, ref)
 
 
 def test_until_the_slices_were_seen_a_share_waits_where_there_are_limits(node: FakeNode) -> None:

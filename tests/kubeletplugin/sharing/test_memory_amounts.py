@@ -1,24 +1,23 @@
-"""What a claim's containers are held to follows from its share, its class and its configuration."""
+"""What a claim's containers are held to follows from its share."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import Burst, GpuConfig, MemoryDivision
+from driver.claims.opaque import GpuConfig
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import Share, SharedForm, shared_suffix
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
+from driver.errors import ClaimRefused, DeviceHeld
 from driver.kinds.registry import KINDS
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
-from kubeletplugin.sharing.share_amounts import Shareable, memory_record, share_records, sharing_request
+from kubeletplugin.sharing.share_amounts import Shareable, memory_limit_bytes, share_records, sharing_request
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 MIB, GIB = 1 << 20, 1 << 30
@@ -29,37 +28,29 @@ L4 = 23034 * MIB
 def shareable(
     form: str,
     taken: Share,
-    division: MemoryDivision | None = None,
-    burst: Burst | None = None,
     total: int = L4,
     published: int | None = None,
     *,
     reserved: int = 0,
     limits: bool = True,
 ) -> Shareable:
-    """A share of a GPU, with what its claim and its class say of memory."""
+    """A share of a GPU."""
     name = KINDS.parse(f"{GPU}-{form}")
     assert name is not None
     assert name.shared is not None
-    sharing = SharingRequest(name.shared.strategy, name.shared, taken, memory=division, burst=burst)
+    sharing = SharingRequest(name.shared.strategy, name.shared, taken)
     return Shareable(
         f"{GPU}-{form}", "r", sharing, "GPU-1", total, total - reserved, published, limits=limits
     )
 
 
-def whole(division: MemoryDivision | None, burst: Burst | None = None, *, limits: bool = True) -> Shareable:
-    """A GPU that its claim shares among its own pods."""
-    sharing = SharingRequest("TimeSlicing", memory=division, burst=burst)
-    return Shareable(GPU, "r", sharing, "GPU-1", L4, L4, None, limits=limits)
-
-
-def held_to(one: Shareable) -> MemoryRecord | None:
+def held_to(one: Shareable) -> int | None:
     (share,) = share_records([one])
-    return memory_record(one, share)
+    return memory_limit_bytes(one, share)
 
 
 @pytest.mark.parametrize(
-    ("form", "taken", "guaranteed"),
+    ("form", "taken", "limit_bytes"),
     [
         ("ts-mem", Share(None, 10 * GIB), 10 * GIB),
         ("mps-mem", Share(None, 10 * GIB), 10 * GIB),
@@ -71,98 +62,32 @@ def held_to(one: Shareable) -> MemoryRecord | None:
         ("ts-frac-mem", Share(None, 10 * GIB), 10 * GIB),
     ],
 )
-def test_a_share_is_what_is_guaranteed_and_the_most(form: str, taken: Share, guaranteed: int) -> None:
-    one = shareable(form, taken, published=L4)
-    assert held_to(one) == MemoryRecord(guaranteed, guaranteed)
+def test_a_share_is_the_limit(form: str, taken: Share, limit_bytes: int) -> None:
+    assert held_to(shareable(form, taken, published=L4)) == limit_bytes
 
 
-@pytest.mark.parametrize(
-    ("form", "taken", "burst", "guaranteed", "most"),
-    [
-        ("ts-4", Share(1), None, 5641 * MIB, 5641 * MIB),
-        ("ts-4", Share(4), None, 22564 * MIB, 22564 * MIB),
-        ("ts-mem", Share(None, 20 * GIB), Burst(to_free=True), 20 * GIB, 22564 * MIB),
-        ("ts-mem", Share(None, 20 * GIB), Burst(Fraction(2)), 20 * GIB, 22564 * MIB),
-        ("ts-mem", Share(None, L4), Burst(to_free=True), L4, L4),
-    ],
-)
-def test_what_the_nvidia_driver_keeps_for_itself_is_nobodys(
-    form: str, taken: Share, burst: Burst | None, guaranteed: int, most: int
-) -> None:
-    found = held_to(shareable(form, taken, None, burst, reserved=470 * MIB))
-    assert found is not None
-    assert (found.guaranteed_bytes, found.most_bytes) == (guaranteed, most)
+@pytest.mark.parametrize(("shares", "limit_bytes"), [(1, 5641 * MIB), (4, 22564 * MIB)])
+def test_what_the_nvidia_driver_keeps_for_itself_is_nobodys(shares: int, limit_bytes: int) -> None:
+    assert held_to(shareable("ts-4", Share(shares), reserved=470 * MIB)) == limit_bytes
+
+
+def test_who_has_a_gpu_alone_is_held_to_nothing() -> None:
+    own_pods = Shareable(GPU, "r", SharingRequest("TimeSlicing"), "GPU-1", L4, L4, None, limits=True)
+    all_of_it = shareable("ts-frac-10", Share(10))
+    assert all_of_it.sharing is not None
+    shared = replace(all_of_it, sharing=replace(all_of_it.sharing, has_strategy=True))
+    assert [held_to(one) for one in (own_pods, all_of_it, shared)] == [None, None, None]
+
+
+def test_admin_access_is_held_to_nothing() -> None:
+    name = KINDS.parse(f"{GPU}-ts-4")
+    assert name is not None
+    looking = AllocatedDevice("r", "p", f"{GPU}-ts-4", None, True)
+    assert sharing_request(looking, name, GpuConfig(), GpuConfig()) is None
 
 
 def test_where_the_driver_holds_nobody_a_share_is_held_to_nothing() -> None:
     assert held_to(shareable("ts-4", Share(1), limits=False)) is None
-
-
-@pytest.mark.parametrize(
-    ("division", "burst"),
-    [
-        (MemoryDivision(), None),
-        (MemoryDivision((("main", GIB),)), None),
-        (None, Burst(Fraction(2))),
-    ],
-)
-def test_what_is_said_of_memory_is_not_passed_over_where_nobody_is_held_to_it(
-    division: MemoryDivision | None, burst: Burst | None
-) -> None:
-    with pytest.raises(
-        ClaimBlocked, match="driver does not enforce memory limits on it: use a class that requires"
-    ):
-        held_to(shareable("ts-4", Share(1), division, burst, limits=False))
-
-
-def test_a_gpu_that_is_not_offered_with_limits_cannot_be_divided() -> None:
-    with pytest.raises(ClaimBlocked, match="does not enforce memory limits"):
-        held_to(whole(MemoryDivision(), limits=False))
-
-
-@pytest.mark.parametrize(
-    ("burst", "most"),
-    [
-        (Burst(Fraction(2)), 10 * GIB),
-        (Burst(Fraction(1)), 5 * GIB),
-        (Burst(Fraction("1.1")), 11 * GIB // 2),
-        (Burst(Fraction(1000)), L4),
-        (Burst(to_free=True), L4),
-    ],
-)
-def test_a_burst_goes_beyond_the_guarantee_within_the_gpu_and_never_into_what_others_are_guaranteed(
-    burst: Burst, most: int
-) -> None:
-    assert held_to(shareable("ts-mem", Share(None, 5 * GIB), None, burst)) == MemoryRecord(
-        5 * GIB, most, to_free=True
-    )
-
-
-def test_containers_that_are_named_have_their_parts_and_each_other_has_a_limit() -> None:
-    division = MemoryDivision((("main", 6 * GIB),), 2 * GIB)
-    assert held_to(shareable("ts-mem", Share(None, 10 * GIB), division)) == MemoryRecord(
-        10 * GIB, 10 * GIB, each_bytes=2 * GIB, parts={"main": 6 * GIB}
-    )
-
-
-@pytest.mark.parametrize(
-    ("division", "words"),
-    [
-        (MemoryDivision((("a", 6 * GIB), ("b", 5 * GIB))), "11264 MiB in total, but the claim has"),
-        (MemoryDivision((("a", 11 * GIB),)), "11264 MiB in total, but the claim has 10240 MiB"),
-        (MemoryDivision(each_bytes=11 * GIB), "gives each of its containers 11264 MiB, but the claim has"),
-        (
-            MemoryDivision((("a", 8 * GIB),), 3 * GIB),
-            "3072 MiB in addition to parts of 8192 MiB, but the claim has",
-        ),
-    ],
-)
-@pytest.mark.parametrize("burst", [None, Burst(to_free=True)])
-def test_what_is_more_than_the_share_is_refused_for_good_whatever_burst_is_allowed(
-    division: MemoryDivision, words: str, burst: Burst | None
-) -> None:
-    with pytest.raises(ClaimRefused, match=words):
-        held_to(shareable("ts-mem", Share(None, 10 * GIB), division, burst))
 
 
 @pytest.mark.parametrize(
@@ -178,82 +103,14 @@ def test_a_share_of_more_than_the_gpu_is_refused() -> None:
         held_to(shareable("ts-mem", Share(None, 24 * GIB)))
 
 
-@pytest.mark.parametrize("division", [MemoryDivision(), MemoryDivision(burst=Burst(to_free=True))])
-def test_a_gpu_that_a_claim_shares_among_its_own_pods_is_divided_where_the_configuration_says_so(
-    division: MemoryDivision,
-) -> None:
-    assert held_to(whole(division, Burst(to_free=True))) == MemoryRecord(L4, L4)
-    assert held_to(whole(None)) is None
-
-
-def test_the_parts_of_a_whole_gpu_are_within_it() -> None:
-    parts = MemoryDivision((("a", 12 * GIB),), 10 * GIB)
-    assert held_to(whole(parts)) == MemoryRecord(L4, L4, each_bytes=10 * GIB, parts={"a": 12 * GIB})
-    with pytest.raises(ClaimRefused, match="in total, but the claim has 23034 MiB"):
-        held_to(whole(MemoryDivision((("a", 23 * GIB),))))
-
-
-def test_who_has_all_of_a_fractional_device_divides_it_where_it_is_shared() -> None:
-    division = MemoryDivision(each_bytes=4 * GIB)
-    all_of_it = shareable("ts-frac-10", Share(10), division)
-    with pytest.raises(ClaimRefused, match="does not share it among containers: add"):
-        held_to(all_of_it)
-    assert all_of_it.sharing is not None
-    asked = replace(all_of_it, sharing=replace(all_of_it.sharing, has_strategy=True))
-    assert held_to(asked) == MemoryRecord(L4, L4, each_bytes=4 * GIB)
-
-
-def test_who_has_all_of_a_fractional_device_needs_no_limit_and_no_burst() -> None:
-    assert held_to(shareable("ts-frac-10", Share(10), None, Burst(to_free=True))) is None
-    burst = MemoryDivision(burst=Burst(to_free=True))
-    assert held_to(shareable("ts-frac-10", Share(10), burst, burst.burst)) is None
-
-
-def sharing(
-    config: GpuConfig | None, of_class: GpuConfig | None = None, form: str = "ts-4"
-) -> SharingRequest | None:
-    """What is made of the configurations of a GPU, or of a share of one."""
-    device = f"{GPU}-{form}" if form else GPU
-    name = KINDS.parse(device)
-    assert name is not None
-    consumed = (("shares", "1"),) if form else ()
-    return sharing_request(AllocatedDevice("r", "p", device, "s", False, consumed), name, config, of_class)
-
-
-def test_the_class_allows_the_burst_also_where_the_claim_has_the_last_word() -> None:
-    of_class = GpuConfig(memory=MemoryDivision(each_bytes=GIB, burst=Burst(Fraction(2))))
-    of_claim = GpuConfig(memory=MemoryDivision((("main", GIB),)))
-    for config, division in ((of_claim, of_claim.memory), (of_class, of_class.memory), (GpuConfig(), None)):
-        found = sharing(config, of_class)
-        assert found is not None
-        assert found.memory == division
-        assert found.burst == Burst(Fraction(2))
-    found = sharing(of_claim)
-    assert found is not None
-    assert found.burst is None
-
-
-def test_a_gpu_that_is_not_shared_cannot_be_divided() -> None:
-    for division in (MemoryDivision(), MemoryDivision(each_bytes=GIB)):
-        with pytest.raises(ClaimRefused, match="divides the memory of gpu-0000-01-00-0"):
-            sharing(GpuConfig(memory=division), form="")
-    assert sharing(GpuConfig(memory=MemoryDivision(burst=Burst(to_free=True))), form="") is None
-    found = sharing(GpuConfig("TimeSlicing", memory=MemoryDivision()), form="")
-    assert found == SharingRequest("TimeSlicing", memory=MemoryDivision())
-
-
-def test_admin_access_is_held_to_nothing() -> None:
-    name = KINDS.parse(f"{GPU}-ts-4")
-    assert name is not None
-    config = GpuConfig(memory=MemoryDivision(each_bytes=GIB))
-    assert sharing_request(AllocatedDevice("r", "p", f"{GPU}-ts-4", None, True), name, config, config) is None
-
-
 def held(one: Shareable) -> HeldDevice:
     """What a claim would hold of it."""
     (share,) = share_records([one])
     return HeldDevice(
-        "r", "p", one.device, PCI, "GPU-1", "cdi", kind="whole", share=share, memory=memory_record(one, share)
+        *("r", "p", one.device, PCI, "GPU-1", "cdi"),
+        kind="whole",
+        share=share,
+        memory_limit_bytes=memory_limit_bytes(one, share),
     )
 
 
@@ -272,7 +129,7 @@ FORMS = st.one_of(
 def test_what_claims_are_guaranteed_is_never_more_than_the_gpu_together(
     form: SharedForm, mib: int, odd_bytes: int, data: st.DataObject
 ) -> None:
-    """Claims come and go in any order, each with any burst; more than once the GPU has another size."""
+    """Claims come and go in any order, and more than once the GPU has another size."""
     holders: dict[str, Entry] = {}
     total = mib * MIB + odd_bytes
     for number in range(data.draw(st.integers(1, 40))):
@@ -283,10 +140,9 @@ def test_what_claims_are_guaranteed_is_never_more_than_the_gpu_together(
             None if form.shares is None else data.draw(st.integers(1, form.shares)),
             data.draw(st.integers(1, mib)) * MIB if form.memory else None,
         )
-        burst = data.draw(st.sampled_from([None, Burst(Fraction(3)), Burst(to_free=True)]))
         limits = data.draw(st.integers(0, 3)) > 0
         now = total * data.draw(st.sampled_from([100, 100, 100, 93])) // 100  # with ECC turned on
-        one = shareable(shared_suffix(form)[1:], taken, None, burst if limits else None, now, limits=limits)
+        one = shareable(shared_suffix(form)[1:], taken, now, limits=limits)
         try:
             candidate = held(one)
             refuse_conflicts(f"c-{number}", [candidate], [now], holders.values())
@@ -294,12 +150,10 @@ def test_what_claims_are_guaranteed_is_never_more_than_the_gpu_together(
         except (ClaimRefused, DeviceHeld):
             continue
         holders[f"c-{number}"] = entry(f"c-{number}", candidate)
-        memories = [device.memory for other in holders.values() for device in other.devices]
-        guaranteed = sum(memory.guaranteed_bytes for memory in memories if memory is not None)
-        if candidate.memory is not None:
-            assert guaranteed <= now
-            assert SMALLEST_LIMIT_BYTES <= candidate.memory.guaranteed_bytes <= candidate.memory.most_bytes
-            assert candidate.memory.most_bytes <= now
+        if candidate.memory_limit_bytes is not None:
+            held_devices = (device for other in holders.values() for device in other.devices)
+            assert sum(device.memory_limit_bytes or 0 for device in held_devices) <= now
+            assert candidate.memory_limit_bytes >= SMALLEST_LIMIT_BYTES
 
 
 def test_guarantees_of_other_devices_of_the_gpu_count_and_those_of_another_gpu_do_not() -> None:
@@ -316,7 +170,7 @@ def test_guarantees_of_other_devices_of_the_gpu_count_and_those_of_another_gpu_d
 def test_shares_that_nobody_is_held_to_count_with_what_they_stand_for() -> None:
     mine = held(shareable("ts-4", Share(2)))
     unheld = held(shareable("ts-4", Share(3), limits=False))
-    assert unheld.memory is None
+    assert unheld.memory_limit_bytes is None
     with pytest.raises(DeviceHeld, match="would be guaranteed"):
         refuse_overpromised("a", [mine], [L4], [entry("b", unheld)])
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.journal.entry import MemoryRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.crashing_process import SHARE_ID
@@ -39,7 +38,7 @@ def test_a_prepare_that_ended_is_finished_or_taken_back(
         node.restart()
     if then == "prepare":
         node.prepare(ref)
-        assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+        assert memory_of(node, ref) == 10 * GIB
     node.unprepare(ref)
     assert entry_of(node, ref).state == "released"
     node.prepare(node.claim("next", 0))
@@ -60,7 +59,7 @@ def test_an_unprepare_that_ended_is_finished_or_the_claim_is_prepared_again(
     node.restart()
     if then == "prepare":
         node.prepare(ref)
-        assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+        assert memory_of(node, ref) == 10 * GIB
     elif then == "pass":
         del node.api[ref.namespace, ref.name]
         node.reconciler.run_once()
@@ -90,7 +89,7 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
     for node, ref, _ in crashes.ends(tmp_path, operation, "l4-quad", made, fewest_ends):
         node.prepare(ref)
         (held,) = entry_of(node, ref).devices
-        assert held.memory == MemoryRecord(5641 * MIB, 5641 * MIB)
+        assert held.memory_limit_bytes == 5641 * MIB
         assert hooks_of(node, ref) == ["gpu-memory-hook"]
         assert node.hard(node.run(held.cdi_device, "next")) <= 5641 * MIB
         node.unprepare(ref)

@@ -13,7 +13,6 @@ import jsonschema
 import pytest
 import yaml
 
-from controller.uninstall.steps import Patience
 from driver.policy.config import load_config, parse_config
 from tools.chart.nvidia import nvidia_values
 from tools.chart.tables import CHART, leaves
@@ -22,7 +21,6 @@ from tools.chart.values import Values
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 THEIRS = nvidia_values(CHART / "nvidia-values.yaml")
-HELM_WAITS_SECONDS = 300
 """The default of helm's --timeout."""
 
 
@@ -97,15 +95,6 @@ def test_an_image_is_named_as_a_container_runtime_takes_it(image: dict[str, str]
     assert jsonschema.Draft7Validator(SCHEMA).is_valid({"image": image})
 
 
-def test_a_job_that_cannot_begin_ends_before_helm_stops_waiting_and_no_other_is_cut_short() -> None:
-    file = ROOT / "deploy" / "kustomize" / "uninstall" / "uninstall-job.yaml"
-    patience = Patience()
-    of_a_clean_run = patience.nodes_seconds + patience.settle_seconds + 2 * patience.pods_seconds
-
-    deadline = yaml.safe_load(file.read_text())["spec"]["activeDeadlineSeconds"]
-    assert of_a_clean_run < deadline < HELM_WAITS_SECONDS
-
-
 def test_what_a_value_of_nvidias_chart_becomes_is_there_and_everything_else_says_why_not() -> None:
     known = {path for path, _, _ in leaves(Values())} | {
         "updateStrategy",
@@ -123,8 +112,6 @@ def test_the_folder_of_classes_has_a_link_to_every_file_of_the_chart() -> None:
     home, folder = CHART / "deviceclasses", ROOT / "deviceclasses"
     links = {file.relative_to(folder): file for file in folder.rglob("*.yaml")}
 
-    assert links.keys() == {
-        file.relative_to(home) for file in home.rglob("*.yaml") if file.name != "kustomization.yaml"
-    }
+    assert links.keys() == {file.relative_to(home) for file in home.rglob("*.yaml")}
     assert all(file.is_symlink() and file.resolve() == home / name for name, file in links.items())
     assert not any(file.readlink().is_absolute() for file in links.values())

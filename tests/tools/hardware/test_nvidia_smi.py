@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from driver.hardware.gpu import Inventory
-from driver.nvml.health.calls import FabricHealth, RemappedRows
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.smi.program import main
-from gpuctl.doctor.check import Finding, require, run_checks
+from driver.hardware.gpu import Inventory, Partition
+from gpuctl.doctor.check import require, run_checks
 from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said
-from tests.gpuctl.verify.subjects import built_machine, subject_of
+from tests.gpuctl.verify.subjects import built_machine, machine_in, subject_of
 from tools.hardware.nvidia_smi import compare_smi, nvidia_smi, run_smi
 from tools.hardware.smi_xml import MOST_CHARACTERS, SmiUnreadable, is_unknown, read_log
 
@@ -71,31 +65,49 @@ def test_words_for_a_value_that_cannot_be_had_are_unknown_and_others_are_not() -
     assert not any(map(is_unknown, ("None", "No", "0", "Reset", "Disabled")))
 
 
-def printed(folder: Path, machine: FakeMachine) -> Said:
-    """What the fake nvidia-smi prints, in this process."""
-    with redirect_stdout(io.StringIO()) as said:
-        code = main([str(machine.flag), str(folder / "driver"), "nvidia-smi", "-q", "-x"])
-    return Said(code, tuple(said.getvalue().splitlines()))
+RECORDED = Path(__file__).parents[2] / "fakegpu/recorded/h200-r580"
 
 
-def compared(folder: Path, machine: FakeMachine, **changed: Any) -> Finding:
-    """What is found if NVML says something else about the first GPU."""
-    inventory = require(subject_of(folder, machine).seen.inventory)
-    first, *others = inventory.gpus
-    inventory = replace(inventory, gpus=(replace(first, **changed), *others))
-    return compare_smi(inventory, printed(folder, machine))
+@pytest.fixture(scope="module")
+def inventory(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
+    """What NVML says of the node whose log was recorded."""
+    folder = tmp_path_factory.mktemp("h200")
+    machine = machine_in(folder, f"fake:{RECORDED / 'machine.yaml'}")
+    return require(subject_of(folder, machine).seen.inventory)
 
 
-@pytest.mark.parametrize("name", ["hgx-h100", "a30-vgpu-guest", "vgpu-and-passthrough", "gb200-tray"])
-def test_nothing_differs_on(name: str, tmp_path: Path) -> None:
-    machine = built_machine(tmp_path, name)
-    machine.rows(0, RemappedRows(3, 1, pending=True, failed=False))
-    machine.recovery_action(0, "drain-and-reset")
-    machine.fabric_health(0, FabricHealth("limited-capacity"))
-    assert compared(tmp_path, machine).status == "ok"
+def printed(code: int = 0, *beside: str) -> Said:
+    """What the real nvidia-smi printed there."""
+    return Said(code, (*(RECORDED / "nvidia-smi-q.xml").read_text().splitlines(), *beside))
 
 
-def test_every_value_that_nvml_reports_differently_is_named(tmp_path: Path) -> None:
+def test_nothing_differs_between_nvml_and_the_log_of_a_real_node(inventory: Inventory) -> None:
+    found = compare_smi(inventory, printed())
+
+    assert (found.status, found.message) == ("ok", "nvidia-smi agrees with NVML about 1 GPU in 16 values")
+
+
+def test_every_value_that_nvml_reports_differently_is_named(inventory: Inventory) -> None:
+    (gpu,) = inventory.gpus
+    other = replace(gpu, minor=9, brand="Tesla", memory_bytes=80 << 30)
+
+    found = compare_smi(replace(inventory, gpus=(other,)), printed())
+
+    lines = [line.removeprefix(f"GPU {gpu.pci}") for line in found.details if not line.startswith("not")]
+    assert lines == [
+        ": minor number: NVML 9, nvidia-smi 0",
+        ": brand: NVML Tesla, nvidia-smi NVIDIA",
+        ": memory: NVML 81920 MiB, nvidia-smi 143771 MiB",
+    ]
+
+
+PARTITION = """<mig_mode><current_mig>Enabled</current_mig></mig_mode><mig_devices><mig_device>
+<gpu_instance_id>1</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+<device_attributes><shared><multiprocessor_count>60</multiprocessor_count></shared></device_attributes>
+<fb_memory_usage><total>40448 MiB</total></fb_memory_usage></mig_device></mig_devices>"""
+
+
+def test_partitions_are_compared_by_their_instances(tmp_path: Path) -> None:
     machine = built_machine(tmp_path, "hgx-h100")
     nvml = machine.nvml()
     nvml.init()
@@ -103,32 +115,33 @@ def test_every_value_that_nvml_reports_differently_is_named(tmp_path: Path) -> N
     device.set_mig_mode(True)
     instance = device.create_gpu_instance(9, device.gpu_instance_placements(9)[0])
     device.create_compute_instance(instance.id, 2)
-    gpu = require(subject_of(tmp_path, machine).seen.inventory).gpus[0]
+    seen = require(subject_of(tmp_path, machine).seen.inventory)
+    gpu = seen.gpus[0]
     assert gpu.mig is not None
     (partition,) = gpu.mig.partitions
-    fewer = replace(gpu.mig, partitions=(replace(partition, multiprocessors=1, memory_bytes=5 << 30),))
+    log = f'<nvidia_smi_log><gpu id="0000{gpu.pci}">{PARTITION}</gpu></nvidia_smi_log>'.replace(
+        "<gpu_instance_id>1<", f"<gpu_instance_id>{instance.id}<"
+    )
 
-    found = compared(tmp_path, machine, minor=9, brand="Tesla", memory_bytes=80 << 30, mig=fewer)
+    def found(*partitions: Partition) -> list[str]:
+        assert gpu.mig is not None
+        changed = replace(gpu, mig=replace(gpu.mig, partitions=partitions))
+        details = compare_smi(replace(seen, gpus=(changed,)), Said(0, (log,))).details
+        return [line for line in details if not line.startswith("not")]
 
-    lines = [line.removeprefix(f"GPU {gpu.pci}") for line in found.details if not line.startswith("not")]
-    place = f", GPU instance {instance.id}, compute instance 0"
-    assert lines == [
-        ": minor number: NVML 9, nvidia-smi 0",
-        ": brand: NVML Tesla, nvidia-smi NVIDIA",
-        ": memory: NVML 81920 MiB, nvidia-smi 81559 MiB",
+    place = f"GPU {gpu.pci}, GPU instance {instance.id}, compute instance 0"
+    assert found(partition) == []
+    assert found(replace(partition, multiprocessors=1, memory_bytes=5 << 30)) == [
         f"{place}: multiprocessors: NVML 1, nvidia-smi 60",
         f"{place}: memory: NVML 5120 MiB, nvidia-smi 40448 MiB",
     ]
-    gone = compared(tmp_path, machine, mig=replace(gpu.mig, partitions=()))
-    assert gone.details[0] == f"GPU {gpu.pci}{place}: only nvidia-smi lists it"
+    assert found() == [f"{place}: only nvidia-smi lists it"]
 
 
-def test_a_program_that_fails_hangs_or_warns_is_named(tmp_path: Path) -> None:
+def test_a_program_that_fails_hangs_or_warns_is_named(tmp_path: Path, inventory: Inventory) -> None:
+    warned = compare_smi(inventory, printed(14, "WARNING: infoROM"))
+    assert (warned.status, warned.details[0]) == ("warn", "WARNING: infoROM")
     machine = built_machine(tmp_path, "t4")
-    said = printed(tmp_path, machine)
-    inventory: Inventory = require(subject_of(tmp_path, machine).seen.inventory)
-    warned = compare_smi(inventory, Said(14, (*said.lines, "WARNING: infoROM")))
-    assert (warned.status, warned.details) == ("warn", ("WARNING: infoROM",))
     program = tmp_path / "driver/usr/bin/nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 100\n")
     with pytest.raises(ProgramHangs):

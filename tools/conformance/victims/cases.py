@@ -14,6 +14,18 @@ _NUMA = [api.published([api.device(f"gpu-{n}", attributes=api.attributes(numa=n 
 _SHARED = [
     api.published([api.device("gpu-0", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})])
 ]
+_MEMORY = {"memory": {"value": "6", "requestPolicy": {"default": "3"}}}
+_MIXED = [
+    api.published(
+        [
+            api.device("gpu-0", attributes=api.attributes(numa=0), capacity=_MEMORY),
+            api.device("gpu-1", attributes=api.attributes(numa=1), allowMultipleAllocations=True),
+            api.device("gpu-2", attributes=api.attributes(numa=1)),
+            api.device("gpu-3", attributes=api.attributes(numa=0), capacity={"memory": {"value": "10"}}),
+        ]
+    )
+]
+_ONE = "device.attributes['gpu.example.com'].numa == 1"
 _WHOLE = "device.attributes['gpu.example.com'].?whole.orValue(false)"
 
 
@@ -104,7 +116,25 @@ def _written() -> list[Case]:
             api.claim(api.exactly(capacity={"requests": {"memory": "4"}})),
             slices=_SHARED,
         ),
+        _fails_without_one(),
     ]
+
+
+def _fails_without_one() -> Case:
+    """While only one of the pods has gone, the allocator fails: a constraint excludes one of all devices."""
+    pods = [pod("a", 1), pod("b", 1)]
+    two = api.exactly("r0", _ONE, count=2)
+    large = api.exactly("r1", capacity={"requests": {"memory": "5"}})
+    every = api.first_available("r0", api.wanted(allocationMode="All"), api.wanted())
+    constraint = {"requests": [], "matchAttribute": "gpu.example.com/numa"}
+    return _case(
+        "sets for which the allocator fails are passed over",
+        pods,
+        [_share("3", pods[0]), *_on_gpus(pods[1], first=1)],
+        api.claim(two, large, name="first"),
+        api.claim(every, name="second", constraints=[constraint]),
+        slices=_MIXED,
+    )
 
 
 def _constrained(claim: Json, constraint: Json) -> Json:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driver.claims.opaque import API_VERSION, OWN_API_VERSION, SHARED_GPU
+from driver.claims.opaque import API_VERSION
 from driver.kinds.registry import KINDS
 from tools.docs.lookup.marked import WORDS, code, table
 
@@ -16,7 +16,7 @@ from tools.docs.lookup.marked import WORDS, code, table
 class Field:
     """A field by its path, with a value that is valid and one that is refused, which tests check.
 
-    ``beside`` are the other fields that the document needs. ``of_class``: only a DeviceClass may have it.
+    ``beside`` are the other fields that the document needs.
     """
 
     path: str
@@ -27,12 +27,11 @@ class Field:
     limits: str = ""
     default: str = ""
     beside: Mapping[str, Any] | None = None
-    of_class: bool = False
 
     def document(self, kind: str, value: Any) -> dict[str, Any]:
         """A document of this kind with this value in the field."""
         made: dict[str, Any] = {
-            "apiVersion": version_of(kind),
+            "apiVersion": API_VERSION,
             "kind": kind,
             **json.loads(json.dumps(self.beside or {})),
         }
@@ -47,16 +46,10 @@ class Field:
 _OWN = {kind: tuple(Field(**one) for one in fields) for kind, fields in WORDS["claim_fields"].items()}
 FIELDS: Mapping[str, tuple[Field, ...]] = {
     "GpuConfig": _OWN["GpuConfig"],
-    SHARED_GPU: (*_OWN["GpuConfig"], *_OWN[SHARED_GPU]),
     "MigDeviceConfig": tuple(one for one in _OWN["GpuConfig"] if ".timeSlicingConfig." not in one.path),
     "VfioDeviceConfig": _OWN["VfioDeviceConfig"],
 }
 """The fields of each kind of document."""
-
-
-def version_of(kind: str) -> str:
-    """The apiVersion of a kind."""
-    return OWN_API_VERSION if kind == SHARED_GPU else API_VERSION
 
 
 def field_tables() -> str:
@@ -66,18 +59,14 @@ def field_tables() -> str:
 
 def takers(kind: str) -> list[str]:
     """The names of the devices that take a kind of document."""
-    wanted = "GpuConfig" if kind == SHARED_GPU else kind
-    return list(dict.fromkeys(one.described for one in KINDS if one.opaque == wanted))
+    return list(dict.fromkeys(one.described for one in KINDS if one.opaque == kind))
 
 
 def _part(kind: str, fields: tuple[Field, ...]) -> str:
-    # SharedGpuConfig has all fields of GpuConfig, whose table comes before its own.
-    own = _OWN[SHARED_GPU] if kind == SHARED_GPU else fields
     rows = [
         (code(one.path), one.type, one.limits, one.default, one.meaning, code(json.dumps(one.taken)))
-        for one in own
+        for one in fields
     ]
     shared = "" if kind == "VfioDeviceConfig" else " or a share of one"
-    more = "" if own == fields else " It has the fields of `GpuConfig`, and these:"
-    head = f"### {kind}\n`apiVersion: {version_of(kind)}`, for {' or '.join(takers(kind))}{shared}.{more}\n\n"
+    head = f"### {kind}\n`apiVersion: {API_VERSION}`, for {' or '.join(takers(kind))}{shared}.\n\n"
     return head + table(("field", "type", "limits", "default", "meaning", "example"), rows)

@@ -24,14 +24,12 @@ def schema() -> Schema:
     """The schema of the whole file."""
     rules = {"type": "array", "items": rule_schema()}
     pools = {"type": "array", "items": pool_schema()}
-    lists = {"type": "boolean"}
     return {
         "properties": {
             "version": {"enum": ["v1"]},
             "rules": rules,
             "pools": pools,
             "health": HEALTH,
-            "listAttributes": lists,
         }
     }
 

@@ -8,6 +8,7 @@ from datetime import UTC
 from driver.nvml.api import NotFound, NotSupported, NvLinkEnd, Nvml, NvmlDevice
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.use.calls import MemoryUse, Utilisation
+from tools.hardware.calls import READS
 from tools.hardware.contract.clause import (
     NothingToCheck,
     answers_of,
@@ -20,13 +21,6 @@ from tools.hardware.contract.clause import (
 )
 
 _ALWAYS_KNOWN = ("name", "architecture", "compute_capability")
-# Without the place in the fabric: that call fails if the fabric was set up with an error.
-_DESCRIPTION = (
-    *_ALWAYS_KNOWN,
-    *("brand", "memory_bytes", "memory_use", "addressing_mode", "numa_node", "nvlinks", "mig_mode"),
-    *("module_id", "virtualization", "vgpu_types", "licensable_features", "compute_mode"),
-    *("persistence_mode", "process_ids"),
-)
 _HEALTH = (
     *("recovery_action", "remapped_rows", "retired_pages_pending", "unrepairable_memory", "ecc_errors"),
     "fabric_health",
@@ -35,6 +29,8 @@ _USE = (
     *("utilisation", "power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "processes"),
     "busy_processes",
 )
+# Without the place in the fabric: that call fails if the fabric was set up with an error.
+_DESCRIPTION = tuple(name for name in READS if name not in {"fabric", *_HEALTH, *_USE})
 # NVML_GRID_LICENSE_FEATURE_MAX_COUNT.
 _MOST_FEATURES = 3
 # No board draws more than 20 kW, and none runs that hot or cold.

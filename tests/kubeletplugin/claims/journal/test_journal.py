@@ -20,7 +20,6 @@ from kubeletplugin.claims.journal.entry import (
     Entry,
     HeldDevice,
     MalformedEntry,
-    MemoryRecord,
     ShareRecord,
     decode,
     encode,
@@ -66,18 +65,19 @@ def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Pa
     assert [found.uid for found in journal.entries()] == ["u-1"]
 
 
-def test_a_change_is_reported_with_the_devices_that_a_claim_has_taken_or_given_back(tmp_path: Path) -> None:
-    changed: list[Entry | None] = []
-    journal = Journal(tmp_path, lambda: False, changed.append)
+def test_each_change_of_a_state_is_reported(tmp_path: Path) -> None:
+    changed: list[int] = []
+    journal = Journal(tmp_path, lambda: False, lambda: changed.append(journal.held_count()))
     taken = entry("u-1", held())
     tombstone = replace(taken, state="released", devices=())
 
     journal.put(taken)
+    journal.put(replace(taken, spec_sha256="other"))
     journal.put(tombstone)
     journal.forget("u-1")
     journal.put(replace(tombstone, uid="u-2"))
 
-    assert changed == [taken, taken, tombstone, None]
+    assert changed == [1, 0, 0, 0]
 
 
 def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
@@ -247,13 +247,6 @@ shares = st.builds(
     *[st.integers(0, 100)] * 2,
     st.booleans(),
 )
-memories = st.builds(
-    MemoryRecord,
-    *[st.integers(0, 2**63)] * 2,
-    st.booleans(),
-    st.integers(0, 2**63),
-    st.dictionaries(texts, st.integers(0, 2**63), max_size=3),
-)
 devices = st.builds(
     HeldDevice,
     *[texts] * 6,
@@ -262,7 +255,7 @@ devices = st.builds(
     records,
     st.none() | shares,
     kind=st.sampled_from(["whole", "static", "partition", "of the future"]),
-    memory=st.none() | memories,
+    memory_limit_bytes=st.none() | st.integers(0, 2**63),
 )
 entries = st.builds(
     Entry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from driver.devices.device import AttributeValue, Version
-from kubeletplugin.claims.journal.entry import HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.claims.metadata import device_attributes
 from kubeletplugin.devices.kinds.kind import HeldKind
 from tests.kubeletplugin.held import held_kinds
@@ -73,12 +73,9 @@ def test_a_share_tells_its_limits() -> None:
     assert told["memoryBytes"] == {"int": 1 << 30}
 
 
-def test_a_share_that_is_held_tells_what_is_guaranteed_and_the_most() -> None:
-    share, memory = ShareRecord("g", "TimeSlicing", 1), MemoryRecord(1 << 30, 2 << 30, to_free=True)
-    told = device_attributes(replace(HELD, share=share, memory=memory), kind_of(HELD), {})
-
-    assert told["memoryGuaranteedBytes"] == {"int": 1 << 30}
-    assert told["memoryLimitBytes"] == {"int": 2 << 30}
+def test_a_share_that_is_held_tells_its_limit() -> None:
+    limited = replace(HELD, share=ShareRecord("g", "TimeSlicing", 1), memory_limit_bytes=1 << 30)
+    assert device_attributes(limited, kind_of(HELD), {})["memoryLimitBytes"] == {"int": 1 << 30}
 
 
 def test_there_are_never_more_than_the_api_allows_and_those_of_prepare_are_among_them() -> None:

@@ -18,7 +18,6 @@ from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
 from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
 from kubeletplugin.assembly import Parts
-from kubeletplugin.claims.journal.entry import MemoryRecord
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, Container, MemoryNode
 
@@ -35,7 +34,7 @@ class Claim:
     uid: str
     gpu: int
     device: str
-    memory: MemoryRecord
+    limit_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -87,23 +86,16 @@ class HostileWorld:
             self.look()
 
     def prepare(self) -> None:
-        """A claim is allocated, as the scheduler does: what claims are guaranteed fits, whatever bursts."""
+        """A claim is allocated, as the scheduler does: all limits together fit."""
         gpu = self.random.randrange(_GPUS)
-        free_bytes = L4_BYTES - sum(one.memory.guaranteed_bytes for one in self.claims if one.gpu == gpu)
-        guaranteed = self.random.choice((1, 2, 3, 5, 8)) * GIB
-        if guaranteed > free_bytes:
+        free_bytes = L4_BYTES - sum(one.limit_bytes for one in self.claims if one.gpu == gpu)
+        limit_bytes = self.random.choice((1, 2, 3, 5, 8)) * GIB
+        if limit_bytes > free_bytes:
             return
         self._next += 1
         uid = f"claim-{self._next}"
-        most = min(L4_BYTES, guaranteed * self.random.choice((1, 1, 1, 2, 3, 100)))
-        parts = {"a": guaranteed // 2} if self.random.random() < 0.2 else {}
-        each_bytes = self.random.choice((0, 0, 0, guaranteed // 2))
-        held = self.node.held(
-            uid, guaranteed, most, gpu=gpu, parts=parts, each_bytes=each_bytes, mps=self.random.random() < 0.3
-        )
-        (device,) = self.node.hold(uid, held)
-        assert held.memory is not None
-        self.claims.append(Claim(uid, gpu, device, held.memory))
+        device = self.node.share(uid, limit_bytes, gpu=gpu, mps=self.random.random() < 0.3)
+        self.claims.append(Claim(uid, gpu, device, limit_bytes))
         if self.random.random() < 0.5:
             self.node.announce(device, *self.random.sample(_NAMES[:3], self.random.randint(1, 3)))
 
@@ -329,7 +321,7 @@ class HostileWorld:
             memory = self._gpu(gpu)
             assert sum(limit.hard_bytes for limit in memory.limits) <= L4_BYTES, self.told[-10:]
             for claims in self._together(gpu):
-                most_bytes = sum(claim.memory.most_bytes for claim in claims)
+                most_bytes = sum(claim.limit_bytes for claim in claims)
                 groups = {one.container.cgroup for one in self.running if claims & set(one.claims)}
                 hard_bytes = sum(one.hard_bytes for one in memory.limits if _group(one) in groups)
                 has_bytes = sum(one.allocated_bytes for one in memory.clients if _group(one) in groups)

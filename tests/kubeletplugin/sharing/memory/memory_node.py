@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +15,7 @@ from driver.nvml.deadline import Guard, Watch
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from fakegpu.memory.cuda import FakeCudaClient
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.claims.journal.identity import boottime_ns
 from kubeletplugin.kubelet.wire.containers import ContainerName, ContainerStart
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
@@ -84,25 +84,21 @@ class MemoryNode(FakeNode):
     def held(
         self,
         uid: str,
-        guaranteed_bytes: int,
-        most_bytes: int = 0,
+        limit_bytes: int,
         *,
         gpu: int = 0,
         request: str = "gpu",
-        parts: Mapping[str, int] | None = None,
-        each_bytes: int = 0,
         mps: bool = False,
     ) -> HeldDevice:
         """A share of a GPU that a claim holds."""
         device = f"{gpu_device_name(self.gpus[gpu])}-{'mps' if mps else 'ts'}-mem"
-        most = most_bytes or guaranteed_bytes
-        share = ShareRecord(device, "MPS" if mps else "TimeSlicing", memory_bytes=guaranteed_bytes)
-        memory = MemoryRecord(guaranteed_bytes, most, most > guaranteed_bytes, each_bytes, parts or {})
+        share = ShareRecord(device, "MPS" if mps else "TimeSlicing", memory_bytes=limit_bytes)
         cdi = f"{uid}-{device}-{request}"
         uuid = self.machine.uuid(self.gpus[gpu])
         return HeldDevice(
-            request, POOL, device, self.pci(gpu), uuid, cdi, kind="whole", share=share, memory=memory
-        )
+            request, POOL, device, self.pci(gpu), uuid, cdi, kind="whole", share=share,
+            memory_limit_bytes=limit_bytes,
+        )  # fmt: skip
 
     def hold(self, uid: str, *devices: HeldDevice) -> tuple[str, ...]:
         """Put a prepared claim into the journal; the CDI devices that it has."""
@@ -110,9 +106,9 @@ class MemoryNode(FakeNode):
         self.journal.put(replace(entry, driver_generation=self.driver_generation))
         return tuple(device.cdi_device for device in devices)
 
-    def share(self, uid: str, guaranteed_bytes: int, most_bytes: int = 0, **more: object) -> str:
+    def share(self, uid: str, limit_bytes: int, *, gpu: int = 0, mps: bool = False) -> str:
         """Prepare a claim with one share; its CDI device."""
-        return self.hold(uid, self.held(uid, guaranteed_bytes, most_bytes, **more))[0]  # type: ignore[arg-type]
+        return self.hold(uid, self.held(uid, limit_bytes, gpu=gpu, mps=mps))[0]
 
     def release(self, uid: str) -> None:
         """Have the claim's entry released, and its memory forgotten."""

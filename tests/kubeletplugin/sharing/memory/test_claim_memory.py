@@ -26,10 +26,10 @@ def test_a_container_alone_has_all_of_its_claim_and_not_a_byte_more(l4s: MemoryN
         program.allocate(1)
 
 
-def test_a_time_sliced_share_has_no_soft_limit_and_a_share_of_mps_has_one(l4s: MemoryNode) -> None:
-    sliced, served = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 4 * GIB, mps=True)
-    assert l4s.limits(l4s.run(sliced)) == MemoryLimits(0, 4 * GIB)
-    assert l4s.limits(l4s.run(served)) == MemoryLimits(4 * GIB, 4 * GIB)
+@pytest.mark.parametrize("mps", [False, True])
+def test_no_share_has_a_soft_limit(l4s: MemoryNode, mps: bool) -> None:
+    """It would stay counted in the groups above the container's for ever."""
+    assert l4s.limits(l4s.run(l4s.share("u-1", 4 * GIB, mps=mps))) == MemoryLimits(0, 4 * GIB)
 
 
 def test_containers_that_the_kubelet_lists_have_equal_parts_from_the_first_start_on(l4s: MemoryNode) -> None:
@@ -98,15 +98,20 @@ def test_several_pods_on_one_claim_divide_it(l4s: MemoryNode) -> None:
     assert [l4s.hard(l4s.run(device, pod=pod)) for pod in ("one", "two")] == [4 * GIB] * 2
 
 
-def test_a_container_with_a_part_of_its_own_gets_that_and_the_others_divide_the_rest(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 10 * GIB, parts={"trainer": 6 * GIB})
-    l4s.announce(device, "trainer", "a", "b")
-    assert [l4s.hard(l4s.run(device, name)) for name in ("a", "trainer", "b")] == [2 * GIB, 6 * GIB, 2 * GIB]
+def test_parts_are_whole_mib_rounded_down(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 10 * GIB)
+    l4s.announce(device, "a", "b", "c")
+    assert l4s.hard(l4s.run(device, "a")) == 10 * GIB // 3 // MIB * MIB
 
 
-def test_equal_parts_are_bounded_where_the_configuration_says_so(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 10 * GIB, each_bytes=4 * GIB)
-    assert l4s.hard(l4s.run(device)) == 4 * GIB
+def test_a_limit_is_not_raised_while_its_container_runs(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    first, second = l4s.run(device, "a"), l4s.run(device, "b")
+    l4s.end(second)
+    l4s.memory.run_once()
+    assert l4s.hard(first) == 4 * GIB
+    l4s.end(first)
+    assert l4s.hard(l4s.run(device, "a")) == 8 * GIB, "it starts again"
 
 
 def test_the_requests_of_a_claim_are_taken_to_be_used_by_as_many_containers_each(l4s: MemoryNode) -> None:
@@ -166,7 +171,7 @@ def test_a_lost_claim_lets_no_container_start(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     entry = l4s.journal.get("u-1")
     assert entry is not None
-    devices = tuple(replace(held, share=None, memory=None) for held in entry.devices)
+    devices = tuple(replace(held, share=None, memory_limit_bytes=None) for held in entry.devices)
     l4s.journal.put(replace(entry, namespace="", name="", devices=devices, state="lost"))
     with pytest.raises(ClaimRefused, match=f"claim UID u-1 has no device {device} with a memory limit"):
         l4s.run(device)
@@ -277,7 +282,7 @@ def test_unprepare_looks_at_no_container_of_another_claim(l4s: MemoryNode) -> No
     assert looked == [containers[0].cgroup]
 
 
-def test_a_whole_gpu_can_be_divided(l4s: MemoryNode) -> None:
+def test_a_share_can_have_all_of_a_gpu(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", L4_BYTES)
     l4s.announce(device, "a", "b")
     assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [L4_BYTES // 2] * 2

@@ -7,30 +7,7 @@ import pytest
 from driver.errors import ClaimBlocked
 from kubeletplugin.claims.journal.locks import KeyedLocks
 from kubeletplugin.sharing.memory.claim_memory import memory_key
-from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
-
-
-def test_parts_grow_once_the_kubelet_lists_fewer_containers(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    for pod in ("one", "two"):
-        l4s.announce(device, "main", pod=pod)
-    first, second = (l4s.run(device, pod=pod) for pod in ("one", "two"))
-    l4s.end(second)
-    l4s.memory.run_once()
-    assert l4s.hard(first) == 4 * GIB, "it will start again"
-    l4s.listed_containers = {}
-    l4s.memory.run_once()
-    assert l4s.hard(first) == 8 * GIB
-
-
-def test_parts_come_down_before_a_container_that_is_listed_starts(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.announce(device, "main", pod="one")
-    first = l4s.run(device, pod="one")
-    l4s.announce(device, "main", pod="two")
-    l4s.memory.run_once()
-    assert l4s.hard(first) == 4 * GIB
 
 
 def test_nothing_is_divided_anew_while_the_kubelet_does_not_answer(l4s: MemoryNode) -> None:
@@ -40,20 +17,6 @@ def test_nothing_is_divided_anew_while_the_kubelet_does_not_answer(l4s: MemoryNo
     l4s.listed_containers = ClaimBlocked("the kubelet is away")
     l4s.memory.run_once()
     assert l4s.hard(first) == 4 * GIB
-
-
-def test_a_crash_while_parts_grow_gives_nobody_more_than_the_claim_has(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first, second = l4s.run(device, "a"), l4s.run(device, "b")
-    l4s.end(second)
-    l4s.crash_after = "memory noted"
-    with pytest.raises(Crash):
-        l4s.memory.run_once()
-    l4s.crash_after = None
-    assert l4s.hard(first) == 4 * GIB
-    l4s.restart()
-    third = l4s.run(device, "b")
-    assert (l4s.hard(first), l4s.hard(third)) == (4 * GIB, 4 * GIB)
 
 
 def test_a_gpu_that_another_instance_works_on_is_no_fault(

@@ -9,7 +9,6 @@ import pytest
 from driver.errors import StorageError
 from driver.nvml.memory_limits import Cgroup
 from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.sharing.memory.division import Portion
 from kubeletplugin.sharing.memory.ledger import Ledger, Part, place_of
 
 PCI, OTHER = "0000:18:00.0", "0000:3b:00.0"
@@ -17,15 +16,15 @@ NAME = ContainerName("team", "pod", "main")
 
 
 def part(uid: str = "u-1", pci: str = PCI, inode: int = 7) -> Part:
-    return Part(uid, f"{uid}-gpu", pci, Cgroup("/sys/fs/cgroup/a", inode), "id", NAME, Portion(5, 9))
+    return Part(uid, f"{uid}-gpu", pci, Cgroup("/sys/fs/cgroup/a", inode), "id", NAME, 9)
 
 
-def written(inode: str = "1", soft: str = "1", hard: str = "2") -> str:
+def written(inode: str = "1", hard: str = "2") -> str:
     """A file with one part, of which these are the JSON values."""
     return (
         '{"schema":1,"parts":[{"cdi_device":"d","container_id":"i",'
         f'"cgroup":{{"path":"/a","inode":{inode}}},"name":{{"namespace":"","pod":"","container":""}},'
-        f'"soft_bytes":{soft},"hard_bytes":{hard}}}]}}'
+        f'"hard_bytes":{hard}}}]}}'
     )
 
 
@@ -68,10 +67,9 @@ def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
         "nonsense",
         '{"schema":2,"parts":[]}',
         '{"schema":1,"parts":[{}]}',
-        written(inode="true", soft="1"),
-        written(soft="3"),
+        written(inode="true"),
         written(hard='"2"'),
-        written(hard="-1", soft="-2"),
+        written(hard="-1"),
     ],
 )
 def test_a_file_that_is_none_concerns_its_claim_alone_and_can_be_removed(
@@ -90,7 +88,7 @@ def test_a_file_that_is_none_concerns_its_claim_alone_and_can_be_removed(
 def test_what_this_test_spoils_can_be_read_otherwise(tmp_path: Path) -> None:
     found = ledger(tmp_path)
     (tmp_path / "claims" / f"u-1_{PCI}.json").write_text(written())
-    assert [one.portion for one in found.on_gpu(PCI)] == [Portion(1, 2)]
+    assert [one.hard_bytes for one in found.on_gpu(PCI)] == [2]
 
 
 def test_whatever_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:

@@ -7,20 +7,16 @@ from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
 
 
 def test_what_a_container_has_and_uses_is_told(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 4 * GIB, 12 * GIB)
+    device = l4s.share("u-1", 4 * GIB)
     l4s.cuda(l4s.run(device, "trainer", pod="train-0")).allocate(3 * GIB)
     assert l4s.memory.used() == (
         ContainerMemory(
             "u-1",
             device,
-            "gpu-0000-18-00-0-ts-mem",
-            l4s.pci(),
-            l4s.machine.uuid(l4s.gpus[0]),
             "team",
             "train-0",
             "trainer",
             4 * GIB,
-            12 * GIB,
             3 * GIB,
         ),
     )

@@ -22,16 +22,15 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.control import CONTROL
 from kubeletplugin.sharing.mps.daemon_keeper import Site
-from kubeletplugin.sharing.mps.daemon_shm import NodeMemory
+from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.processes import end_left_over, kill, own_daemon
+from kubeletplugin.sharing.mps.processes import daemons, end_left_over, kill, mps_processes
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kubeletplugin.kubelet.wire.mps_daemon import MpsState, MpsStates
-    from kubeletplugin.sharing.mps.daemon_shm import Memory
     from kubeletplugin.sharing.mps_client import MpsClient
 
 NAME = "gpu-0000-01-00-0"
@@ -69,11 +68,11 @@ class MpsScene:
         start_seconds: float = 15.0,
         command_seconds: float = 10.0,
         quit_seconds: int = 0,
-        memory: Memory | None = None,
+        memory: DaemonMemory | None = None,
     ) -> Site:
         programs = DriverPrograms(InstalledDriver.below(self.root), self.mps_dir.with_name("libraries"))
         return Site(
-            programs, self.mps_dir, self.proc, memory or NodeMemory(),
+            programs, self.mps_dir, self.proc, memory or DaemonMemory(None, self.proc),
             command_seconds=command_seconds, start_seconds=start_seconds,
             quit_seconds=quit_seconds, end_seconds=1.0,
         )  # fmt: skip
@@ -102,8 +101,9 @@ class MpsScene:
 
     def pid(self, name: str = NAME) -> int | None:
         """The daemon's process id, if it lives."""
-        found = own_daemon(self.folder(name).pipes)
-        return found.pid if found else None
+        pipes = str(self.folder(name).pipes)
+        ours = daemons([one for one in mps_processes() if one.in_our_group])
+        return next((one.pid for one in ours if one.pipes == pipes), None)
 
     def kill(self, name: str = NAME) -> int:
         """Kill the daemon; returns the process id that it had, once it has gone."""

@@ -27,15 +27,15 @@ class SupervisorProcess:
     def __init__(
         self,
         mps: MpsScene,
-        shm: str = "node",
+        *,
+        mounts: bool = False,
         launcher: tuple[str, ...] = (),
         health_addr: str = "",
-        module: str = "kubeletplugin.sharing.mps",
     ) -> None:
         self._process = subprocess.Popen(
             [
-                *launcher, sys.executable, "-m", module, "--mps-dir", mps.mps_dir,
-                "--driver-root", mps.root, "--proc-root", mps.proc, "--shm", shm,
+                *launcher, sys.executable, "-m", "kubeletplugin.sharing.mps", "--mps-dir", mps.mps_dir,
+                "--driver-root", mps.root, "--proc-root", mps.proc, *(() if mounts else ("--no-mounts",)),
                 "--health-addr", health_addr,
             ],
             cwd=ROOT, env=os.environ, stderr=subprocess.PIPE, text=True,

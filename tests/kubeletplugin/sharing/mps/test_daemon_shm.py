@@ -1,4 +1,4 @@
-"""A daemon and its clients exchange memory of a limited size of their own, or the node's where asked for."""
+"""A daemon and its clients exchange memory of a limited size of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from driver.errors import ClaimBlocked, ConfigError
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps import mounts
-from kubeletplugin.sharing.mps.daemon_shm import NODE_SHM, NodeMemory, OwnMemory, is_shared_mount
+from kubeletplugin.sharing.mps.daemon_shm import NODE_SHM, DaemonMemory, is_shared_mount
 from kubeletplugin.sharing.mps_client import MpsClient
 from tests import needs
 from tests.kubeletplugin.sharing.mps.scene import (
@@ -43,9 +43,9 @@ def tmp_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def own(mps: MpsScene) -> Iterator[OwnMemory]:
+def own(mps: MpsScene) -> Iterator[DaemonMemory]:
     """Memory of 2 MiB; what a test leaves mounted is unmounted."""
-    memory = OwnMemory(2, Path("/proc"))
+    memory = DaemonMemory(2, Path("/proc"))
     yield memory
     memory.remove(mps.folder())
 
@@ -68,7 +68,9 @@ def shm_of(pid: int | None) -> Path:
 
 
 @needs.MOUNTS
-def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(mps: MpsScene, own: OwnMemory) -> None:
+def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(
+    mps: MpsScene, own: DaemonMemory
+) -> None:
     supervisor = mps.supervisor(mps.site(memory=own))
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     folder = mps.folder()
@@ -82,7 +84,7 @@ def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(mps: MpsSce
 
 
 @needs.MOUNTS
-def test_logs_have_room_of_their_own_too(mps: MpsScene, own: OwnMemory) -> None:
+def test_logs_have_room_of_their_own_too(mps: MpsScene, own: DaemonMemory) -> None:
     """A client that connects again and again has a line written for each time."""
     mps.supervisor(mps.site(memory=own)).ensure(mps.daemon(), DEADLINE_SECONDS)
     folder = mps.folder()
@@ -94,7 +96,7 @@ def test_logs_have_room_of_their_own_too(mps: MpsScene, own: OwnMemory) -> None:
 
 @needs.MOUNTS
 def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
-    mps: MpsScene, own: OwnMemory
+    mps: MpsScene, own: DaemonMemory
 ) -> None:
     supervisor = mps.supervisor(mps.site(memory=own))
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
@@ -109,7 +111,7 @@ def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
 
 @needs.MOUNTS
 def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
-    mps: MpsScene, own: OwnMemory
+    mps: MpsScene, own: DaemonMemory
 ) -> None:
     supervisor = mps.supervisor(mps.site(memory=own))
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
@@ -121,44 +123,36 @@ def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
 
 @needs.MOUNTS
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_daemon_with_memory_of_its_own_outlives_its_supervisor(
-    mps: MpsScene, own: OwnMemory, how: signal.Signals
+def test_the_next_supervisor_starts_a_daemon_with_the_memory_that_containers_have(
+    mps: MpsScene, own: DaemonMemory, how: signal.Signals
 ) -> None:
     client = MpsClient(mps.mps_dir / SOCKET)
-    with SupervisorProcess(mps, "own") as process:
+    with SupervisorProcess(mps, mounts=True) as process:
         client.ensure(mps.daemon())
         client.close()
-        pid = mps.pid()
+        (mps.folder().shm / "of a container").touch()
         process.end(how)
-    assert shm_of(pid).samefile(mps.folder().shm)
     supervisor = mps.supervisor(mps.site(memory=own))
     told(supervisor.follow(LiveCall(), 0.05), running)
-    assert mps.pid() == pid
-    assert shm_of(pid).samefile(mps.folder().shm)
+    assert [path.name for path in shm_of(mps.pid()).iterdir()] == ["of a container"]
 
 
 @needs.SETPRIV
 def test_without_the_right_to_mount_nothing_starts_and_the_way_out_is_said(mps: MpsScene) -> None:
     client = MpsClient(mps.mps_dir / SOCKET)
-    with SupervisorProcess(mps, "own", launcher=WITHOUT_MOUNTS):
+    with SupervisorProcess(mps, mounts=True, launcher=WITHOUT_MOUNTS):
         with pytest.raises(ClaimBlocked, match=r"cannot mount a tmpfs at .*/shm: Operation not") as error:
             client.ensure(mps.daemon())
         client.close()
-    assert "--shm node" in error.value.what
+    assert "run the supervisor privileged" in error.value.what
     assert mps.pid() is None
     assert not mps.folder().path.exists()
 
 
-def test_the_nodes_memory_is_for_who_asks_for_it(mps: MpsScene) -> None:
-    mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert mps.folder().shm.readlink() == NODE_SHM
-    assert shm_of(mps.pid()).samefile(NODE_SHM)
-
-
 @needs.MOUNTS
-@pytest.mark.parametrize("memory", [OwnMemory(2, Path("/proc")), NodeMemory()])
+@pytest.mark.parametrize("shm_mib", [2, None])
 def test_a_link_to_a_mount_of_the_node_never_has_that_unmounted(
-    mps: MpsScene, memory: OwnMemory | NodeMemory, tmp_path: Path
+    mps: MpsScene, shm_mib: int | None, tmp_path: Path
 ) -> None:
     folder, of_node = mps.folder(), tmp_path / "node"
     of_node.mkdir()
@@ -166,7 +160,7 @@ def test_a_link_to_a_mount_of_the_node_never_has_that_unmounted(
     try:
         folder.path.mkdir(parents=True)
         folder.shm.symlink_to(of_node)
-        memory.remove(folder)
+        DaemonMemory(shm_mib, Path("/proc")).remove(folder)
         assert of_node.is_mount()
         with pytest.raises(OSError, match="Invalid argument"):
             mounts.unmount(str(folder.shm))
@@ -204,7 +198,7 @@ def test_a_container_whose_mounts_stay_inside_is_refused(
         (tmp_path / name / "ns" / "mnt").symlink_to(namespace)
     how = "shared:7" if shared else "master:7"
     (tmp_path / "self" / "mountinfo").write_text(f"30 22 0:5 / / rw {how} - tmpfs tmpfs rw\n")
-    memory = OwnMemory(2, tmp_path)
+    memory = DaemonMemory(2, tmp_path)
     if fine:
         memory.check(Path("/run/mps"))
         return

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from driver.errors import ClaimBlocked
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
-from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes, own_daemon
+from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes
 from tests import needs
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, MpsScene, mps_process
 
@@ -72,7 +71,7 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def refuse(proc: Proc, daemon: MpsDaemon = DAEMON) -> None:
-    refuse_foreign_daemon(daemon, proc.path / "mps/gpu/pipe", proc.path)
+    refuse_foreign_daemon(daemon, proc.path)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,6 @@ def test_what_a_pod_says_of_its_process_is_not_even_read(proc: Proc) -> None:
         (folder / name).unlink()
         os.mkfifo(folder / name)  # whoever reads it waits
     refuse(proc)
-    assert own_daemon(proc.path / "mps/gpu/pipe", proc.path) is None
 
 
 def test_of_a_process_with_rights_the_beginning_of_its_environment_is_read(proc: Proc) -> None:
@@ -145,42 +143,8 @@ def test_what_cannot_be_seen_of_a_process_is_no_right_over_the_node(proc: Proc) 
     refuse(proc)
 
 
-@pytest.mark.parametrize(
-    "differs",
-    [
-        {"cgroup": POD},
-        {"cgroup": POD, "capabilities": FEW},
-        {"capabilities": FEW},
-        {"capabilities": 0, "user": 1000},
-        {"user": 1000},
-        {"users": POD_USERS},
-    ],
-)
-def test_only_what_a_supervisor_started_is_taken_for_our_daemon(proc: Proc, differs: dict[str, Any]) -> None:
-    """Each of control group, rights, user and user namespace is beyond what a pod chooses."""
-    pipes = proc.path / "mps/gpu/pipe"
-    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": GPU}
-    proc.add(17, CONTROL, "-f", environment=environment, **{"cgroup": OWN, **differs})
-    assert own_daemon(pipes, proc.path) is None
-    proc.add(18, CONTROL, "-f", environment=environment, cgroup=OWN)
-    found = own_daemon(pipes, proc.path)
-    assert found is not None
-    assert found.pid == 18
-
-
-def test_a_supervisor_that_is_not_root_knows_its_daemons_as_well(proc: Proc) -> None:
-    """It has no capabilities, so that its user and its control group tell."""
-    pipes = proc.path / "mps/gpu/pipe"
-    (proc.path / "self" / "status").write_text(f"Uid:\t1000\t1000\t1000\t1000\nCapEff:\t{0:016x}\n")
-    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
-    for pid, user in ((17, 0), (18, 1000)):
-        proc.add(pid, CONTROL, "-f", environment=environment, cgroup=OWN, capabilities=0, user=user)
-    found = own_daemon(pipes, proc.path)
-    assert found is not None
-    assert found.pid == 18
-
-
 def test_what_pretends_to_be_left_of_our_daemon_is_not_ours_to_kill(proc: Proc) -> None:
+    """Nobody gets into the supervisor's control group without rights over the node."""
     pipes = "/run/mps/gpu/pipe"
     with mps_process("nvidia-cuda-mps-server", pipes=pipes) as left:
         folder = proc.add(left.pid, "nvidia-cuda-mps-server", environment={"CUDA_MPS_PIPE_DIRECTORY": pipes})
@@ -189,13 +153,6 @@ def test_what_pretends_to_be_left_of_our_daemon_is_not_ours_to_kill(proc: Proc) 
         (folder / "cgroup").write_text(OWN)
         end_left_over(Path(pipes), proc.path)
         assert left.wait(DEADLINE_SECONDS) == -signal.SIGKILL
-
-
-def test_our_own_daemon_is_not_foreign(proc: Proc) -> None:
-    own = str(proc.path / "mps/gpu/pipe")
-    environment = {"CUDA_MPS_PIPE_DIRECTORY": own, "CUDA_VISIBLE_DEVICES": GPU}
-    proc.add(17, CONTROL, "-f", environment=environment, cgroup=OWN)
-    refuse(proc)
 
 
 def test_a_daemon_of_somebody_with_rights_in_our_pipe_directory_is_foreign(proc: Proc) -> None:
@@ -263,9 +220,9 @@ def test_of_a_mig_device_it_is_not_known_which_containers_see_it(proc: Proc) -> 
         refuse(proc, MpsDaemon("mig", ("MIG-1",)))
 
 
-def test_a_proc_that_is_not_there_is_an_error(proc: Proc, tmp_path: Path) -> None:
+def test_a_proc_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClaimBlocked, match="cannot read"):
-        refuse_foreign_daemon(DAEMON, proc.path / "pipe", tmp_path / "none")
+        refuse_foreign_daemon(DAEMON, tmp_path / "none")
 
 
 @needs.MOUNTS

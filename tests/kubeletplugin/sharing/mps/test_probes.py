@@ -1,4 +1,4 @@
-"""The supervisor answers probes: ready while daemons run as asked, alive whatever becomes of them."""
+"""The supervisor answers probes: ready while it answers and daemons run as asked, alive always."""
 
 from __future__ import annotations
 
@@ -69,15 +69,16 @@ def test_a_daemon_that_does_not_run_is_named_and_ends_nothing(mps: MpsScene) -> 
         assert probes.ready() == ""
 
 
-def test_work_that_never_ends_and_a_server_that_is_gone_are_not_alive(mps: MpsScene) -> None:
+def test_a_supervisor_that_hangs_is_alive_and_not_ready(mps: MpsScene) -> None:
     supervisor, clock = mps.supervisor(), Clock()
     with serving(mps, supervisor) as server:
         pulse = Pulse(5.0, clock)
-        alive = probes_of(supervisor, server.path, pulse).alive
+        probes = probes_of(supervisor, server.path, pulse)
         with pulse.work("mps-restart"):
             clock.now = 6.0
-            assert alive() == "mps-restart has been running for 6 s"
-        assert alive() == ""
+            assert probes.ready() == "mps-restart has been running for 6 s"
+            assert probes.alive() == ""
+        assert probes.ready() == ""
 
 
 def test_the_supervisor_is_probed_at_its_address(mps: MpsScene) -> None:

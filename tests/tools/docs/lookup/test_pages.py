@@ -10,7 +10,7 @@ import re
 import pytest
 
 from driver import errors as error_tree
-from driver.claims.opaque import KINDS, MalformedConfig, decode_any
+from driver.claims.opaque import API_VERSION, KINDS, MalformedConfig, decode_any
 from driver.errors import DriverError
 from driver.fabric.api import NotShared
 from driver.kube.errors import Forbidden
@@ -19,7 +19,7 @@ from fakegpu.machine.spec import known_machines
 from gpuctl.gather.masking import FLAGS
 from kubeletplugin.retire import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
-from tools.docs.lookup import attributes, claim_fields, errors, flags
+from tools.docs.lookup import attributes, errors, flags
 from tools.docs.lookup.claim_fields import FIELDS, Field
 
 OWN = (error_tree.ConfigError, error_tree.ClaimBlocked, error_tree.HardwareChanged)
@@ -42,23 +42,19 @@ EACH = [(kind, field) for kind, fields in FIELDS.items() for field in fields]
 
 @pytest.mark.parametrize(("kind", "field"), EACH, ids=[f"{kind} {field.path}" for kind, field in EACH])
 def test_a_field_of_a_configuration_takes_its_example_and_has_its_limits(kind: str, field: Field) -> None:
-    decode_any(field.document(kind, field.taken), of_class=field.of_class)
+    decode_any(field.document(kind, field.taken))
     with pytest.raises(MalformedConfig, match=re.escape(field.path.rsplit(".", 1)[-1])):
-        decode_any(field.document(kind, field.refused), of_class=field.of_class)
-    if field.of_class:
-        with pytest.raises(MalformedConfig, match="only in a DeviceClass"):
-            decode_any(field.document(kind, field.taken))
+        decode_any(field.document(kind, field.refused))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_a_configuration_can_say_stands_in_its_table(kind: str) -> None:
-    plain = decode_any({"apiVersion": claim_fields.version_of(kind), "kind": kind})
-    said = [decode_any(one.document(kind, one.taken), of_class=True) for one in FIELDS[kind]]
+    plain = decode_any({"apiVersion": API_VERSION, "kind": kind})
+    said = [decode_any(one.document(kind, one.taken)) for one in FIELDS[kind]]
     never = {
         name for name in plain.__slots__ if all(getattr(one, name) == getattr(plain, name) for one in said)
     }
-    # A GpuConfig of NVIDIA's has no memory: the field is that of SharedGpuConfig, which is decoded as one.
-    assert never == ({"memory"} if kind == "GpuConfig" else set())
+    assert never == set()
 
 
 def test_the_tree_of_errors_says_of_each_whether_waiting_helps() -> None:

@@ -81,14 +81,13 @@ def as_claim(document: Mapping[str, Any]) -> Object | None:
     }
 
 
-def opaque_documents(document: Any, *, of_class: bool = False) -> Iterator[tuple[Any, bool]]:
-    """The opaque configurations of this driver in an object, and whether a DeviceClass carries them."""
+def opaque_documents(document: Any) -> Iterator[Any]:
+    """The opaque configurations of this driver in an object."""
     if isinstance(document, dict):
-        of_class = of_class or document.get("kind") == "DeviceClass"
         if document.get("driver") == "gpu.nvidia.com" and "parameters" in document:
-            yield document["parameters"], of_class
+            yield document["parameters"]
         for value in document.values():
-            yield from opaque_documents(value, of_class=of_class)
+            yield from opaque_documents(value)
     elif isinstance(document, list):
         for value in document:
-            yield from opaque_documents(value, of_class=of_class)
+            yield from opaque_documents(value)

@@ -30,8 +30,9 @@ Object = dict[str, Any]
 class StatusWriter:
     """Writes with server-side apply, which changes our own fields only.
 
-    If the API server refuses an apply, since that would change the claim's allocation, the claim is replaced
-    in its stored encoding (stored_bytes).
+    For an apply, the API server encodes the configurations in the allocation again: compact, with sorted
+    keys. If one was written in another way, it sees a changed allocation and refuses: such a claim has no
+    status.
     """
 
     def __init__(self, client: KubeClient, post: Post) -> None:
@@ -40,8 +41,6 @@ class StatusWriter:
         self._lock = threading.Lock()
         # The UIDs of claims that were read and had no status of ours.
         self._fresh: set[str] = set()
-        # The UIDs of claims whose apply was refused: they are replaced at once.
-        self._as_stored: set[str] = set()
 
     def saw(self, stored: Mapping[str, Any]) -> None:
         """Called with each claim that was read to prepare it.
@@ -63,13 +62,12 @@ class StatusWriter:
         """Forget what is known about a claim."""
         with self._lock:
             self._fresh.discard(uid)
-        self._as_stored.discard(uid)
 
     def write(self, claim: ClaimStatus) -> bool:
         """Write the status; returns whether it is complete now.
 
         It is not complete if it still has an old health of a device that was not checked yet. Raises
-        ApiError, which is Invalid if the API server refuses every way of writing.
+        ApiError, which is Invalid if the API server refuses this status for good.
         """
         if self._write_fresh(claim):
             return True
@@ -79,7 +77,7 @@ class StatusWriter:
         entries = statuses_to_apply(claim, stored, self._now())
         if not entries:
             return _is_complete(claim, (stored.get("status") or {}).get("devices") or ())
-        self._send(claim, entries)
+        self._apply(claim, entries)
         self._post_changes(claim, stored["status"], entries)
         return _is_complete(claim, entries)
 
@@ -96,18 +94,6 @@ class StatusWriter:
         except Invalid:
             return False  # it may have lost its allocation, which reading it will show
         return True
-
-    def _send(self, claim: ClaimStatus, entries: list[Object]) -> None:
-        if claim.uid in self._as_stored:
-            self._replace(claim, entries)
-            return
-        try:
-            self._apply(claim, entries)
-        except Invalid:
-            # The first error says more than that of the second way.
-            if not self._replace(claim, entries):
-                raise
-            self._as_stored.add(claim.uid)
 
     def _apply(self, claim: ClaimStatus, entries: list[Object]) -> None:
         body = {
@@ -126,28 +112,6 @@ class StatusWriter:
             {"fieldManager": FIELD_MANAGER, "force": "true"},
             timeout_seconds=_REQUEST_SECONDS,
         )
-
-    def _replace(self, claim: ClaimStatus, entries: list[Object]) -> bool:
-        """Write into the claim in its stored encoding; False if the server does not give or accept that."""
-        from kubeletplugin.reports.status import stored_bytes
-
-        path = self._path(claim)
-        try:
-            stored = self._client.get_bytes(path, stored_bytes.CONTENT_TYPE, timeout_seconds=_REQUEST_SECONDS)
-            if stored_bytes.uid_of(stored) != claim.uid:
-                return True
-            body = stored_bytes.with_statuses(stored, entries)
-        except (Invalid, stored_bytes.NotStoredBytes):
-            return False
-        # The body has the resourceVersion that was read, so the server refuses it if the claim has changed.
-        self._client.replace_bytes(
-            f"{path}/status",
-            body,
-            stored_bytes.CONTENT_TYPE,
-            {"fieldManager": FIELD_MANAGER},
-            timeout_seconds=_REQUEST_SECONDS,
-        )
-        return True
 
     def _post_changes(self, claim: ClaimStatus, status: Mapping[str, Any], entries: list[Object]) -> None:
         change = health_change(status.get("devices") or (), entries)

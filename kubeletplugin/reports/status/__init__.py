@@ -1,1 +1,0 @@
-"""Writes the status of claims, and posts events about its changes."""
