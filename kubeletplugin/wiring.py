@@ -54,7 +54,7 @@ from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
 from kubeletplugin.sharing.memory.one_gpu import Listed
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 
 # How long a read of a claim may take, of the kubelet's 45 s.
@@ -372,9 +372,10 @@ def _log_recovered(parts: Parts) -> None:
             uid=aside.uid,
             file=str(aside.path),
             reason=aside.reason,
-            rebuilt=aside.uid in recovered.rebuilt,
         )
     for uid, error in recovered.failed:
         _log.error("cannot replace the CDI spec", uid=uid, error=error)
-    if recovered.rebuilt or recovered.removed:
-        _log.warning("journal and CDI specs compared", rebuilt=recovered.rebuilt, removed=recovered.removed)
+    if recovered.lost:
+        _log.error("journal entries of claims were lost; their GPUs are blocked", uids=recovered.lost)
+    if recovered.removed:
+        _log.warning("removed CDI specs that belonged to no claim", uids=recovered.removed)

@@ -26,7 +26,7 @@ from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
-from kubeletplugin.sharing.share_amounts import sharing_request
+from kubeletplugin.sharing.shares import sharing_request
 
 _log = get_logger("preparer")
 
@@ -213,7 +213,7 @@ def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
 
 def own_devices(before: Entry | None, generation: str, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
     """The devices that an earlier try of the claim left and that still exist, by name."""
-    if before is None or not before.holds:
+    if before is None or not before.holds or before.state == "lost":
         return {}
     return {held.device: held for held in before.devices if kinds.is_live(before, held, generation)}
 

@@ -16,8 +16,14 @@ from driver.errors import ClaimRefused, DeviceHeld
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.kubelet.wire.planned import SharingRequest
-from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
-from kubeletplugin.sharing.share_amounts import Shareable, memory_limit_bytes, share_records, sharing_request
+from kubeletplugin.sharing.shares import (
+    Shareable,
+    memory_limit_bytes,
+    refuse_conflicts,
+    refuse_overpromised,
+    share_records,
+    sharing_request,
+)
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 MIB, GIB = 1 << 20, 1 << 30
@@ -165,7 +171,6 @@ def test_guarantees_of_other_devices_of_the_gpu_count_and_those_of_another_gpu_d
     assert "team/b" not in str(caught.value)
     refuse_overpromised("a", [mine], [L4], [entry("a", others)])
     refuse_overpromised("a", [mine], [L4], [entry("b", replace(others, pci="0000:02:00.0"))])
-    refuse_overpromised("a", [mine], [L4], [replace(entry("b", others), rebuilt=True)])
 
 
 def test_shares_that_nobody_is_held_to_count_with_what_they_stand_for() -> None:
