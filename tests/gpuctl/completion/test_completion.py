@@ -28,13 +28,12 @@ HEAVY = (
     "grpc",
     "rich",
     "jsonschema",
-    "structlog",
     "re2",
     "envtest.embedded",
     "kubernetes_rules.cel",
 )
 
-CLIENT = {"kubernetes", "urllib3", "rich", "structlog"}
+CLIENT = {"kubernetes", "urllib3", "rich"}
 """What asks a cluster, and what it imports."""
 
 SPY = """
