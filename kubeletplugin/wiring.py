@@ -54,7 +54,7 @@ from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
 from kubeletplugin.sharing.memory.one_gpu import Listed
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 
 # How long a read of a claim may take, of the kubelet's 45 s.

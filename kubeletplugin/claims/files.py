@@ -34,7 +34,7 @@ from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
 from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
-from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
+from kubeletplugin.sharing.shares import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256
 _SLASH = Path("/")

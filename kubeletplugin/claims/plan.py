@@ -26,7 +26,7 @@ from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
-from kubeletplugin.sharing.share_amounts import sharing_request
+from kubeletplugin.sharing.shares import sharing_request
 
 _log = get_logger("preparer")
 

@@ -24,7 +24,7 @@ from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 
 if TYPE_CHECKING:

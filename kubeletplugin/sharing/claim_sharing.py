@@ -13,13 +13,14 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
-from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, members_of_entry
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
-from kubeletplugin.sharing.share_amounts import (
+from kubeletplugin.sharing.shares import (
     Shareable,
     memory_limit_bytes,
     needs_published_memory,
+    refuse_conflicts,
+    refuse_overpromised,
     share_records,
 )
 

@@ -25,10 +25,9 @@ from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.claim_call import left_of_call
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.mps_edits import limits_together
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
+from kubeletplugin.sharing.shares import interval_of, limits_together
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 
 _log = get_logger("sharing")

@@ -46,7 +46,7 @@ from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, NvmlError
 from driver.nvml.memory_limits import Cgroup
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.entry import standing
+from kubeletplugin.claims.journal.entry import HeldDevice, standing
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks
 from kubeletplugin.kubelet.wire.containers import (
@@ -25,7 +25,7 @@ from kubeletplugin.kubelet.wire.containers import (
     NotAnswered,
 )
 from kubeletplugin.sharing.memory.ledger import Part
-from kubeletplugin.sharing.memory.one_gpu import Allowance, Device, Listed, MemoryPorts, OneGpu
+from kubeletplugin.sharing.memory.one_gpu import Device, Listed, MemoryPorts, OneGpu
 
 PATIENCE_SECONDS = 18.0
 """How long a container that starts may have to wait. The last try then ends within the hook's own 30 s."""
@@ -43,8 +43,8 @@ def memory_key(pci: str) -> str:
     return f"memory {pci}"
 
 
-def allowance(journal: Journal, generation: str, start: ContainerStart) -> Allowance:
-    """What the journal allows the containers with the device with which a container starts.
+def limited_device(journal: Journal, generation: str, start: ContainerStart) -> tuple[HeldDevice, int]:
+    """The device with which a container starts, and the number of its claim's requests with devices.
 
     Raises ClaimRefused if the container must not have the device, StorageError.
     """
@@ -72,8 +72,7 @@ def allowance(journal: Journal, generation: str, start: ContainerStart) -> Allow
             f"{held.device} spans several GPUs, but a memory limit applies to one",
             "use a class whose devices are on one GPU each",
         )
-    requests = len({device.request for device in entry.devices})
-    return Allowance(held.device, held.pci, held.memory_limit_bytes, requests)
+    return held, len({device.request for device in entry.devices})
 
 
 class ClaimMemory:
@@ -122,8 +121,8 @@ class ClaimMemory:
             pci, group = "", None
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
             try:
-                # First, so that a container without an allowance is refused at once.
-                pci = allowance(self._journal, self._generation(), start).pci
+                # First, so that a container without a limit is refused at once.
+                pci = limited_device(self._journal, self._generation(), start)[0].pci
                 group = self._ports.cgroups.of_process(start.proc_cgroup)
                 return self._start(start, pci, group, is_last=is_last)
             except DriverError as error:
@@ -228,7 +227,7 @@ class ClaimMemory:
             listed = {}
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             # Once more, since the claim may have been unprepared before the lock was taken.
-            own = allowance(self._journal, self._generation(), start)
+            held, requests = limited_device(self._journal, self._generation(), start)
             wrong = self._ports.ledger.wrong(start.claim_uid, pci)
             if wrong:
                 raise ClaimBlocked(
@@ -239,7 +238,7 @@ class ClaimMemory:
             self._restore(gpu)
             name = ContainerName(start.namespace, start.pod, start.container)
             part = Part(start.claim_uid, start.cdi_device, pci, group, start.container_id, name)
-            hard_bytes = gpu.admit(part, own, listed.get(start.cdi_device, frozenset()))
+            hard_bytes = gpu.admit(part, held, requests, listed.get(start.cdi_device, frozenset()))
             self._has_parts = True
         _log.info(
             "GPU memory of a container is limited",

@@ -14,6 +14,7 @@ from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.memory.gpu_limits import MIB, GpuLimits
@@ -26,20 +27,6 @@ Listed = Mapping[str, frozenset[ContainerName]]
 """By CDI device, the containers that the kubelet lists for it."""
 
 _log = get_logger("memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """How much memory of a GPU the containers with one device of a claim may have, all together."""
-
-    # The allocated device.
-    name: str
-    # The address of the GPU.
-    pci: str
-    limit_bytes: int
-    # How many requests of the claim have devices. The kubelet lists which containers have something of a
-    # claim, but not which request each of them uses.
-    requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +63,26 @@ class OneGpu:
             else:
                 self._changed.add(part.claim_uid)
 
-    def admit(self, part: Part, own: Allowance, listed: Collection[ContainerName]) -> int:
+    def admit(self, part: Part, held: HeldDevice, requests: int, listed: Collection[ContainerName]) -> int:
         """Limit a container to its part before its first process runs; the others are lowered first.
 
-        ``part`` has no limit yet; the result is its limit in bytes. ``listed`` are the containers that the
-        kubelet lists for the device. Raises ClaimRefused if the container gets less than a program needs,
-        ClaimBlocked if the others leave too little, NotHeld if NVML does not hold a limit.
+        ``part`` has no limit yet; the result is its limit in bytes. ``held`` is the claim's device. For
+        ``requests`` and ``listed`` see ``containers_in_all``. Raises ClaimRefused if the container gets less
+        than a program needs, ClaimBlocked if the others leave too little, NotHeld if NVML does not hold a
+        limit.
         """
         # It is there if the hook asks again about a container whose answer it has missed.
         before = self._parts.pop(part.key, None)
         of_claim = [other for other in self._parts.values() if other.device == part.device]
-        # A container of this name is restarted: the one before gets nothing in its old group.
+        # Those of a container of this name that is restarted: it gets nothing in its old group.
         stale = {other.key for other in of_claim if part.name and other.name == part.name}
         present = [other.name for other in of_claim if other.key not in stale]
-        number = containers_in_all(listed, [*present, part.name], own.requests, part.name)
-        target_bytes = own.limit_bytes // number // MIB * MIB
+        number = containers_in_all(listed, [*present, part.name], requests, part.name)
+        limit_bytes = held.memory_limit_bytes or 0
+        target_bytes = limit_bytes // number // MIB * MIB
         if target_bytes < SMALLEST_LIMIT_BYTES:
             raise ClaimRefused(
-                f"{part.name} would get {_mib(target_bytes)} of the {_mib(own.limit_bytes)} of {own.name}, "
+                f"{part.name} would get {_mib(target_bytes)} of the {_mib(limit_bytes)} of {held.device}, "
                 f"but a program needs {_mib(SMALLEST_LIMIT_BYTES)} to start",
                 "ask for more memory, or use the claim in fewer containers",
             )
@@ -102,12 +91,12 @@ class OneGpu:
         held_bytes = sum(
             max(self._parts[other.key].hard_bytes, self._seen_bytes.get(other.key, 0)) for other in of_claim
         )
-        if held_bytes + target_bytes > own.limit_bytes:
+        if held_bytes + target_bytes > limit_bytes:
             if before is not None:
                 self._parts[part.key] = before
             self.write()
             raise ClaimBlocked(
-                f"the container needs {_mib(target_bytes)} of the {_mib(own.limit_bytes)} of {own.name}, but "
+                f"the container needs {_mib(target_bytes)} of the {_mib(limit_bytes)} of {held.device}, but "
                 f"the claim's {len(of_claim)} other containers use or may use {_mib(held_bytes)}",
                 "it is tried again; end containers of the claim, or ask for more memory",
             )
@@ -222,7 +211,7 @@ def containers_in_all(
     """How many containers divide a device: the ``present`` ones, and those that will start beside them.
 
     ``listed`` are the containers of all pods that the kubelet lists for the device. ``requests`` is the
-    number of the claim's requests. ``newcomer`` is the one of ``present`` that starts now.
+    number of the claim's requests with devices. ``newcomer`` is the one of ``present`` that starts now.
     """
     # The kubelet does not list init containers (pkg/kubelet/apis/podresources/server_v1.go). The other
     # containers of the pod start only after this one has ended.

@@ -26,7 +26,7 @@ from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
 from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.shares import MpsFolders
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 from tests.kubeletplugin.held import made, partition_of

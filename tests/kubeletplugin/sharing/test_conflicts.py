@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from driver.errors import ClaimRefused, DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.sharing.conflicts import interval_of, refuse_conflicts
+from kubeletplugin.sharing.shares import interval_of, refuse_conflicts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (
     GIB,

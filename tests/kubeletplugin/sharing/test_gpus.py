@@ -16,11 +16,11 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
-from kubeletplugin.sharing.mps_edits import limits_together
 from kubeletplugin.sharing.records import SharingRecords
+from kubeletplugin.sharing.shares import limits_together
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import held_kinds
-from tests.kubeletplugin.share_node import mode, recorded, uuid, whole
+from tests.kubeletplugin.share_node import mode, uuid, whole
 
 T = TypeVar("T")
 GROUP = "gpu-0000-01-00-0"
@@ -102,4 +102,4 @@ def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
         sharing.settle(whole(node), (Member("u", held, held.uuid, has_modes=True),))
     guard.close()
     assert (node.mps.ensured, mode(node)) == (0, "default"), "its clients would not be kept apart"
-    assert recorded(node) == [whole(node)]
+    assert [record.group for record in records.all()] == [whole(node)]

@@ -16,8 +16,14 @@ from driver.errors import ClaimRefused, DeviceHeld
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.kubelet.wire.planned import SharingRequest
-from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
-from kubeletplugin.sharing.share_amounts import Shareable, memory_limit_bytes, share_records, sharing_request
+from kubeletplugin.sharing.shares import (
+    Shareable,
+    memory_limit_bytes,
+    refuse_conflicts,
+    refuse_overpromised,
+    share_records,
+    sharing_request,
+)
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 MIB, GIB = 1 << 20, 1 << 30

@@ -13,7 +13,7 @@ from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths,
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
-from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
+from kubeletplugin.sharing.shares import MpsFolders, mps_edits
 from tests.kubeletplugin.cdi_schema import validate
 
 FOLDERS = MpsFolders(Path("/run/mps"))

@@ -51,7 +51,6 @@ def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
 written = st.builds(
     SharingRecord,
     st.just(GROUP),
-    st.just("boot"),
     st.sampled_from(get_args(Strategy)),
     st.just((PCI, OTHER)),
     st.dictionaries(st.sampled_from([PCI, OTHER]), st.sampled_from(get_args(ComputeMode))),

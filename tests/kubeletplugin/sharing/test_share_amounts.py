@@ -15,7 +15,7 @@ from driver.errors import ClaimRefused
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import ShareRecord
 from kubeletplugin.kubelet.wire.planned import SharingRequest
-from kubeletplugin.sharing.share_amounts import (
+from kubeletplugin.sharing.shares import (
     Shareable,
     needs_published_memory,
     share_records,

@@ -22,8 +22,7 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.sharing.conflicts import interval_of
-from kubeletplugin.sharing.mps_edits import limits_together
+from kubeletplugin.sharing.shares import interval_of, limits_together
 from tests.examples import all_examples
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode

@@ -1,4 +1,4 @@
-"""Works out how a claim's devices are shared, and what the claim may use of them: pure, refusals first.
+"""What a share is: how a claim's devices are shared, what it may use of them, what its containers get: pure.
 
 A device is shared for one of two reasons. Either it is published for sharing, and each claim has a share of
 its own. Or the configuration of a claim asks for it; then only the pods of this claim share the device.
@@ -8,17 +8,21 @@ A share is its claim's guarantee of memory and its limit. A device that a claim 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from driver.claims.allocation import AllocatedDevice
 from driver.claims.opaque import Document, GpuConfig, MigDeviceConfig, MpsSettings
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.names import DRIVER_NAME, unshared_name
-from driver.devices.sharing import Share, SharedForm, read_share
-from driver.errors import ClaimRefused
+from driver.devices.sharing import Share, SharedForm, read_share, split_shared_suffix
+from driver.errors import ClaimRefused, DeviceHeld
 from driver.kinds.kind import DeviceName
-from kubeletplugin.claims.journal.entry import ShareRecord
+from kubeletplugin.claims.cdi.memory_hook import MemoryHook, mps_hook
+from kubeletplugin.claims.cdi.spec import CdiMount, Edits
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
 from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.memory.gpu_limits import MIB
 
@@ -312,3 +316,197 @@ def share_bytes(share: ShareRecord, form: SharedForm | None, total_bytes: int) -
         # Rounded down to MiB: all shares together must not exceed the device.
         return total_bytes * share.shares // form.shares // MIB * MIB
     return total_bytes
+
+
+_LET_GO = "it is released when the pods of the other claims have ended"
+_INTERVALS = ("Short", "Medium", "Long")
+
+Taken = Sequence[tuple[Entry | None, HeldDevice]]
+"""The other shares of a device, each with the claim that has it; None is the claim that is prepared."""
+
+
+def refuse_conflicts(
+    uid: str, devices: Sequence[HeldDevice], memory_bytes: Sequence[int], holders: Iterable[Entry]
+) -> None:
+    """Raise DeviceHeld if the claim's shares do not fit beside those of other claims.
+
+    ``memory_bytes`` is the memory of each device, 0 if it is not divided. ``holders`` are the claims on the
+    GPUs. Two schedulers can hand out more than there is, and so can one after a pod was deleted by force.
+    Only the log names the other claims: they may belong to other tenants.
+    """
+    others = [entry for entry in holders if entry.uid != uid]
+    for index, held in enumerate(devices):
+        _, form = split_shared_suffix(held.device)
+        if held.admin_access or form is None:
+            continue
+        # One claim can have several shares of a device. Each is checked together with those before it.
+        beside = [one for one in devices[:index] if one.device == held.device]
+        taken = [*_of_others(held, others), *((None, one) for one in beside)]
+        _refuse_overcommit(held, form.shares, memory_bytes[index], taken)
+
+
+def refuse_overpromised(
+    uid: str, devices: Sequence[HeldDevice], memory_bytes: Sequence[int], holders: Iterable[Entry]
+) -> None:
+    """Raise DeviceHeld if claims together are guaranteed more memory of a GPU than it has.
+
+    The arguments are those of ``refuse_conflicts``.
+    """
+    others = [entry for entry in holders if entry.uid != uid]
+    for held, total_bytes in zip(devices, memory_bytes, strict=True):
+        if held.memory_limit_bytes is None:
+            continue
+        own = [one for one in devices if one.pci == held.pci]
+        taken = [(entry, one) for entry in others for one in entry.devices if one.pci == held.pci]
+        together = sum(_guaranteed_bytes(one, total_bytes) for one in (*own, *(one for _, one in taken)))
+        if together > total_bytes:
+            raise _held(
+                f"the GPU of {held.device} has {total_bytes} bytes of memory, but with this claim "
+                f"{together} bytes would be guaranteed",
+                taken,
+            )
+
+
+def _guaranteed_bytes(held: HeldDevice, total_bytes: int) -> int:
+    if held.memory_limit_bytes is not None:
+        return held.memory_limit_bytes
+    if held.share is None or not held.share.is_part:
+        # All of the GPU. Nobody has shares beside that, except with admin access, which takes nothing.
+        return 0
+    # Nothing enforces the limit of this share, but its claim was promised the memory all the same.
+    _, form = split_shared_suffix(held.device)
+    return share_bytes(held.share, form, total_bytes)
+
+
+def _of_others(held: HeldDevice, others: Sequence[Entry]) -> list[tuple[Entry | None, HeldDevice]]:
+    return [
+        (entry, one)
+        for entry in others
+        for one in entry.devices
+        if one.device == held.device and not one.admin_access
+    ]
+
+
+def _refuse_overcommit(held: HeldDevice, shares: int | None, memory_bytes: int, taken: Taken) -> None:
+    alone = any(not _is_part(one) for _, one in taken)
+    if taken and (alone or not _is_part(held)):
+        whose = "this claim" if all(entry is None for entry, _ in taken) else "another claim"
+        raise _held(f"{held.device} can only be used by one claim at a time, and {whose} has it, too", taken)
+    records = [one.share for one in (held, *(one for _, one in taken)) if one.share is not None]
+    all_shares = sum(record.shares for record in records)
+    all_memory = sum(record.memory_bytes for record in records)
+    if shares is not None and all_shares > shares:
+        raise _held(
+            f"{held.device} has {shares} shares, but with this claim {all_shares} would be used",
+            taken,
+        )
+    if memory_bytes and all_memory > memory_bytes:
+        raise _held(
+            f"{held.device} has {memory_bytes} bytes of memory, but with this claim {all_memory} would be "
+            "used",
+            taken,
+        )
+
+
+def _held(what: str, taken: Taken) -> DeviceHeld:
+    holders = {entry.uid: entry.owner for entry, _ in taken if entry is not None}
+    return DeviceHeld(
+        what,
+        _LET_GO,
+        for_log=f"held by {', '.join(sorted(holders.values()))}" if holders else "",
+        holders=tuple(sorted(holders)),
+    )
+
+
+def _is_part(held: HeldDevice) -> bool:
+    return held.share is not None and held.share.is_part
+
+
+def interval_of(records: Iterable[ShareRecord]) -> str:
+    """The time-slice of a GPU with these shares: the shortest one in their classes, else Default.
+
+    A GPU has one time-slice for all its processes. Refusing a different one would let the claims of one class
+    keep those of another from starting.
+    """
+    wanted = {record.interval for record in records}
+    return next((interval for interval in _INTERVALS if interval in wanted), "Default")
+
+
+PIPES_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks by itself, too
+_ALL_THREADS = 100
+SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - the kernel's place for it
+
+
+@dataclass(frozen=True, slots=True)
+class MpsFolders:
+    """The folders on the host that daemons and their clients share; ``daemons`` is the supervisor's."""
+
+    daemons: Path
+
+    def clients(self, group: str) -> Path:
+        """The pipe directory of clients. It has only the one socket of the daemon that clients need."""
+        return self.daemons / group / "clients"
+
+    def shm(self, group: str) -> Path:
+        """The /dev/shm of the group's daemon."""
+        return self.daemons / group / "shm"
+
+
+def mps_edits(
+    held: HeldDevice,
+    devices: Sequence[HeldDevice],
+    folders: MpsFolders,
+    request: str = "",
+    hook: MemoryHook | None = None,
+) -> Edits:
+    """The variables, mounts and hook of ``held``, one of the claim's ``devices``; none without MPS.
+
+    For ``request`` see ``mps_hook``.
+    """
+    share = held.share
+    if share is None or share.strategy != "MPS":
+        return Edits()
+    # A client exchanges data with the daemon through both folders, so it needs the same /dev/shm.
+    mounts = (
+        CdiMount(str(folders.clients(share.group)), PIPES_IN_CONTAINER, is_writable=False),
+        CdiMount(str(folders.shm(share.group)), SHM_IN_CONTAINER),
+    )
+    variables = [f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}"]
+    if share.is_part:
+        # All devices of one request reach the same container, so its shares of one device count together.
+        together = [
+            one.share
+            for one in devices
+            if one.share is not None and (one.request, one.device) == (held.request, held.device)
+        ]
+        percentage, pinned_mib = limits_together(together)
+        # Device 0: a client of a share sees the one device that its daemon serves.
+        pinned = [pinned_mib]
+    else:
+        percentage = share.active_thread_percentage
+        served = {
+            one.uuid: one.share.pinned_memory_mib
+            for one in devices
+            if one.share is not None and one.share.group == share.group
+        }
+        # The daemon numbers its devices in the order of their UUIDs.
+        pinned = [served[uuid] for uuid in sorted(served)]
+    # The daemon's own limits are those of the largest share, and on a partition do not hold the memory. The
+    # environment of a client can lower them for this client, never raise them.
+    if share.is_part or percentage < _ALL_THREADS:
+        variables.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}")
+    if any(pinned):
+        text = ",".join(f"{ordinal}={mib}M" for ordinal, mib in enumerate(pinned) if mib)
+        variables.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={text}")
+    # With nvidia-cuda-mps-control a client could end the daemon for all other clients.
+    hooks = () if hook is None else (mps_hook(request, mounts[0].host_path, hook),)
+    return Edits(
+        variables=tuple(variables), mounts=mounts, without_programs=frozenset(MPS_PROGRAMS), hooks=hooks
+    )
+
+
+def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:
+    """The limits of a client with all these shares: percent of threads, MiB of memory (0: no limit)."""
+    percentage = min(_ALL_THREADS, sum(share.active_thread_percentage for share in shares))
+    pinned = [share.pinned_memory_mib for share in shares]
+    return percentage, 0 if 0 in pinned else sum(pinned)
