@@ -21,6 +21,7 @@ from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from proto import dra_v1_pb2 as pb
+from tools.bench.as_pod import AS_POD
 from tools.bench.former_version import former_version
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.latency import CLAIMS_PER_ROUND, Contender, measure
@@ -158,7 +159,7 @@ def _rows(ratios: Mapping[str, Spread], limits: Mapping[str, float]) -> list[Row
 def _run_beside_floor(kubernetes: str) -> list[Row]:
     """The rows of calls and starts."""
     with start_cluster(kubernetes=kubernetes) as cluster:
-        driver = DriverNode.install(cluster, machine=MACHINE)
+        driver = DriverNode.install(cluster, machine=MACHINE, launcher=AS_POD)
         published = Spread.of(_start_to_published(driver))
         start(driver)
         make_namespace(cluster)
