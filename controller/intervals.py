@@ -19,9 +19,6 @@ class Intervals:
     settle_seconds: float = 2.0
     # Between two lists of the claims while a device that has to go is still allocated.
     list_again_seconds: tuple[float, float] = (2.0, 60.0)
-    # How long after devices were withdrawn a claim may still get one: a scheduler that has chosen a device
-    # waits up to 600 s for a volume and up to 900 s for a permit plugin before it writes the allocation.
-    late_claim_seconds: float = 1800.0
     # For more changes of the slices before a sync: a kubelet that starts deletes them one after the other.
     debounce_seconds: tuple[float, float] = (0.1, 5.0)
     # Without a write for this time, the next change waits only for the first of debounce_seconds again.

@@ -26,7 +26,6 @@ from driver.roots.flag import roots_from_flags
 
 if TYPE_CHECKING:
     from controller.health.incident_store import IncidentStore
-    from controller.observe.allocations import ClaimWatch
     from controller.observe.device_plugin import Consequence
     from controller.observe.node_events import NodeEvents
     from controller.observe.node_watch import NodeLabels
@@ -99,10 +98,7 @@ def start(service: Service, options: Options, given: Given) -> None:
         options.device_plugin,
     )
     writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME, on_node=device_plugin.seen)
-    publisher = _publisher(
-        *(service, client, writer, metrics, node, given),
-        lambda wanted: claims.follow(wanted),  # noqa: PLW0108 - claims is made below
-    )
+    publisher = _publisher(service, client, writer, metrics, node, given)
     check_now = Event()
     labels = NodeLabels(client, node, check_now.set)
     rules = _rules(options, events, labels)
@@ -113,7 +109,6 @@ def start(service: Service, options: Options, given: Given) -> None:
         on_virtual_off=lambda gpus: virtual.set_wanted(gpus),  # noqa: PLW0108 - virtual is made below
         on_check=_wait_for_events(service, discovery, events, metrics, publisher, check_now.set),
     )
-    claims = _claim_watch(client, offers, node)
     several_plugins = _several_plugins(service, events, intervals)
     driver_release = DriverRelease(discovery, check_now.set)
     state = _plugin_state(offers, publisher.incidents, driver_release)
@@ -133,7 +128,6 @@ def start(service: Service, options: Options, given: Given) -> None:
     _follow_node(service, client, (device_plugin.seen, labels.seen), node)
     service.catch_signals()
     service.spawn("events", recorder.run, recorder.stop)
-    service.spawn("claims", claims.run, claims.stop)
     _wait_for_turn(service, options.plugin_data_dir, publisher)
     _publish(service, client, events, ready, intervals, publisher)
 
@@ -145,7 +139,6 @@ def _publisher(
     metrics: Metrics,
     node: str,
     given: Given,
-    follow_claims: Callable[[bool], None],
 ) -> Publisher:
     """The publisher of the node's slices, with the store of the GPUs' faults."""
     from controller.health.incident_store import IncidentStore
@@ -161,7 +154,6 @@ def _publisher(
         driver=DRIVER_NAME,
         intervals=given.intervals,
         at_work=lambda: service.pulse.work("publisher"),
-        follow_claims=follow_claims,
         incidents=IncidentStore(
             quiet_seconds=given.intervals.fault_quiet_seconds,
             hold_seconds=given.intervals.fault_hold_seconds,
@@ -284,14 +276,6 @@ def _wait_for_node(service: Service, writer: SliceWriter) -> None:
             "cannot read the node", error=str(error), again_in_seconds=round(wait_seconds, 2)
         ),
     )
-
-
-def _claim_watch(client: KubeClient, offers: Observer, node: str) -> ClaimWatch:
-    """The watch of the claims, which reports allocated devices to the observer."""
-    from controller.observe.allocations import ClaimWatch
-    from driver.devices.names import DRIVER_NAME, pool_name
-
-    return ClaimWatch(client, offers.claims_changed, node=node, driver=DRIVER_NAME, pool=pool_name(node))
 
 
 def _follow_node(

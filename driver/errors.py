@@ -2,6 +2,7 @@
 
     DriverError
     ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
+    │   ├── FieldsDropped      permanent   the API server drops fields of slices (controller.publish)
     │   └── NotUnderstood      permanent   a damaged checkpoint of NVIDIA's driver (kubeletplugin.migration)
     ├── NvmlError              retryable   an NVML call failed (driver.nvml.api knows the kinds)
     ├── FabricError            retryable   the fabric manager did not do what it was asked (driver.fabric)

@@ -160,8 +160,8 @@ class EventReason(Enum):
         "SliceFieldsDropped",
         ("Node",),
         "Warning",
-        "the API server drops a field of ResourceSlices because a feature gate is off",
-        "enable the feature gate that the message names",
+        "a feature gate of the API server is off, so it drops a field of slices; nothing is published",
+        "enable the feature gate that the message names; it is asked again every 15 minutes",
     )
     KUBERNETES_TOO_OLD = (
         "KubernetesTooOld",

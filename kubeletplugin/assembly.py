@@ -203,7 +203,7 @@ def assemble(
     health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
     # whose entry was lost stays, since the entry is there again when they are swept.
-    recovered = recover(journal, locks, store, identity, kinds)
+    recovered = recover(journal, locks, store, identity, kinds.offered)
     sweep(metadata_store, journal, locks)
     healer = _healer(hardware, folders.data, disk, (journal, locks, shares), watch, step)
     return Parts(

@@ -99,11 +99,11 @@ def partition_uses(entries: Iterable[Entry], generation: str) -> Iterator[Readin
     """Each existing partition of a claim, static ones included, once.
 
     Left out are devices with admin access, whose partition belongs to another claim, entries of an earlier
-    load of the driver, and rebuilt entries, which lack the record of their devices.
+    load of the driver, and lost entries, which lack the record of their devices.
     """
     for entry in entries:
         now = standing(entry, generation)
-        if not now.is_live or now.rebuilt:
+        if not now.is_live or now.state == "lost":
             continue
         for held in entry.devices:
             use = None if held.admin_access else _partition_use(entry, held)

@@ -372,9 +372,10 @@ def _log_recovered(parts: Parts) -> None:
             uid=aside.uid,
             file=str(aside.path),
             reason=aside.reason,
-            rebuilt=aside.uid in recovered.rebuilt,
         )
     for uid, error in recovered.failed:
         _log.error("cannot replace the CDI spec", uid=uid, error=error)
-    if recovered.rebuilt or recovered.removed:
-        _log.warning("journal and CDI specs compared", rebuilt=recovered.rebuilt, removed=recovered.removed)
+    if recovered.lost:
+        _log.error("journal entries of claims were lost; their GPUs are blocked", uids=recovered.lost)
+    if recovered.removed:
+        _log.warning("removed CDI specs that belonged to no claim", uids=recovered.removed)

@@ -41,7 +41,7 @@ _PRELOADED = (
     "kubeletplugin",
     "gpuctl.demo.brisk",
 )
-_LEFT_OUT = frozenset({"driver.kube.full_access", "proto.generate"})
+_LEFT_OUT = frozenset({"proto.generate"})
 """Modules with large libraries that the driver's processes hardly ever import."""
 
 _LONGEST_REQUEST_BYTES = 1 << 17

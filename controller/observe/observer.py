@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast, get_args
 
+from controller.observe.blocked import with_blocked
 from controller.observe.licenses import Licenses, utc_now
 from controller.observe.node_events import NodeEvents
-from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
 from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
@@ -19,7 +19,7 @@ from driver.errors import NvmlError
 from driver.event_reasons import EventReason
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import LetGo
-from driver.hardware.gpu import Inventory
+from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.health.health_rules import HealthRules
 from driver.health.problems import taint_of_failure, taints
@@ -61,8 +61,8 @@ class _Seen:
 class Observer:
     """The offers of this node, made anew by each ``check`` from the GPUs and the ``rules``.
 
-    * ``on_offers`` gets them, with the names of the devices that claims hold and of those allocated to
-      claims, whenever one of these may have changed.
+    * ``on_offers`` gets them, with the names of the devices that claims hold and with the GPUs, whenever
+      one of these may have changed.
     * ``on_virtual_off`` gets the GPUs that should get virtual functions by their rule, have none, and are not
       in use by a claim.
     * ``on_check`` is called after each successful check, with the GPUs, the rules for faults, and the seconds
@@ -78,7 +78,7 @@ class Observer:
         rules: Callable[[], NodeConfig | None],
         metrics: Metrics,
         events: NodeEvents,
-        on_offers: Callable[[Offers, frozenset[str], frozenset[str]], None],
+        on_offers: Callable[[Offers, frozenset[str], tuple[Gpu, ...]], None],
         *,
         withholds: bool = False,
         on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
@@ -100,7 +100,6 @@ class Observer:
         self._made: tuple[_Seen, frozenset[frozenset[PciAddress]], Offers] | None = None
         self._failure: NvmlError | None = None
         self._state: NodeState | None = None
-        self._allocated: frozenset[str] = frozenset()
         self._driver_missing = False
         self._logged: dict[str, object] = {}
         self._withheld: dict[str, str] = {}
@@ -187,13 +186,6 @@ class Observer:
             self._device_plugin = resources
             self._pass_on()
 
-    def claims_changed(self, allocated: frozenset[str]) -> None:
-        """Take in which devices are allocated, while claims are watched; may be called by another thread."""
-        # An allocated device that is not offered any more blocks its place before the plugin holds it.
-        with self._lock:
-            self._allocated = allocated
-            self._pass_on()
-
     def _pass_on(self) -> None:
         """Pass on the offers, once everything is known. The lock is held, so that they arrive in order."""
         # Not before the plugin's state is known: what claims hold of earlier devices must not be handed out
@@ -202,10 +194,7 @@ class Observer:
             return
         inventory = Inventory() if self._seen is None else self._seen.inventory
         offers = Offers((), ()) if self._seen is None else self._offers(self._seen)
-        taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
-        devices = offers.devices
-        if taken.held or taken.blocked:
-            devices = with_blocked(devices, taken, inventory.gpus)
+        devices = with_blocked(offers.devices, self._state, inventory.gpus)
         doubts, withheld = offers.doubts, offers.withheld
         if self._device_plugin and self._withholds:
             devices = ()
@@ -224,8 +213,8 @@ class Observer:
             devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
             doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
         passed = replace(offers, devices=devices, doubts=doubts, withheld=withheld)
-        self._on_offers(passed, frozenset(self._state.held), self._allocated)
-        self._on_virtual_off(self._virtual_off(taken.held))
+        self._on_offers(passed, frozenset(self._state.held), inventory.gpus)
+        self._on_virtual_off(self._virtual_off(self._state.held))
 
     def _virtual_off(self, taken: Collection[str]) -> frozenset[PciAddress]:
         """The GPUs whose virtual functions should be turned on now. The lock is held."""

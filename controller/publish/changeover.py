@@ -1,198 +1,326 @@
-"""Decides at each sync what to publish of GPUs whose devices have to change; reads claims when needed.
+"""Decides at each sync what to publish, so that no claim loses its device unnoticed.
 
-A kubelet that starts deletes all slices of its node. What was stored before is remembered, so that a change
-that has begun goes on after that. A new process remembers nothing and has to read claims.
+Published is what is wanted. But a device that is not wanted any more may be allocated to a claim. While its
+slice is stored it stays, with a taint that keeps new claims away. Every wanted device that overlaps it gets a
+taint, also if no slice shows the old device any more: a kubelet that starts deletes all slices, and a
+scheduler forgets the counters of a device that is not published.
+
+A change is taint, settle, look, switch: a moment after the taint was stored, the claims of this node's pods
+are read, and a device that none of them has goes. If one has it, they are read again with back-off.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, TypeVar
 
-from controller.publish.feature_gates import storable
-from controller.publish.island_names import Islands, with_kept_names
+from controller.observe.blocked import places
 from controller.publish.restore_missing import recalled
-from controller.publish.transition import Change, next_step, was_settled
-from driver.devices.device import CounterSet, Device
+from driver.devices.device import CounterSet, Device, Taint
+from driver.devices.names import unshared_name
+from driver.devices.region import Region, overlap
+from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED, TAINT_CHANGING
 from driver.errors import ApiError
+from driver.hardware.gpu import Gpu
+from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
+from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
 from driver.process.log import get_logger
-from driver.slices.specs import TaintTimes, read_devices
+from driver.slices.specs import read_devices
 
 _log = get_logger(__name__)
 
-_NOTHING = Offers((), ())
+_CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
+_TAKEN = Taint(TAINT_BLOCKED, HELD_BY_CLAIM, "NoSchedule")
+
+Place = PciAddress | str
+"""A GPU, or the name of a device that lies on none."""
 
 T = TypeVar("T", bound="Device | CounterSet")
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Everything that the publisher remembers from one sync to the next; a new process knows nothing."""
-
-    # What had to be published last.
-    offers: Offers = _NOTHING
-    # The GPUs that do not have the wanted devices yet. Without any, it does not matter what claims hold.
-    changes: tuple[Change, ...] = ()
-    # Whether it is certain that only what is stored or in ``offers`` was published before.
-    knows_all: bool = False
-    # The names of groups of GPUs, and timeAdded of the devices' taints.
-    islands: Islands = field(default_factory=dict)
-    taint_times: TaintTimes = field(default_factory=dict)
-    # The GPUs that only wait for a list of the claims, when it is made (monotonic clock), and why the last
-    # one failed.
-    waiting: frozenset[str] = frozenset()
-    list_at: float = 0.0
-    list_failure: str = ""
-    # Until when claims are watched, None if they are not; and whether this was decided before.
-    follow_until: float | None = None
-    has_followed: bool = False
-    # The devices that were written last, with the taints of faults.
-    written: tuple[Device, ...] = ()
-
-    @property
-    def misses_a_claim(self) -> bool:
-        """Whether a claim has a device that is not published, which means that claims must be watched."""
-        return any(change.appears and change.in_the_way for change in self.changes)
-
-    @property
-    def failure(self) -> str:
-        """Why devices that were never published are left out; empty if no failure is the reason."""
-        return self.list_failure if any(change.appears for change in self.changes) else ""
-
-    def again_in_seconds(self, now: float, settle_seconds: float) -> float | None:
-        """When to sync again if nothing else happens; None means never."""
-        if any(change.unit in self.waiting for change in self.changes):
-            return max(0.0, self.list_at - now)
-        return settle_seconds if any(not change.tainted for change in self.changes) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The input of a sync."""
 
-    # What should be published.
+    # What should be published, with taints where a claim holds something that is not offered.
     wanted: Offers
     # The devices that claims hold by the report of the plugin.
     held: frozenset[str]
     # The stored slices of the driver for the node.
     slices: Sequence[Mapping[str, Any]]
-    # Allocated devices; ``wanted`` has taints that keep new claims from their place.
-    avoided: frozenset[str] = frozenset()
-    # The fields that the API server does not store. Nothing is offered that needs them, and a taint that is
-    # not stored is not waited for.
-    dropped: frozenset[str] = frozenset()
+    # The GPUs, which give the size of a partition of which only the name is known.
+    gpus: tuple[Gpu, ...] = ()
+    # Devices that somebody else has published since the last sync.
+    foreign: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the publisher remembers from one sync to the next; a new process knows nothing.
+
+    Times are of the monotonic clock: from then on a look at the claims shows whether one has the device.
+    Before that, a scheduler may still choose it.
+    """
+
+    offers: Offers = field(default_factory=lambda: Offers((), ()))
+    # The devices that are not wanted and that a claim may have, and those of them that one had when the
+    # claims were read last.
+    leaving: Mapping[str, float] = field(default_factory=dict)
+    allocated: frozenset[str] = frozenset()
+    # The places of which it is known what claims may have there, None in a new process; and all others with
+    # wanted devices.
+    known: frozenset[Place] | None = None
+    unknown: Mapping[Place, float] = field(default_factory=dict)
+    # The devices and places that wait for a look; its time, and why the last one failed.
+    waiting: frozenset[Place] = frozenset()
+    look_at: float = 0.0
+    look_failure: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Why devices have a taint although nothing may be wrong; empty if no failure is the reason."""
+        return self.look_failure if self.unknown else ""
+
+    def again_in_seconds(self, now: float, settle_seconds: float) -> float | None:
+        """When to sync again if nothing else happens; None means never."""
+        if not self.waiting:
+            return None
+        first = self.first_look_at
+        return settle_seconds if math.isinf(first) else max(0.0, first - now)
+
+    @property
+    def first_look_at(self) -> float:
+        """When the claims have to be read."""
+        times = {**self.leaving, **self.unknown}
+        return max(self.look_at, min((times[name] for name in self.waiting), default=math.inf))
 
 
 @dataclass(frozen=True, slots=True)
 class Changeover:
-    """Replaces the stored devices of GPUs by the wanted ones.
+    """Replaces the stored devices by the wanted ones.
 
     ``allocated`` finds the pool's devices that are allocated to claims; it may raise ApiError and is then
-    called again later. It is first called ``settle_seconds`` after the taint, and again by ``backoff``.
+    called again later. It is first called ``settle_seconds`` after a taint, and again by ``backoff``.
     """
-
-    # Claims are read from the API server, so only for a GPU that waits for nothing else: a moment
-    # after its taint was written, at once if it is not known what was published of it, and again with
-    # back-off while a device that has to go is still allocated.
 
     pool: str
     allocated: Callable[[], frozenset[str]]
     settle_seconds: float
     backoff: Backoff
 
-    def next_known(self, known: Known, seen: Seen) -> Known:
-        """What is known after this sync, with what to publish. Lists the claims if it is time."""
+    def step(self, before: Published, seen: Seen) -> Published:
+        """What to publish now, and what is remembered. Reads the claims if it is time."""
         now = time.monotonic()
-        # First without the claims: most syncs change nothing that they could decide.
-        after = _stepped(known, seen, None, self.pool)
-        after = _timed(known, after, now, self.settle_seconds)
-        # Another GPU waits, so the claims are listed soon again.
-        if not after.waiting <= known.waiting:
+        scene = _Scene(before, seen, self.pool, now, self.settle_seconds)
+        after = scene.published(before)
+        # Something else waits, so the claims are read soon again.
+        if not after.waiting <= before.waiting:
             self.backoff.reset()
-        if after.waiting and now >= after.list_at:
-            after = self._listed(known, seen, after.waiting)
-        _log_changes(known, after)
+            after = replace(after, look_at=0.0)
+        if after.first_look_at <= now:
+            after = self._looked(scene, after)
+        _log_changes(before, after)
         return after
 
-    def _listed(self, known: Known, seen: Seen, waiting: frozenset[str]) -> Known:
-        """What is known after the claims were listed, and when to list them again."""
-        allocated, failure = None, None
+    def _looked(self, scene: _Scene, after: Published) -> Published:
+        """The same after a look at the claims."""
         try:
             allocated = self.allocated()
         except ApiError as error:
-            failure = error
-        wait_seconds = self.backoff.next_seconds(failure)
-        if failure is not None:
+            wait_seconds = self.backoff.next_seconds(error)
             _log.warning(
                 "cannot read claims, so devices stay as they are",
-                error=str(failure),
+                error=str(error),
                 again_in_seconds=round(wait_seconds, 2),
             )
+            return replace(
+                after, look_at=time.monotonic() + wait_seconds, look_failure=f"cannot read claims: {error}"
+            )
+        look_at = time.monotonic() + self.backoff.next_seconds()
+        return replace(scene.looked(allocated).published(after), look_at=look_at, look_failure="")
+
+
+class _Scene:
+    """One sync: what is wanted and stored, and what claims may have. Pure."""
+
+    def __init__(self, before: Published, seen: Seen, pool: str, now: float, settle_seconds: float) -> None:
+        self.now, self.settled_at = now, now + settle_seconds
+        self.held, self.gpus = seen.held, seen.gpus
+        self.stored, self.counters = published(seen.slices, pool)
+        # A GPU in doubt keeps what was published before a kubelet deleted it.
+        former = _with_former(self.stored, before.offers.devices)
+        self.wanted = recalled(seen.wanted, former, _with_former(self.counters, before.offers.counter_sets))
+        self.names = frozenset(device.name for device in self.wanted.devices)
+        self.unshared = frozenset(map(unshared_name, self.names))
+        # The GPUs on which an admin has made partitions.
+        self.cut = {device.pci for device in self.wanted.devices if _by_admin(device.name)}
+        self.here = {place for device in self.wanted.devices for place in _places(device)}
+        self.here |= {withheld.pci for withheld in self.wanted.withheld}
+        self.going = [device for device in self.stored if self._goes(device.name)]
+        self.allocated = before.allocated
+        self.leaving = self._leaving(
+            {*before.leaving, *seen.foreign, *seen.held, *(device.name for device in before.offers.devices)},
+            before.leaving,
+        )
+        known = before.known
+        if known is None:
+            known = self._known_from(is_whole(seen.slices, pool))
+        there = {place for device in self.stored for place in _places(device)}
+        self.known = known & (self.here | there)
+        # Where nothing is published, no scheduler can choose anything, and there is nothing to wait for.
+        self.unknown = {
+            place: before.unknown.get(place, self.settled_at if place in there else now)
+            for place in {place for device in self.wanted.devices for place in _places(device)} - self.known
+        }
+
+    def _goes(self, name: str) -> bool:
+        """Whether the device is not wanted, and it matters that a claim may have it."""
+        parsed = KINDS.parse(name)
+        if name in self.names or parsed is None:
+            return False
+        # What an admin does, this driver cannot delay: a partition that is removed, partitions that are made
+        # on a whole GPU, a GPU that leaves the node. But it decides about the sharing of such a partition.
+        if parsed.kind.by_admin and parsed.unshared not in self.unshared:
+            return False
+        if parsed.takes_all and not self.cut.isdisjoint(region.pci for region in parsed.regions):
+            return False
+        return not parsed.regions or any(region.pci in self.here for region in parsed.regions)
+
+    def _leaving(self, names: Iterable[str], before: Mapping[str, float]) -> dict[str, float]:
+        """The devices that are not wanted and that a claim may have: of these names, and of the stored."""
+        going = {device.name: device for device in self.going}
+        leaving: dict[str, float] = {}
+        for name in {*filter(self._goes, names), *going}:
+            at = before.get(name, math.inf)
+            if name in going and not _is_changing(going[name]):
+                at = math.inf
+            elif name in self.held:
+                at = self.settled_at
+            elif math.isinf(at):
+                at = self.settled_at if name in going else self.now
+            leaving[name] = at
+        return leaving
+
+    def _known_from(self, whole: bool) -> frozenset[Place]:
+        """The places where the stored slices show that the controller before this one waited for nothing."""
+        if not whole:
+            return frozenset()
+        taken = {device.name for device in self.wanted.devices if _lies_over_claim(device)}
+        doubtful = [
+            device
+            for device in self.stored
+            if _is_changing(device) or (_lies_over_claim(device) and device.name not in taken)
+        ]
+        there = {place for device in self.stored for place in _places(device)}
+        return frozenset(there.difference(place for device in doubtful for place in _places(device)))
+
+    def looked(self, allocated: frozenset[str]) -> _Scene:
+        """The scene after a look at the claims found these devices of the pool."""
+        self.leaving = {
+            name: at
+            for name, at in self.leaving.items()
+            if at > self.now or name in allocated or name in self.held
+        }
+        self.leaving |= {name: self.now for name in allocated - self.leaving.keys() if self._goes(name)}
+        self.allocated = allocated & self.leaving.keys()
+        self.known |= {place for place, at in self.unknown.items() if at <= self.now}
+        self.unknown = {place: at for place, at in self.unknown.items() if at > self.now}
+        return self
+
+    def published(self, before: Published) -> Published:
+        """What to publish now, and what is remembered."""
+        kept = [device for device in self.going if device.name in self.leaving]
+        allocated = self.allocated & self.leaving.keys()
         return replace(
-            _stepped(known, seen, allocated, self.pool),
-            waiting=waiting,
-            list_at=time.monotonic() + wait_seconds,
-            list_failure="" if failure is None else f"cannot read claims: {failure}",
+            before,
+            offers=self._offers(kept, allocated - self.held),
+            leaving=self.leaving,
+            allocated=allocated,
+            known=self.known,
+            unknown=self.unknown,
+            waiting=frozenset(self.leaving.keys() - self.held) | self.unknown.keys(),
         )
 
+    def _offers(self, kept: Sequence[Device], allocated: frozenset[str]) -> Offers:
+        """The wanted devices, each with a taint if a claim may have its place, then the kept ones."""
+        if not self.leaving and not self.unknown:
+            return self.wanted
+        taken = places(allocated, self.gpus)
+        # Where a claim holds the place, the wanted devices have the taint already.
+        doubtful = places(self.leaving.keys() - allocated - self.held, self.gpus)
+        health = _health_taints(self.wanted)
+        devices = [self._tainted(device, taken, doubtful) for device in self.wanted.devices]
+        devices += (replace(device, taints=(*health.get(device.pci, ()), _CHANGING)) for device in kept)
+        return replace(
+            self.wanted, devices=tuple(devices), counter_sets=_with_counters(self.wanted, kept, self.counters)
+        )
 
-def _stepped(known: Known, seen: Seen, allocated: frozenset[str] | None, pool: str) -> Known:
-    """What is known and what to publish after one step towards what is wanted. Pure.
-
-    ``allocated`` are the allocated devices of the pool, None if the claims were not listed.
-    """
-    stored, stored_counters = published(seen.slices, pool)
-    former, wanted = known.offers, seen.wanted
-    if seen.dropped:
-        former, wanted = storable(former, seen.dropped), storable(wanted, seen.dropped)
-    devices = _with_former(stored, former.devices)
-    counters = _with_former(stored_counters, former.counter_sets)
-    wanted, islands = with_kept_names(wanted, stored, known.islands)
-    knows_all = known.knows_all or (is_whole(seen.slices, pool) and was_settled(stored))
-    step = next_step(
-        recalled(wanted, devices, counters),
-        devices,
-        counters,
-        allocated,
-        seen.held,
-        avoided=seen.avoided,
-        knows_all=knows_all,
-        needs_taint="taints" not in seen.dropped,
-    )
-    return replace(
-        known,
-        offers=step.offers,
-        changes=step.changes,
-        knows_all=knows_all or not any(change.appears for change in step.changes),
-        islands=islands,
-    )
+    def _tainted(
+        self, device: Device, taken: Sequence[tuple[Region, ...]], doubtful: Sequence[tuple[Region, ...]]
+    ) -> Device:
+        keys = {taint.key for taint in device.taints}
+        taints = device.taints
+        if TAINT_BLOCKED not in keys and any(overlap(device.regions, regions) for regions in taken):
+            taints = (*taints, _TAKEN)
+        if not self.unknown.keys().isdisjoint(_places(device)) or any(
+            overlap(device.regions, regions) for regions in doubtful
+        ):
+            taints = (*taints, _CHANGING)
+        return device if taints == device.taints else replace(device, taints=taints)
 
 
-def _timed(before: Known, after: Known, now: float, settle_seconds: float) -> Known:
-    """``after`` with the GPUs that wait for a list of the claims, and its time if one has begun to wait."""
-    ready = [change for change in after.changes if change.tainted and not change.in_the_way]
-    waiting, list_at = frozenset(change.unit for change in ready), before.list_at
-    if new := waiting - before.waiting:
-        # Schedulers that have not seen the taint yet may still write an allocation. Where nothing is
-        # published, no scheduler can.
-        settles = any(change.unit in new and not change.appears for change in ready)
-        list_at = now + (settle_seconds if settles else 0.0)
-    return replace(after, waiting=waiting, list_at=list_at)
+def _with_counters(
+    wanted: Offers, kept: Iterable[Device], stored: Iterable[CounterSet]
+) -> tuple[CounterSet, ...]:
+    """The wanted counter sets, with the counters that the kept devices consume."""
+    used = {name for device in kept for name in device.consumed_sets}
+    sets = {counters.name: counters for counters in wanted.counter_sets}
+    for counters in stored:
+        if counters.name in used:
+            now = sets.get(counters.name, counters)
+            sets[counters.name] = replace(counters, counters={**counters.counters, **now.counters})
+    return tuple(sorted(sets.values(), key=lambda counters: counters.pci))
 
 
-def _log_changes(before: Known, after: Known) -> None:
-    """Log which GPUs wait for which devices, if that has changed."""
-    then, now = (
-        {change.unit: tuple(sorted(change.in_the_way)) for change in known.changes}
-        for known in (before, after)
-    )
-    if now != then:
-        _log.info("devices of GPUs will change when the named devices are free", gpus=now)
+def _health_taints(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
+    """The present taints of each GPU; the stored ones may be out of date."""
+    taints: dict[PciAddress | None, tuple[Taint, ...]] = {
+        withheld.pci: withheld.taints for withheld in wanted.withheld
+    }
+    for device in wanted.devices:
+        if device.pci is not None:
+            taints[device.pci] = tuple(
+                taint for taint in device.taints if taint.key not in (TAINT_BLOCKED, TAINT_CHANGING)
+            )
+    return taints
+
+
+def _places(device: Device) -> set[Place]:
+    return {region.pci for region in device.regions} or {device.name}
+
+
+def _is_changing(device: Device) -> bool:
+    return any((taint.key, taint.effect) == (TAINT_CHANGING, "NoSchedule") for taint in device.taints)
+
+
+def _lies_over_claim(device: Device) -> bool:
+    return any((taint.key, taint.value) == (TAINT_BLOCKED, HELD_BY_CLAIM) for taint in device.taints)
+
+
+def _by_admin(name: str) -> bool:
+    parsed = KINDS.parse(name)
+    return parsed is not None and parsed.kind.by_admin
+
+
+def _log_changes(before: Published, after: Published) -> None:
+    """Log which devices are waited for, if that has changed."""
+    if after.leaving.keys() != before.leaving.keys():
+        _log.info("devices go away when no claim has them", devices=sorted(after.leaving))
 
 
 def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:
@@ -200,7 +328,7 @@ def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:
     pools = [item["spec"]["pool"] for item in slices if item["spec"].get("pool", {}).get("name") == pool]
     generation = max((int(one.get("generation") or 0) for one in pools), default=0)
     counts = [one.get("resourceSliceCount") for one in pools if int(one.get("generation") or 0) == generation]
-    return bool(counts) and counts == [len(counts)] * len(counts)
+    return bool(counts) and counts == [len(counts)] * len(counts) and len(counts) == len(pools)
 
 
 def published(
@@ -235,44 +363,3 @@ def _with_former(stored: Sequence[T], former: Iterable[T]) -> tuple[T, ...]:
     """What is stored, and what this process published before and a kubelet has deleted since."""
     there = {one.name for one in stored}
     return (*stored, *(one for one in former if one.name not in there))
-
-
-def followed(known: Known, seen: Seen, seconds: float, now: float, server_time: datetime) -> Known:
-    """``known`` with how long to watch the claims from now on, because an allocation may come late.
-
-    A scheduler chooses a device, and writes that into the claim only after its plugins have had their turn:
-    one may wait ten minutes for a volume, or a quarter of an hour for a permit. By then the device may be
-    withdrawn. Such an allocation has to block what lies there now, so claims are watched for ``seconds``
-    after devices were withdrawn.
-    """
-    there = {device["name"] for item in seen.slices for device in item["spec"].get("devices") or []}
-    offered = {one.name for one in known.offers.devices}
-    until = known.follow_until
-    # After a start the age of the stored slices decides: the previous controller may have withdrawn devices
-    # just before. By the API server's clock, which also set the times in the slices.
-    if not known.has_followed:
-        age = _age(seen.slices, server_time)
-        until = None if age is None or age >= seconds else now + seconds - age
-    # The write that follows this withdraws the devices that are stored and not offered.
-    if known.misses_a_claim or not there <= offered:
-        until = now + seconds
-    # Not yet over while a claim has an unpublished device that the plugin does not hold yet.
-    if until is not None and now >= until and seen.avoided <= (offered | seen.held):
-        until = None
-    return replace(known, follow_until=until, has_followed=True)
-
-
-def _age(stored: Iterable[Mapping[str, Any]], server_time: datetime) -> float | None:
-    """Seconds since the last write of any slice; None if there is none."""
-    times = [time for item in stored for time in _written(item["metadata"])]
-    return max(0.0, (server_time - max(times)).total_seconds()) if times else None
-
-
-def _written(metadata: Mapping[str, Any]) -> Iterable[datetime]:
-    """When the object was made, and when each of its writers wrote it last (ObjectMeta, managedFields)."""
-    writes = [{"time": metadata.get("creationTimestamp")}, *(metadata.get("managedFields") or [])]
-    for write in writes:
-        try:
-            yield datetime.fromisoformat(str(write.get("time")))
-        except ValueError:
-            continue

@@ -25,9 +25,15 @@ class OwnWrites:
         self._snapshot = snapshot
         self._written: dict[str, tuple[float, Object]] = {}
         self._deleted: set[str] = set()
+        self._newest = 0
+
+    def is_ours(self, item: Object) -> bool:
+        """Whether a state of an object is not newer than our last write; for every thread."""
+        return _version(item["metadata"].get("resourceVersion")) <= self._newest
 
     def wrote(self, item: Object) -> None:
         """Remember the server's answer to our create or update."""
+        self._newest = max(self._newest, _version(item["metadata"].get("resourceVersion")))
         self._written[_uid(item)] = time.monotonic() + _KEPT_SECONDS, item
 
     def deleted(self, item: Object) -> None:

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from controller.health.incident_store import IncidentStore, machine_uptime_seconds, stored_faults
 from controller.intervals import Intervals
 from controller.observe.allocations import allocated_devices
-from controller.publish.changeover import Changeover, Known, Seen, followed
-from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
+from controller.publish.changeover import Changeover, Published, Seen
 from controller.publish.own_writes import OwnWrites
 from controller.publish.slice_diff import Object, SyncPlan, plan_sync
-from controller.publish.slice_writer import SliceWriter
+from controller.publish.slice_writer import FieldsDropped, SliceWriter
 from driver.devices.device import Device
 from driver.devices.names import pool_name
 from driver.errors import ApiError, DriverError
+from driver.hardware.gpu import Gpu
 from driver.health.placing import with_verdicts
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
@@ -33,7 +33,7 @@ from driver.policy.offers import Offers
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.pulse import AtWork
-from driver.slices.specs import Layout, lay_out, taint_times
+from driver.slices.specs import Layout, TaintTimes, lay_out, taint_times
 
 _log = get_logger(__name__)
 
@@ -43,20 +43,19 @@ _DELETED_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What should be published, with the devices that claims hold here, and those allocated to claims."""
+    """What should be published, with the devices that claims hold here, and the GPUs."""
 
     offers: Offers
     held: frozenset[str]
-    allocated: frozenset[str]
+    gpus: tuple[Gpu, ...] = field(compare=False)
 
 
 class Publisher:
     """Publishes the last offers for the pool of one node.
 
     ``reflector`` follows the slices and runs in a thread of its own. ``run`` works in the caller's thread
-    until ``stop``, each sync within ``at_work``. ``follow_claims`` is called with True while allocations of
-    withdrawn devices may come late. ``incidents`` has the faults of GPUs that are not in the offers; before
-    the first write it reads those in the stored slices.
+    until ``stop``, each sync within ``at_work``. ``incidents`` has the faults of GPUs that are not in the
+    offers; before the first write it reads those in the stored slices.
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Publisher:
         driver: str,
         intervals: Intervals,
         at_work: AtWork = nullcontext,
-        follow_claims: Callable[[bool], None] = lambda _asked: None,
         incidents: IncidentStore | None = None,
     ) -> None:
         self._writer = writer
@@ -86,8 +84,11 @@ class Publisher:
             intervals.settle_seconds,
             Backoff(*intervals.list_again_seconds),
         )
-        self._known = Known()
-        self._follow_claims = follow_claims
+        self._published = Published()
+        self._taint_times: TaintTimes = {}
+        # The devices that were written last, with the taints of faults, and what others published since.
+        self._written: tuple[Device, ...] = ()
+        self._foreign: set[str] = set()
         # All slices of the driver for the node count as this pool's, so that those of another installation
         # with the same driver name are replaced.
         self.reflector = Reflector(
@@ -118,17 +119,15 @@ class Publisher:
         self._not_before = 0.0
         self._behind_since: float | None = None
 
-    def offer(
-        self, offers: Offers, held: frozenset[str] = frozenset(), allocated: frozenset[str] = frozenset()
-    ) -> None:
+    def offer(self, offers: Offers, held: frozenset[str] = frozenset(), gpus: tuple[Gpu, ...] = ()) -> None:
         """Publish this from now on; devices that break a limit of the API are left out and reported.
 
-        ``held`` are the names of the devices that claims hold on this node, offered or not; ``allocated`` are
-        those allocated to claims, while claims are watched. ``offers`` must keep new claims away from both.
-        Devices that are published and not offered any more stay until no claim has them.
+        ``held`` are the names of the devices that claims hold on this node, offered or not; ``offers`` must
+        keep new claims away from them. Devices that are published and not offered any more stay until no
+        claim has them.
         """
         with self._changed:
-            before, self._wanted = self._wanted, Wanted(offers, held, allocated)
+            before, self._wanted = self._wanted, Wanted(offers, held, gpus)
             if before is None or offers != before.offers or (before != self._wanted and self._held_matters):
                 self._falls_behind()
                 self._wake(0.0)
@@ -185,7 +184,7 @@ class Publisher:
     def offered(self) -> tuple[tuple[Device, ...], frozenset[str]]:
         """The devices that were published last, and the names of those that claims hold now."""
         wanted = self._wanted
-        return self._known.written, frozenset() if wanted is None else wanted.held
+        return self._written, frozenset() if wanted is None else wanted.held
 
     def stop(self) -> None:
         """Make ``run`` return after the present write; the slices stay."""
@@ -213,8 +212,12 @@ class Publisher:
                     self._not_before = time.monotonic() + wait_seconds
                     self._wake(wait_seconds)
 
-    def _slices_changed(self, kind: EventType, _slice: Object) -> None:
+    def _slices_changed(self, kind: EventType, item: Object) -> None:
+        is_ours = kind == "DELETED" or self._own_writes.is_ours(item)
         with self._changed:
+            # Another controller published these, and a kubelet may delete them before the next sync.
+            devices = () if is_ours else item["spec"].get("devices") or ()
+            self._foreign.update(str(device["name"]) for device in devices)
             if time.monotonic() - self._wrote_at > self._intervals.quiet_seconds:
                 self._debounce.reset()
                 self._debounce_seconds = self._intervals.debounce_seconds[0]
@@ -260,39 +263,46 @@ class Publisher:
 
     def _sync(self, wanted: Wanted) -> str:
         """Publish what is wanted; returns why a part of it is not published yet, empty if nothing failed."""
-        self._held_matters = True
         stored = self._own_writes.objects()
+        try:
+            self._writer.check_server()
+            return self._publish(wanted, stored)
+        except FieldsDropped as error:
+            # Without counters or sharing the scheduler would hand out the same hardware twice.
+            for item in self._own_writes.objects():
+                self._delete(item)
+            return str(error)
+
+    def _publish(self, wanted: Wanted, stored: list[Object]) -> str:
+        self._held_matters = True
         # Before anything is written: the taints in the slices are all that is left of earlier XIDs.
         faults = partial(stored_faults, stored, self._server_time())
         self.incidents.take_over(faults, machine_uptime_seconds())
         # No GPU could be read yet and nothing is stored. An empty slice would say that the node has no GPU.
         if wanted.offers.knows_nothing and not stored:
             return ""
-        self._writer.ask_again()
-        seen = Seen(wanted.offers, wanted.held, stored, wanted.allocated, self._writer.dropped)
-        known = self._changeover.next_known(self._known, seen)
-        late_seconds = self._intervals.late_claim_seconds
-        self._known = known = followed(known, seen, late_seconds, time.monotonic(), self._server_time())
-        self._follow_claims(known.follow_until is not None)
+        with self._changed:
+            foreign, self._foreign = frozenset(self._foreign), set()
+        seen = Seen(wanted.offers, wanted.held, stored, wanted.gpus, foreign)
+        self._published = published = self._changeover.step(self._published, seen)
         # Faults are added last: they are not a part of what changeovers compare.
-        sick = with_verdicts(known.offers.devices, self.incidents.verdicts())
-        offers = replace(known.offers, devices=sick)
-        layout = self._layout(offers)
-        times = taint_times(layout.specs, (item["spec"] for item in stored), known.taint_times)
-        self._known = known = replace(known, taint_times=times)
-        plan = plan_sync(layout.specs, stored, self._writer.same, times)
+        sick = with_verdicts(published.offers.devices, self.incidents.verdicts())
+        layout = self._layout(replace(published.offers, devices=sick))
+        times = taint_times(layout.specs, (item["spec"] for item in stored), self._taint_times)
+        self._taint_times = times
+        plan = plan_sync(layout.specs, stored, times)
         if not plan.empty:
             with self._metrics.operation("publish"):
                 self._write(plan)
-        self._known = replace(known, written=sick)
+        self._written = sick
         self._metrics.published_slices.set(len(layout.specs))
         self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
         with self._changed:
-            self._held_matters = bool(known.changes)
-            again_in_seconds = known.again_in_seconds(time.monotonic(), self._intervals.settle_seconds)
+            self._held_matters = bool(published.leaving)
+            again_in_seconds = published.again_in_seconds(time.monotonic(), self._intervals.settle_seconds)
             if again_in_seconds is not None:
                 self._wake(again_in_seconds)
-        return known.failure
+        return published.failure
 
     def _layout(self, offers: Offers) -> Layout:
         layout = lay_out(
@@ -311,24 +321,19 @@ class Publisher:
         self._debounce_seconds = self._debounce.next_seconds()
         # In the order of the Go helper. A slice too many makes a pool incomplete, as a missing one does.
         for item in plan.deletes:
-            self._writer.delete(item)
-            self._own_writes.deleted(item)
-        dropped = self._writer.dropped
+            self._delete(item)
         for answer in self._writes(plan):
             self._own_writes.wrote(answer)
-            if not (self._writer.dropped - dropped).isdisjoint(COUNTER_FIELDS | SHARING_FIELDS):
-                # The server does not store counters, or sharing. No further slice may be written: the
-                # scheduler would hand out the same hardware twice, or a shared device as an exclusive one.
-                # The next sync offers only devices that need neither.
-                with self._changed:
-                    self._wake(0.0)
-                return
         _log.info(
             "slices published",
             deleted=len(plan.deletes),
             updated=len(plan.updates),
             created=len(plan.creates),
         )
+
+    def _delete(self, item: Object) -> None:
+        self._writer.delete(item)
+        self._own_writes.deleted(item)
 
     def _writes(self, plan: SyncPlan) -> Iterator[Object]:
         """Update and create slices, one at each step; yields the server's answers."""

@@ -7,11 +7,11 @@ at the highest generation of a pool, and use it only if it has as many slices as
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.slices.specs import TaintTimes, with_times
+from driver.slices.specs import TaintTimes, same_spec, with_times
 
 Object = dict[str, Any]
 Spec = dict[str, Any]
@@ -56,21 +56,20 @@ class SyncPlan:
 def plan_sync(
     specs: Sequence[Spec],
     stored: Iterable[Object],
-    same: Callable[[int, Mapping[str, Any], Mapping[str, Any]], bool],
     times: TaintTimes,
 ) -> SyncPlan:
     """The writes that make a pool out of ``specs``, which have no ``pool.generation`` yet.
 
     ``stored`` are all slices of the driver for the node. Slices of another pool or of an older generation are
-    deleted, and those whose name has no index, an index that is taken, or one that is too high. ``same`` says
-    whether a stored spec is right for the wanted spec of an index. ``times`` are timeAdded of the taints.
+    deleted, and those whose name has no index, an index that is taken, or one that is too high. ``times`` are
+    timeAdded of the taints.
     """
     pool = specs[0]["pool"]["name"]
     generation, matched, obsolete = _match(pool, len(specs), stored)
     changed = {
         index
         for index, item in matched.items()
-        if not same(index, specs[index], item["spec"]) or _generation(item) != generation
+        if not same_spec(specs[index], item["spec"]) or _generation(item) != generation
     }
     missing = [index for index in range(len(specs)) if index not in matched]
     # With a single update the pool is complete before and after it, so the generation can stay. Otherwise it

@@ -1,4 +1,4 @@
-"""Writes single ResourceSlices, and notices if the API server stores something else than it was sent."""
+"""Writes single ResourceSlices, and refuses an API server that stores something else than it was sent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller.observe.node_events import NodeEvents
-from controller.publish.server_version import ServerVersion, server_version
 from controller.publish.slice_diff import Create, Update, generate_name
-from driver.errors import ApiError, ConfigError
+from driver.errors import ConfigError
 from driver.event_reasons import EventReason
-from driver.kube.backoff import Backoff
 from driver.kube.client import PATIENT_SECONDS, KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
@@ -34,8 +32,12 @@ _GATES = {
 
 _HEAD = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
 
-_ASK_AGAIN_SECONDS = 60.0, 900.0
-"""The first and the longest wait before a server that dropped a field is asked whether it stores it now."""
+_ASK_AGAIN_SECONDS = 900.0
+"""The time until a server that dropped a field is asked whether it stores it now."""
+
+
+class FieldsDropped(ConfigError):
+    """The API server stores slices without some of their fields, so nothing may be published."""
 
 
 class SliceWriter:
@@ -63,63 +65,28 @@ class SliceWriter:
         self._metrics = metrics
         self._node, self._driver = node, driver
         self._on_node = on_node
-        # By index, what was sent and what the server stored instead. That counts as right from then on;
-        # otherwise the same write would be repeated for ever.
-        self._accepted: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
         self._reported: set[str] = set()
         self._now = now
-        # Each dropped field, with a spec that has it.
-        self._lost: dict[str, Mapping[str, Any]] = {}
-        self._version: ServerVersion | None = None
-        self._backoff = Backoff(*_ASK_AGAIN_SECONDS, jitter=lambda: 0.0)
-        self._ask_version_at = self._ask_at = 0.0
+        # A slice of which the server dropped fields, and the error that says so.
+        self._dropped: tuple[Mapping[str, Any], FieldsDropped] | None = None
+        self._ask_at = 0.0
 
-    @property
-    def dropped(self) -> frozenset[str]:
-        """The fields that the API server does not store, as far as that is known."""
-        return frozenset(self._lost)
-
-    def ask_again(self) -> None:
-        """Find out whether the API server now stores what it dropped before.
-
-        A gate may have been turned on, or one of several servers was older than the others during an upgrade.
-        """
-        now = self._now()
-        if not self._lost or now < self._ask_version_at:
+    def check_server(self) -> None:
+        """Raise FieldsDropped if the API server has dropped fields; asks it again after 15 minutes."""
+        if self._dropped is None:
             return
-        self._ask_version_at = now + _ASK_AGAIN_SECONDS[0]
-        try:
-            version = server_version(self._client)
-            # Another version is a good reason to ask at once; otherwise it is asked less and less often.
-            if version != self._version:
-                self._backoff.reset()
-            elif now < self._ask_at:
-                return
-            self._version, self._ask_at = version, now + self._backoff.next_seconds()
-            still = {field for spec in self._lost.values() for field in _dropped(spec, self._dry_run(spec))}
-        except ApiError as error:
-            _log.info("cannot check whether the API server stores the dropped fields now", error=str(error))
-            return
-        if back := sorted(self._lost.keys() - still):
-            _log.info("the API server now stores fields that it dropped before", fields=back)
-            for field in back:
-                del self._lost[field]
-            self._accepted.clear()
-            self._reported.clear()
-
-    def _lose(self, fields: Mapping[str, Mapping[str, Any]]) -> None:
-        """Remember what the API server does not store, and when to ask for it again."""
-        if not self._lost:
-            self._ask_version_at = self._now() + _ASK_AGAIN_SECONDS[0]
-        self._lost |= fields
-
-    def _dry_run(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the API server would store of a slice."""
+        spec, error = self._dropped
+        if self._now() < self._ask_at:
+            raise error
         # By a dry run: a slice without its counters must not exist even for a moment.
-        name = generate_name(0, self._driver, self._node)
-        body = {**_HEAD, "metadata": {"generateName": name}, "spec": spec}
-        stored: Mapping[str, Any] = self._client.create(RESOURCE_SLICES, body, {"dryRun": "All"})["spec"]
-        return stored
+        body = {**_HEAD, "metadata": {"generateName": self._generate_name(0)}, "spec": spec}
+        self._compare(0, spec, self._client.create(RESOURCE_SLICES, body, {"dryRun": "All"}))
+        self._dropped = None
+        self._reported.discard(_message(error))
+        _log.info("the API server now stores the fields that it dropped before")
+
+    def _generate_name(self, index: int) -> str:
+        return generate_name(index, self._driver, self._node)
 
     def owner(self) -> Object:
         """The owner reference to the Node; ``on_node`` gets the Node. Raises ConfigError if there is none."""
@@ -141,13 +108,6 @@ class SliceWriter:
             "uid": self._events.uid,
             "controller": True,
         }
-
-    def same(self, index: int, wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-        """Whether ``stored`` means the same as ``wanted``, or is what this server makes of it."""
-        if same_spec(wanted, stored):
-            return True
-        sent, answered = self._accepted.get(index, ({}, {}))
-        return same_spec(sent, wanted) and same_spec(answered, stored)
 
     def delete(self, item: Object) -> None:
         """Delete the slice if it has not changed since it was read; it is no error if it is gone."""
@@ -181,7 +141,7 @@ class SliceWriter:
             {
                 **_HEAD,
                 "metadata": {
-                    "generateName": generate_name(create.index, self._driver, self._node),
+                    "generateName": self._generate_name(create.index),
                     "ownerReferences": [owner],
                 },
                 "spec": create.spec,
@@ -199,21 +159,19 @@ class SliceWriter:
         self._report(EventReason.DEVICE_NOT_PUBLISHED, message)
 
     def _compare(self, index: int, sent: Mapping[str, Any], stored: Object) -> None:
-        self._accepted.pop(index, None)
+        """Raise FieldsDropped if the server stored something else than it was sent."""
         if same_spec(sent, stored["spec"]):
             return
-        self._accepted[index] = (sent, stored["spec"])
         fields = sorted(_missing_fields(sent, stored["spec"]))
-        dropped = _dropped(sent, stored["spec"])
-        if dropped:
-            self._lose(dict.fromkeys(dropped, sent))
         gates = sorted({_GATES[field] for field in fields if field in _GATES})
-        left_out = ", ".join(fields) or "something"
-        way_out = f": enable the feature gate {', '.join(gates)} of the API server" if gates else ""
-        self._report(
-            EventReason.SLICE_FIELDS_DROPPED,
-            f"the API server stored slice {index} of this node without its {left_out}{way_out}",
+        error = FieldsDropped(
+            f"the API server stored slice {index} of this node without its "
+            f"{', '.join(fields) or 'content'}, so nothing is published",
+            f"enable the feature gate {', '.join(gates)} of the API server" if gates else "see its webhooks",
         )
+        self._dropped, self._ask_at = (sent, error), self._now() + _ASK_AGAIN_SECONDS
+        self._report(EventReason.SLICE_FIELDS_DROPPED, _message(error))
+        raise error
 
     def _report(self, reason: EventReason, message: str) -> None:
         """Log and post a message the first time that it occurs."""
@@ -222,6 +180,10 @@ class SliceWriter:
         self._reported.add(message)
         _log.warning("slice problem", reason=reason.word, problem=message)
         self._events.post(reason, message)
+
+
+def _message(error: FieldsDropped) -> str:
+    return f"{error.what}: {error.way_out}"
 
 
 def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:
@@ -236,11 +198,3 @@ def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[s
         for field, value in device.items()
         if kept.get(device.get("name"), {}).get(field) != value
     }
-
-
-def _dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:
-    """The missing fields that neither the stored slice nor any of its devices has."""
-    # A field that some device has is stored by this server; on another device it was only changed.
-    there = {field for device in stored.get("devices") or [] for field, value in device.items() if value}
-    there.update(field for field, value in stored.items() if value)
-    return _missing_fields(sent, stored) - there

@@ -7,6 +7,8 @@ and its body. Anything that is not a review gets a status of 400 or above, and n
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import threading
 from email.message import Message
 from http import HTTPStatus
@@ -17,7 +19,7 @@ from controller.webhook.certificate import ServingCertificate
 from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
 from driver.kube.decode import decode_json
-from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Place, Server
+from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
 from driver.process.log import get_logger, operation
 
 REQUEST_SECONDS = 10.0
@@ -96,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(HTTPStatus.NOT_FOUND, "POST an AdmissionReview to /validate")
         length = _checked_length(self.headers)
         body = self.rfile.read(length)
-        self.server.places.has_read(self.connection)
+        self.server.has_read(self.connection)
         if len(body) < length:
             raise _Refused(HTTPStatus.BAD_REQUEST, "the body is shorter than Content-Length")
         return body
@@ -152,18 +154,19 @@ class _Server(Server):
         self.classes = classes
         self.judging = threading.BoundedSemaphore(_MOST_JUDGED)
         self._certificate = certificate
-        self._request_seconds = seconds
         super().__init__(address, _Handler, MOST_CONNECTIONS, seconds)
 
-    def secure(self, place: Place) -> None:
-        """Make the handshake."""
-        # The connection has its place before the handshake, so that a slow one can be closed to make room.
-        place.connection.settimeout(self._request_seconds)
-        secured = self._certificate.context().wrap_socket(
-            place.connection, server_side=True, do_handshake_on_connect=False
+    def secured(self, connection: socket.socket) -> ssl.SSLSocket:
+        """The connection with the certificate as it is now."""
+        connection.settimeout(self._request_seconds)
+        return self._certificate.context().wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
         )
-        place.connection = secured
-        secured.do_handshake()
+
+    def shake_hands(self, connection: socket.socket) -> None:
+        """Make the handshake."""
+        if isinstance(connection, ssl.SSLSocket):
+            connection.do_handshake()
 
 
 def endpoint(

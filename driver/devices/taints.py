@@ -36,7 +36,7 @@ TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
 """The node has no NVIDIA driver at the moment, perhaps because it is being upgraded."""
 
 TAINT_CHANGING = "gpu.nvidia.com/changing"
-"""The GPU will be published as other devices, as soon as no claim has those that go away."""
+"""The device goes away as soon as no claim has it, or it overlaps one that may have to go first."""
 
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
 """The device cannot be made now. The value is a reason of BlockedPlacement, or HELD_BY_CLAIM."""

@@ -20,7 +20,7 @@ from driver.kinds.kind import OfferedKind, Policies, PolicyField
 from driver.kinds.memory_limits import MemoryLimitsField, memory_limits
 
 _MOST_CAPACITIES = 7
-"""The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""
+"""The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.kind)."""
 
 # The API allows 32 attributes and capacities together. Fabric partitions add attributes, and they describe
 # the NVLinks of a GPU better than these do.

@@ -19,11 +19,11 @@ from urllib.parse import urlencode
 import urllib3
 
 from driver.errors import ConfigError
+from driver.kube.access import Kubeconfig
 from driver.kube.bounded import Answer, DirectPool, direct_pool
 from driver.kube.credentials import Credentials
 from driver.kube.decode import decode_json
 from driver.kube.errors import Unauthorized, Unreachable, error_of_response
-from driver.kube.kubeconfig import Kubeconfig
 from driver.kube.paths import resource_of
 from driver.kube.watch import WatchStream
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import urllib3
 
 from driver.errors import ConfigError
-from driver.kube.access import Access, access_of_kubeconfig, access_of_pod
-from driver.kube.kubeconfig import Kubeconfig
+from driver.kube.access import SERVICE_ACCOUNT, Access, Kubeconfig, access_of_pod
 from driver.process.log import get_logger
 
 # How long token and authority are used before their files are read again. The kubelet replaces a service
@@ -75,7 +74,7 @@ class Credentials:
                 self._load()
 
     def _load(self) -> None:
-        self._access = _of_pod() if self._kubeconfig is None else _of_file(self._kubeconfig)
+        self._access = _access(self._kubeconfig)
         self._loaded_at = self._clock()
         self._read_token()
 
@@ -104,25 +103,10 @@ class Credentials:
         self._fresh_until = self._clock() + _TOKEN_SECONDS
 
 
-def _of_pod() -> Access:
-    plain = access_of_pod()
-    if plain is not None:
-        return plain
-    from driver.kube.full_access import full_access_of_pod
+def _access(kubeconfig: Kubeconfig | None) -> Access:
+    if kubeconfig is None:
+        return access_of_pod(SERVICE_ACCOUNT)
+    # A pod never needs it (see there).
+    from driver.kube.kubeconfig import access_of
 
-    return full_access_of_pod()
-
-
-def _of_file(kubeconfig: Kubeconfig) -> Access:
-    content = kubeconfig.read()
-    try:
-        plain = access_of_kubeconfig(content)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cannot use the kubeconfig {kubeconfig}: {error}", "check its cluster and its certificates"
-        ) from error
-    if plain is not None:
-        return plain
-    from driver.kube.full_access import full_access_of_kubeconfig
-
-    return full_access_of_kubeconfig(str(kubeconfig), content)
+    return access_of(kubeconfig)

@@ -1,128 +1,119 @@
-"""Reads kubeconfigs like kubectl: several files are merged, and one of the contexts is chosen.
+"""Reads kubeconfigs by the ``kubernetes`` package: it merges files, and runs exec plugins.
 
-The rules are those of ``clientcmd`` in client-go. Of several entries with the same name, and of several
-``current-context``, the first counts. A relative path in a file starts at the folder of that file. If there
-are several files, some may be missing.
+Only this module imports the package, which takes 20 MiB and half a second. So others import this module when
+they need a kubeconfig; a pod never does.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import urllib3
 import yaml
+from kubernetes.client.configuration import Configuration
+from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from driver.errors import ConfigError
-
-_KINDS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-_PATHS = {
-    "clusters": ("certificate-authority",),
-    "users": ("client-certificate", "client-key", "tokenFile"),
-    "contexts": (),
-}
+from driver.kube.access import Access, Authority, Kubeconfig, connections
 
 
-@dataclass(frozen=True, slots=True)
-class Kubeconfig:
-    """The files of a kubeconfig in their order. ``context`` is the chosen one, None for the current one."""
-
-    files: tuple[Path, ...]
-    context: str | None = None
-
-    def __str__(self) -> str:
-        return os.pathsep.join(map(str, self.files))
-
-    def read(self) -> Any:
-        """The content, merged, with absolute paths, and the chosen context as ``current-context``.
-
-        Content that is not a kubeconfig is returned unchanged. Raises ConfigError for files that cannot be
-        read, and for a context that does not exist.
-        """
-        documents = [(file, _document(file)) for file in self.files if self._is_needed(file)]
-        if not documents:
-            raise ConfigError(f"the kubeconfig {self} does not exist", "check $KUBECONFIG")
-        if any(not isinstance(document, dict) for _, document in documents):
-            return next(document for _, document in documents if not isinstance(document, dict))
-        merged: dict[str, Any] = {"current-context": _current(documents)}
-        for kind in _KINDS:
-            merged[kind] = _merged(documents, kind)
-        if self.context is not None:
-            self._choose(merged)
-        return merged
-
-    def namespace(self) -> str | None:
-        """The namespace of the chosen context, None if it has none; raises the same errors as ``read``."""
-        content = self.read()
-        entries = content["contexts"] if isinstance(content, dict) else ()
-        for entry in entries:
-            if entry.get("name") == content["current-context"]:
-                return str((entry.get("context") or {}).get("namespace") or "") or None
-        return None
-
-    def _is_needed(self, file: Path) -> bool:
-        # A single file was named by the user and must exist, several come from $KUBECONFIG.
-        return len(self.files) == 1 or file.exists()
-
-    def _choose(self, merged: dict[str, Any]) -> None:
-        names = [str(entry.get("name")) for entry in merged["contexts"]]
-        if self.context not in names:
-            raise ConfigError(
-                f"the kubeconfig {self} has no context {self.context!r}",
-                f"it has {', '.join(names) or 'none'}",
-            )
-        merged["current-context"] = self.context
+def access_of(kubeconfig: Kubeconfig) -> Access:
+    """The access of the chosen context; raises ConfigError."""
+    # With an empty proxy, the package leaves the environment alone, and has only the proxy of the kubeconfig.
+    configuration = Configuration(proxy="")
+    with _errors(kubeconfig):
+        merged = _merged(kubeconfig)
+        loader = KubeConfigLoader(merged, active_context=kubeconfig.context, config_base_path=None)  # type: ignore[no-untyped-call] # has no hints
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call] # has no hints
+        user, folder = _user(merged, loader.current_context)
+        # Before the connections read the file, so that a change in between is noticed.
+        authority = Authority.read(Path(configuration.ssl_ca_cert)) if configuration.ssl_ca_cert else None
+        server = str(configuration.host).rstrip("/")
+        tls = _tls(configuration) if server.startswith("https://") else None
+        transport = connections(server, tls, configuration.proxy or "", configuration.tls_server_name)
+    # The package only logs it if an exec plugin fails, and would go on as an anonymous client.
+    if "exec" in user and not configuration.api_key and not configuration.cert_file:
+        raise ConfigError(
+            f"the exec plugin of the kubeconfig {kubeconfig} returned neither a token nor a certificate",
+            "run the command in its user entry by hand",
+        )
+    # The package reads the file once. Here it is read again and again, since its owner may replace it.
+    token_file = folder / user["tokenFile"] if user.get("tokenFile") and "token" not in user else None
+    return Access(server, transport, _header(configuration, token_file), authority)
 
 
-def _document(file: Path) -> Any:
+def contexts_of(kubeconfig: Kubeconfig) -> list[str]:
+    """The names of all contexts; raises ConfigError."""
+    with _errors(kubeconfig):
+        return [str(entry.value["name"]) for entry in _merged(kubeconfig)["contexts"]]
+
+
+def chosen_context(kubeconfig: Kubeconfig) -> tuple[str, str]:
+    """The name of the chosen context, and its namespace, empty if it has none; raises ConfigError."""
+    with _errors(kubeconfig):
+        loader = KubeConfigLoader(_merged(kubeconfig), active_context=kubeconfig.context)  # type: ignore[no-untyped-call] # has no hints
+        chosen = loader.current_context
+        return str(chosen["name"]), str(chosen["context"].get("namespace") or "")
+
+
+def _merged(kubeconfig: Kubeconfig) -> Any:
+    """The content of all files that exist, as a node of the package; it remembers each entry's file."""
+    if not any(file.exists() for file in kubeconfig.files):
+        raise ConfigError(f"the kubeconfig {kubeconfig} does not exist", "check --kubeconfig and $KUBECONFIG")
+    return KubeConfigMerger(str(kubeconfig)).config  # type: ignore[no-untyped-call] # has no hints
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if not configuration.verify_ssl:
+        # In this order: Python refuses CERT_NONE while host names are checked.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        # The kubeconfig asked for it, so urllib3 need not warn at each request.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
+
+
+def _user(merged: Any, context: Any) -> tuple[dict[str, Any], Path]:
+    """The user entry of a context, empty if it has none, and the folder of its file."""
+    entry = merged["users"].get_with_name(context["context"].get("user"), safe=True)
+    value = entry.value.get("user") if entry else None
+    return dict(value or {}), Path(entry.path).absolute().parent if entry else Path()
+
+
+@contextmanager
+def _errors(kubeconfig: Kubeconfig) -> Iterator[None]:
+    """Translate what the package raises for a file that is no kubeconfig, or has values that are wrong."""
     try:
-        # JSON is YAML as well, so both forms are read.
-        return yaml.safe_load(file.read_bytes())
-    except OSError as error:
+        yield
+    except (
+        ConfigException,
+        yaml.YAMLError,
+        urllib3.exceptions.HTTPError,
+        *(OSError, ValueError, TypeError, KeyError, AttributeError),
+    ) as error:
         raise ConfigError(
-            f"cannot read the kubeconfig {file}: {error.strerror}", "check --kubeconfig and $KUBECONFIG"
-        ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"the kubeconfig {file} is not YAML", "check --kubeconfig and $KUBECONFIG"
+            f"cannot use the kubeconfig {kubeconfig}: {error}",
+            "check its current-context, cluster and user",
         ) from error
 
 
-def _current(documents: list[tuple[Path, dict[str, Any]]]) -> Any:
-    return next((named for _, one in documents if (named := one.get("current-context"))), None)
+def _header(configuration: Configuration, token_file: Path | None) -> Callable[[], str | None]:
+    def header() -> str | None:
+        if token_file is not None:
+            return f"Bearer {token_file.read_text().strip()}"
+        try:
+            # This also calls the package's hook that runs an exec plugin again when its token has expired.
+            token = configuration.get_api_key_with_prefix("BearerToken")
+        except ConfigException as error:
+            raise ValueError(str(error)) from error
+        return token.strip() if token else None
 
-
-def _merged(documents: list[tuple[Path, dict[str, Any]]], kind: str) -> list[Any]:
-    """The entries of all files, the first of each name."""
-    found: dict[str, Any] = {}
-    for file, document in documents:
-        for name, entry in _entries(file, document, kind):
-            # The first of each name counts, also if a later file has more.
-            found.setdefault(name, entry)
-    return list(found.values())
-
-
-def _entries(file: Path, document: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
-    listed = document.get(kind) or []
-    if not isinstance(listed, list) or not all(isinstance(one, dict) and "name" in one for one in listed):
-        raise ConfigError(f"{kind} of the kubeconfig {file} is not a list of named entries", "correct it")
-    for one in listed:
-        value = one.get(_KINDS[kind])
-        yield str(one["name"]), {**one, _KINDS[kind]: _with_paths(value, kind, file.absolute().parent)}
-
-
-def _with_paths(value: Any, kind: str, folder: Path) -> Any:
-    """The entry with absolute paths; other values stay as they are."""
-    if not isinstance(value, dict):
-        return value
-    resolved = {
-        key: str(folder / held) if key in _PATHS[kind] and isinstance(held, str) and held else held
-        for key, held in value.items()
-    }
-    plugin = resolved.get("exec")
-    # A bare name is searched on the PATH, anything else is a path (GetAuthInfoFileReferences of clientcmd).
-    if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
-        resolved["exec"] = {**plugin, "command": str(folder / str(plugin["command"]))}
-    return resolved
+    return header

@@ -1,19 +1,18 @@
 """A small HTTP server at ``host:port``, for metrics and probes. The handler decides what it answers.
 
-The number of open connections is limited, and no client can lock others out by holding connections open. When
-all places are taken, the host with the most connections loses its oldest. So a host with a single connection,
-like a kubelet, keeps it. If a request does not arrive in time, its connection is closed.
+The number of open connections is limited, and no client can lock others out by holding connections open: one
+too many ends the oldest. A probe is answered long before it is that. A request that does not arrive in time
+ends with its connection.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer
 from typing import Any
@@ -33,80 +32,8 @@ MOST_CONNECTIONS = 32
 _log = get_logger(__name__)
 
 
-@dataclass(eq=False)
-class Place:
-    """An open connection, its host, and when it began; ``is_read`` once its whole request has arrived."""
-
-    host: str
-    connection: socket.socket
-    began: float
-    is_read: bool = False
-
-    def end(self) -> None:
-        """End the connection, whatever its thread does with it at the moment."""
-        # It may have ended already.
-        with suppress(OSError):
-            # Not the shutdown() of SSLSocket: it drops the TLS object, which the thread may just be using.
-            # shutdown(2) wakes a thread that is blocked in recv on the connection; close(2) would not.
-            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
-
-
-class Places:
-    """The open connections of one server, ``most`` at a time; safe to use from every thread."""
-
-    def __init__(
-        self, most: int, request_seconds: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Nobody is there; a request may take ``request_seconds`` from the connection to its last byte."""
-        self._most = most
-        self._request_seconds = request_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._taken: list[Place] = []
-        """In the order in which they came."""
-
-    def take(self, host: str, connection: socket.socket) -> Place:
-        """Give a connection a place; if all are taken, another connection is ended for it."""
-        place = Place(host, connection, self._clock())
-        with self._lock:
-            ended = self._connection_to_end(host) if len(self._taken) >= self._most else None
-            if ended is not None:
-                self._taken.remove(ended)
-            self._taken.append(place)
-        if ended is not None:
-            ended.end()
-        return place
-
-    def leave(self, place: Place) -> None:
-        """Free the place of a connection that is over."""
-        # A connection that had to give way is not in the list any more.
-        with self._lock, suppress(ValueError):
-            self._taken.remove(place)
-
-    def has_read(self, connection: socket.socket) -> None:
-        """Note that the whole request of a connection has arrived."""
-        with self._lock:
-            for place in self._taken:
-                if place.connection is connection:
-                    place.is_read = True
-
-    def end_late(self) -> None:
-        """End the connections whose request has not arrived in time."""
-        latest = self._clock() - self._request_seconds
-        with self._lock:
-            late = [place for place in self._taken if not place.is_read and place.began < latest]
-        for place in late:
-            place.end()
-
-    def _connection_to_end(self, newcomer: str) -> Place:
-        """The oldest connection of the host with the most, counting the newcomer. The lock is held."""
-        counted = Counter([newcomer, *(place.host for place in self._taken)])
-        # The list is in the order of arrival, and max() returns the first of equals: the oldest.
-        return max(self._taken, key=lambda place: counted[place.host])
-
-
 class Server(HTTPServer):
-    """Serves each connection in a thread. A handler reports to ``places`` that its request is complete."""
+    """Serves each connection in a thread. A handler calls ``has_read`` once its request is complete."""
 
     # listen(2)'s backlog. If it is full, the kernel drops SYNs, and a client sends the next after a second.
     request_queue_size = 128
@@ -122,7 +49,11 @@ class Server(HTTPServer):
         # An IPv6 socket serves both families, if the kernel has IPv6.
         if ":" in address[0] or (not address[0] and socket.has_dualstack_ipv6()):
             self.address_family = socket.AF_INET6
-        self.places = Places(most_connections, request_seconds)
+        self._most_connections = most_connections
+        self._request_seconds = request_seconds
+        self._lock = threading.Lock()
+        # The open connections in the order in which they came, and when their requests must be complete.
+        self._open: dict[socket.socket, float] = {}
         # More threads than connections: a thread whose connection gave way takes a moment to end.
         self._threads = threading.BoundedSemaphore(2 * most_connections)
         super().__init__(address, handler)
@@ -142,37 +73,74 @@ class Server(HTTPServer):
             _log.warning("connection closed, since all threads are busy")
             self.shutdown_request(request)
             return
-        place = self.places.take(str(client_address[0]), request)
+        with self._lock:
+            is_full = len(self._open) >= self._most_connections
+            if oldest := next(iter(self._open), None) if is_full else None:
+                del self._open[oldest]
+            self._open[request] = time.monotonic() + self._request_seconds
+        if oldest is not None:
+            _cut(oldest)
         try:
-            threading.Thread(target=self._serve, args=(place, client_address), daemon=True).start()
+            threading.Thread(target=self._serve, args=(request, client_address), daemon=True).start()
         except RuntimeError as error:
             _log.warning("connection closed, since no thread can be started", error=str(error))
-            self._end(place)
+            self._end(request)
+
+    def has_read(self, connection: socket.socket) -> None:
+        """The request of a connection is complete, and so cannot be late any more."""
+        with self._lock:
+            # One that had to give way is not there any more.
+            if connection in self._open:
+                self._open[connection] = math.inf
 
     # serve_forever calls this after each turn of its loop, every half second.
     def service_actions(self) -> None:
         """End requests that take too long; called twice a second."""
-        self.places.end_late()
+        now = time.monotonic()
+        with self._lock:
+            late = [connection for connection, until in self._open.items() if until < now]
+        for connection in late:
+            _cut(connection)
 
-    def secure(self, place: Place) -> None:
-        """Replace the connection in its place by a secure one, for subclasses with TLS. Raises OSError."""
+    def secured(self, connection: socket.socket) -> socket.socket:
+        """The connection over which the request is read, before its handshake, for subclasses with TLS."""
+        return connection
 
-    def _serve(self, place: Place, client_address: Any) -> None:
+    def shake_hands(self, connection: socket.socket) -> None:
+        """Make the handshake of a connection from ``secured``. Raises OSError."""
+
+    def _serve(self, connection: socket.socket, client_address: Any) -> None:
         try:
-            self.secure(place)
-            self.finish_request(place.connection, client_address)
+            secured = self.secured(connection)
+            with self._lock:
+                # In place of the plain one, so that a slow handshake can be ended. One that had to give way
+                # meanwhile is late at once.
+                self._open[secured] = self._open.pop(connection, 0.0)
+            connection = secured
+            self.shake_hands(connection)
+            self.finish_request(connection, client_address)
         except OSError as error:
             # The client went away, was too slow, or had to give way.
             _log.debug("connection failed", error=type(error).__name__)
         except Exception:  # noqa: BLE001 - the next connection must be served whatever this one did
             _log.exception("request failed")
         finally:
-            self._end(place)
+            self._end(connection)
 
-    def _end(self, place: Place) -> None:
-        self.places.leave(place)
-        self.shutdown_request(place.connection)
+    def _end(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.pop(connection, None)
+        self.shutdown_request(connection)
         self._threads.release()
+
+
+def _cut(connection: socket.socket) -> None:
+    """End a connection, whatever its thread does with it at the moment."""
+    # It may have ended already.
+    with suppress(OSError):
+        # Not the shutdown() of SSLSocket: it drops the TLS object, which the thread may just be using.
+        # shutdown(2) wakes a thread that is blocked in recv on the connection; close(2) would not.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 class HttpEndpoint:

@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         # A GET has no body, so the request is complete here and cannot be too late any more.
-        self.server.places.has_read(self.connection)
+        self.server.has_read(self.connection)
         question = self.questions.get(self.path.partition("?")[0])
         if question is None:
             self._answer(HTTPStatus.NOT_FOUND, f"there are {', '.join(_SERVED)}")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
-from driver.kube.endpoint import SERVICE_ACCOUNT
 from driver.kube.errors import Forbidden, NotFound
-from driver.kube.kubeconfig import Kubeconfig
 
+# What talks to the cluster is imported inside of the functions: help and completion must not take that long.
 if TYPE_CHECKING:
+    from driver.kube.access import Kubeconfig
     from driver.kube.client import KubeClient
 
 _DEFAULT_NAMESPACE = "default"
@@ -42,6 +42,8 @@ def find_kubeconfig(given: Path | None, context: str | None) -> Kubeconfig | Non
 
     Raises ConfigError for a context without a kubeconfig.
     """
+    from driver.kube.access import Kubeconfig
+
     # The order of kubectl: the flag, all files of $KUBECONFIG merged, ~/.kube/config.
     if given is not None:
         return Kubeconfig((given,), context)
@@ -76,7 +78,11 @@ def find_namespace(given: str | None, kubeconfig: Path | None, context: str | No
         return given
     found = find_kubeconfig(kubeconfig, context)
     if found is not None:
-        return found.namespace() or _DEFAULT_NAMESPACE
+        from driver.kube.kubeconfig import chosen_context
+
+        return chosen_context(found)[1] or _DEFAULT_NAMESPACE
+    from driver.kube.access import SERVICE_ACCOUNT
+
     try:
         return (SERVICE_ACCOUNT / "namespace").read_text().strip() or _DEFAULT_NAMESPACE
     except OSError:

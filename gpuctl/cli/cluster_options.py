@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 import click
 
-from driver.kube.endpoint import Endpoint
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MOST = "500"
@@ -53,13 +51,15 @@ def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
     from driver.errors import DriverError
     from gpuctl.cli.cluster import find_kubeconfig
 
+    found = find_kubeconfig(ctx.params.get("kubeconfig"), None)
+    if found is None:
+        return []
+    from driver.kube.kubeconfig import contexts_of
+
     try:
-        found = find_kubeconfig(ctx.params.get("kubeconfig"), None)
-        content: Any = found.read() if found else {}
+        return matching(contexts_of(found), incomplete)
     except DriverError:
         return []
-    listed = content.get("contexts", ()) if isinstance(content, dict) else ()
-    return matching((one["name"] for one in listed), incomplete)
 
 
 def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -114,41 +114,8 @@ def _list_names(kubeconfig: Path | None, context: str | None, path: str) -> list
 
     Raises DriverError, OSError or ValueError if the server cannot be asked.
     """
-    from driver.kube.endpoint import endpoint_of_kubeconfig, endpoint_of_pod
-    from gpuctl.cli.cluster import connect_client, find_kubeconfig
+    from gpuctl.cli.cluster import connect_client
 
-    found = find_kubeconfig(kubeconfig, context)
-    endpoint = endpoint_of_pod() if found is None else endpoint_of_kubeconfig(found.read())
-    # The libraries behind KubeClient take a tenth of a second to import, and one plain connection is enough
-    # here. A kubeconfig with an exec plugin, for example, gives no endpoint, and needs them.
-    if endpoint is None:
-        client = connect_client(kubeconfig, context)
-        answer: Any = client.get(path, {"limit": _MOST}, timeout_seconds=_TIMEOUT_SECONDS)
-    else:
-        answer = _ask(endpoint, path)
+    client = connect_client(kubeconfig, context)
+    answer = client.get(path, {"limit": _MOST}, timeout_seconds=_TIMEOUT_SECONDS, accept=_NAMES_ALONE)
     return [str(one["metadata"]["name"]) for one in answer.get("items") or ()]
-
-
-def _ask(endpoint: Endpoint, path: str) -> Any:
-    import json
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
-    from urllib.parse import urlsplit
-
-    url = urlsplit(endpoint.server)
-    headers = {"Accept": _NAMES_ALONE, "User-Agent": "gpuctl"}
-    authorization = endpoint.authorization()
-    if authorization is not None:
-        headers["Authorization"] = authorization
-    connection = (
-        HTTPConnection(str(url.hostname), url.port, timeout=_TIMEOUT_SECONDS)
-        if endpoint.tls is None
-        else HTTPSConnection(str(url.hostname), url.port, timeout=_TIMEOUT_SECONDS, context=endpoint.tls)
-    )
-    try:
-        connection.request("GET", f"{url.path}{path}?limit={_MOST}", headers=headers)
-        response = connection.getresponse()
-        return json.loads(response.read()) if response.status == 200 else {}
-    except HTTPException as error:
-        raise OSError(f"{endpoint.server} gave no answer of HTTP") from error
-    finally:
-        connection.close()

@@ -57,6 +57,7 @@ def web(
     because requests for other host names are refused.
     """
     from driver.errors import ConfigError
+    from driver.kube.kubeconfig import chosen_context
     from driver.process.log import configure
     from gpuctl.cli.cluster import connect_client, find_kubeconfig
     from gpuctl.web.server import WebServer, address_of, answering, bound, is_loopback
@@ -68,13 +69,14 @@ def web(
             "leave out --addr, or put an authenticating proxy in front and name its host with --name",
         )
     found = find_kubeconfig(kubeconfig, context)
-    title = str(found.read().get("current-context") or "") if found else ""
+    title = "this cluster"
     client = connect_client(kubeconfig, context)
     if found:
+        title, _ = chosen_context(found)
         # A person learns at once that the cluster cannot be reached. A pod, which has no kubeconfig, waits
         # for it.
         client.get("/version")
-    server = WebServer(client, title or "this cluster", names)
+    server = WebServer(client, title, names)
     listening = bound(addr)
     say(f"the page is at {address_of(listening)} until Ctrl-C")
     with answering(health_addr) if health_addr else nullcontext():

@@ -7,17 +7,14 @@ mounts.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from driver.errors import HardwareChanged, NodeIncomplete, StorageError
-from driver.kube.decode import decode_json
 from kubeletplugin.claims.cdi.hooks import Hooks
 from kubeletplugin.claims.cdi.memory_hook import MemoryHook, memory_hook_edits
 from kubeletplugin.claims.cdi.spec import (
@@ -31,7 +28,6 @@ from kubeletplugin.claims.cdi.spec import (
 )
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.record_folder import MALFORMED
 from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts, request_path
 from kubeletplugin.claims.ports import NO_TIMING, Timing
 from kubeletplugin.devices.host.device_nodes import DeviceNode
@@ -53,7 +49,7 @@ class Spec:
 
 
 _Devices = tuple[CdiDevice, ...]
-_Source = tuple[tuple[HeldDevice, ...], str, str, bool, tuple[Edits, ...], MemoryHook | None]
+_Source = tuple[tuple[HeldDevice, ...], str, str, tuple[Edits, ...], MemoryHook | None]
 _Parts = tuple[_Devices, tuple[DeviceNode, ...], FileEdits, HostPaths]
 
 
@@ -91,14 +87,14 @@ class Specs:
         Raises HardwareChanged if a GPU is not the one that the journal names, NodeIncomplete if a device
         node, the driver's libraries or a hook are missing, and ClaimBlocked for a device that is not made.
         """
-        edits = tuple(self._edits(entry, held, hardware) for held in entry.devices)
+        edits = tuple(self._edits(held, hardware) for held in entry.devices)
         hook = self.memory_hook() if entry.is_limited else None
         if hook is None and any(held.share and held.share.strategy == "MPS" for held in entry.devices):
             # Without the hook MPS works, but nobody refuses a container of whose devices CUDA hides one.
             with suppress(NodeIncomplete):
                 hook = self.memory_hook()
         known = self._specs.get(entry.uid)
-        source = entry.devices, entry.name, entry.pod_claim_name, entry.rebuilt, edits, hook
+        source = entry.devices, entry.name, entry.pod_claim_name, edits, hook
         devices = known[0] if known is not None and known[1] == source else self._devices(entry, edits, hook)
         parts: _Parts = devices, (), NO_FILES, self._host_paths(hardware.host)
         if any(device.edits.needs_driver for device in devices):
@@ -115,12 +111,11 @@ class Specs:
             self._specs.popitem(last=False)
         return spec
 
-    def _edits(self, entry: Entry, held: HeldDevice, hardware: HardwareNow) -> Edits:
+    def _edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The edits that the device's kind makes now."""
         kind = self._kinds.of(held)
         board = kind.board(held, hardware)
-        # A rebuilt entry does not have the UUIDs of its GPUs, so nothing can be compared.
-        if board not in (None, held.uuid) and not entry.rebuilt:
+        if board not in (None, held.uuid):
             raise board_changed(held.device, held.uuid, board)
         return kind.edits(held, hardware)
 
@@ -172,29 +167,6 @@ class Specs:
             edits = file_edits(files, host, hook, without_programs)
             made = self._made[without_programs] = (files, edits)
         return made[1]
-
-
-def _with_written_devices(spec: Spec, written: bytes) -> Spec | None:
-    """The spec, but with the devices of the written one, which alone has their mounts and hooks.
-
-    None if the device nodes or variables differ.
-    """
-    # Other nodes may be another GPU's by now. Other variables may be those of an MPS daemon, whose clients
-    # must not get all programs of the driver.
-    try:
-        now, devices = decode_json(spec.data), decode_json(written)["devices"]
-        if list(map(_access, devices)) != list(map(_access, now["devices"])):
-            return None
-    except MALFORMED:
-        return None
-    data = f"{json.dumps({**now, 'devices': devices}, separators=(',', ':'))}\n".encode()
-    return Spec(data, hashlib.sha256(data).hexdigest())
-
-
-def _access(device: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A device's name, nodes and variables."""
-    edits = device["containerEdits"]
-    return device["name"], edits.get("deviceNodes"), edits.get("env")
 
 
 def board_changed(device: str, published: str, found: str | None) -> HardwareChanged:
@@ -257,14 +229,6 @@ class ClaimFiles:
         if spec.sha256 != entry.spec_sha256 or self._store.read(entry.uid) != spec.data:
             return False
         return self._metadata.is_complete(entry)
-
-    def renewed(self, entry: Entry, spec: Spec) -> Spec | None:
-        """The spec that replaces the written one if it would be ``spec`` now; None if the written one stays.
-
-        Raises StorageError.
-        """
-        # A rebuilt entry has neither shares nor records, so only the written spec has their mounts and hooks.
-        return _with_written_devices(spec, self._store.read(entry.uid) or b"") if entry.rebuilt else spec
 
     def name_another_driver(self, entry: Entry, version: str) -> bool:
         """Whether the written spec mounts libraries of the NVIDIA driver, but none of this version."""

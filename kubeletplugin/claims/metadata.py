@@ -77,7 +77,7 @@ class ClaimMetadata:
     def remove(self, entry: Entry) -> None:
         """Remove the files of a claim, if there are any. Raises StorageError."""
         # Its requests are not known, so neither are the names of its files.
-        if entry.rebuilt:
+        if entry.state == "lost":
             self._store.remove_all(entry.uid)
         for request in possible_requests(entry):
             self._store.remove(entry.uid, request)

@@ -213,7 +213,7 @@ def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
 
 def own_devices(before: Entry | None, generation: str, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
     """The devices that an earlier try of the claim left and that still exist, by name."""
-    if before is None or not before.holds:
+    if before is None or not before.holds or before.state == "lost":
         return {}
     return {held.device: held for held in before.devices if kinds.is_live(before, held, generation)}
 

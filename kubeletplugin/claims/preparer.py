@@ -227,8 +227,8 @@ class Preparer:
         with self._unchanged(entry) as is_unchanged:
             if not is_unchanged or not self._is_as_made(entry):
                 return False
-            spec = self._files.renewed(entry, self._specs.spec(entry, self._ports.hardware_now()))
-            if spec is None or spec.sha256 == entry.spec_sha256:
+            spec = self._specs.spec(entry, self._ports.hardware_now())
+            if spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
             return True
@@ -403,7 +403,7 @@ class Preparer:
     def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
         """Write the entry as prepared, then the files."""
         # Entry first: after a crash between the two, the next call finds the entry and writes the missing
-        # files. A spec without an entry would have to be rebuilt into one, with less in it. A spec that is
+        # files. A spec without an entry would be a lost claim. A spec that is
         # written again does not make the entry younger, so no waiting unprepare becomes late.
         changed_ns = boottime_ns() if is_new else entry.changed_ns
         done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
@@ -424,7 +424,7 @@ class Preparer:
         if before is None or not before.holds:
             self._files.remove(uid, taken)
         if taken is not None and taken.holds:
-            if before is not None and before.rebuilt:
+            if before is not None and before.state == "lost":
                 # Its pods may be running. With this entry back in the journal, leaving the shares keeps their
                 # GPUs as they are.
                 self._journal.put(before)
@@ -489,9 +489,8 @@ def _refuse_late_unprepare(entry: Entry | None, call: Call) -> None:
 
     It may then have been prepared for another pod. Arguments as above.
     """
-    # A rebuilt entry counts as older than the call: recovery wrote it, and the claim was prepared before.
     has_devices = entry is not None and entry.state in ("preparing", "prepared")
-    if entry is not None and has_devices and not entry.rebuilt and _is_newer(entry, call):
+    if entry is not None and has_devices and _is_newer(entry, call):
         raise LateCall(
             f"claim {entry.uid} was prepared while this call to unprepare it waited",
             "nothing to do: the kubelet asks again if no pod needs the claim",

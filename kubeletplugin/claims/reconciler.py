@@ -133,7 +133,8 @@ class Reconciler:
                 elif not self._is_gone(entry):
                     continue
                 elif self.is_used(entry):
-                    deleted.add(entry.uid)
+                    if entry.state != "lost":
+                        deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
                     # The API server cannot be asked for a claim without a name, so only the kubelet's word
                     # counts. It has to say the same in two passes.

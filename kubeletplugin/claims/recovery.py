@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from driver.errors import DriverError, StorageError
+from driver.kinds.kind import Kinds
 from driver.process.boot import boot_folder, is_boot_folder
 from driver.process.durable import remove_unfinished, storage_errors
 from driver.process.log import get_logger
@@ -22,7 +22,6 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.identity import Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
-from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
 
 _log = get_logger("recovery")
@@ -37,13 +36,13 @@ _DEVICE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The claims that were recovered, by UID.
+    """What the CDI specs without an entry have shown, by the UIDs of their claims.
 
-    ``rebuilt`` entries were made from their CDI spec. ``removed`` specs belonged to no claim. ``failed`` has
-    the reason why neither was possible; the next start tries again.
+    The entries of ``lost`` claims are gone. ``removed`` specs belonged to no claim. ``failed`` has the reason
+    why neither is certain; the next start tries again.
     """
 
-    rebuilt: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
 
@@ -93,87 +92,56 @@ def remove_litter(boot: Path, cdi: Path, alone: Callable[[], bool]) -> None:
 
 
 def recover(
-    journal: Journal, locks: KeyedLocks, store: CdiStore, identity: Identity, kinds: HeldKinds
+    journal: Journal, locks: KeyedLocks, store: CdiStore, identity: Identity, kinds: Kinds
 ) -> Recovered:
-    """Make a journal entry for each CDI spec that has none, or remove the spec.
+    """Find the claims whose entry was lost by their CDI specs, and block their GPUs.
 
-    A spec without an entry belongs to a claim whose journal file was lost or put aside. Its devices stay held
-    until the claim is unprepared or the reconciler releases it. A spec beside a tombstone, or one that names
-    no device of ours, is left over from an unprepare that did not finish.
+    The journal then has them as ``lost``, until the kubelet unprepares them or the reconciler finds that they
+    are gone. Of such a claim only the GPUs are known, so nobody else gets these, and what was made for it
+    stays. A spec beside a tombstone, or one that names no device of ours, is left over from an unprepare that
+    did not finish, and is removed.
 
     An error of the disk or of a lock affects only its own claim.
     """
-    recovery = _Recovery(journal, locks, store, identity, kinds)
     known = {entry.uid: entry for entry in journal.entries()}
-    rebuilt, removed, failed = [], [], []
+    lost, removed, failed = [], [], []
     for uid in store.uids():
         if uid in known and known[uid].holds:
             continue
         try:
-            outcome = recovery.recover(uid)
+            with locks.holding([claim_key(uid)], _LOCK_SECONDS):
+                # Read again: another instance may have worked on the claim until now.
+                entry = None if uid in journal.unreadable() else journal.get(uid)
+                if entry is not None and entry.holds:
+                    continue
+                devices = () if entry is not None else _devices(uid, store, identity.pool, kinds)
+                if devices:
+                    _note_lost(uid, devices, journal, locks)
+                    lost.append(uid)
+                else:
+                    store.remove(uid)
+                    removed.append(uid)
         except DriverError as error:
             failed.append((uid, str(error)))
-            continue
-        if outcome == "rebuilt":
-            rebuilt.append(uid)
-        elif outcome == "removed":
-            removed.append(uid)
-    return Recovered(tuple(rebuilt), tuple(removed), tuple(failed))
+    return Recovered(tuple(lost), tuple(removed), tuple(failed))
 
 
-@dataclass(frozen=True, slots=True)
-class _Recovery:
-    """Recovers one claim at a time."""
+def _note_lost(uid: str, devices: tuple[HeldDevice, ...], journal: Journal, locks: KeyedLocks) -> None:
+    entry = Entry(uid, "", "", "lost", boottime_ns(), devices)
+    with locks.holding(map(gpu_key, entry.places), _LOCK_SECONDS):
+        journal.put(entry)
 
-    journal: Journal
-    locks: KeyedLocks
-    store: CdiStore
-    identity: Identity
-    kinds: HeldKinds
 
-    def recover(self, uid: str) -> Literal["rebuilt", "removed", "fine"]:
-        """Bring one claim's entry and spec together. Raises StorageError, ClaimBlocked."""
-        with self.locks.holding([claim_key(uid)], _LOCK_SECONDS):
-            # Read again: during a rolling update another instance may have worked on the claim until now.
-            entry = None if uid in self.journal.unreadable() else self.journal.get(uid)
-            if entry is not None and entry.holds:
-                return "fine"
-            # An entry that holds nothing is a tombstone: the spec is left over.
-            devices = () if entry is not None else self._devices(uid)
-            if not devices:
-                self.store.remove(uid)
-                return "removed"
-            places = {place for device in devices for place in device.places}
-            with self.locks.holding(map(gpu_key, places), _LOCK_SECONDS):
-                self._rebuild(uid, devices)
-            return "rebuilt"
-
-    def _rebuild(self, uid: str, devices: tuple[HeldDevice, ...]) -> None:
-        # Claims of earlier boots are gone before this runs, so the claim is of this boot. Which load of the
-        # driver it was prepared with is not known; this one is assumed.
-        generation = self.identity.driver_generation()
-        self.journal.put(
-            Entry(
-                uid,
-                "",
-                "",
-                "prepared",
-                boottime_ns(),
-                devices,
-                rebuilt=True,
-                driver_generation=generation,
-            )
-        )
-
-    def _devices(self, uid: str) -> tuple[HeldDevice, ...]:
-        """The devices that the claim's spec names. Their names alone say which GPUs they are on."""
-        found = []
-        for cdi_name in self.store.device_names(uid):
-            match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
-            name = self.kinds.parse(match["device"]) if match else None
-            if match is not None and name is not None:
-                first, *more = name.gpus or ("",)
-                device, share_id, kind = match["device"], match["share_id"], name.kind.word
-                held = HeldDevice("", self.identity.pool, device, first, "", cdi_name, share_id, kind=kind)
-                found.append(replace(held, more_gpus=tuple(more)))
-        return tuple(found)
+def _devices(uid: str, store: CdiStore, pool: str, kinds: Kinds) -> tuple[HeldDevice, ...]:
+    """The devices that the claim's spec names. Their names alone say which GPUs they are on."""
+    found = []
+    for cdi_name in store.device_names(uid):
+        match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
+        name = kinds.parse(match["device"]) if match else None
+        if match is not None and name is not None:
+            first, *more = name.gpus or ("",)
+            device, share_id = match["device"], match["share_id"]
+            # No kind has this word: nothing is known but the GPUs.
+            held = HeldDevice("", pool, device, first, "", cdi_name, share_id, kind="lost")
+            found.append(replace(held, more_gpus=tuple(more)))
+    return tuple(found)

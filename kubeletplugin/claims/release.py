@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from driver.errors import DriverError
+from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.journal.entry import Entry, Record, State
 from kubeletplugin.claims.journal.identity import Identity
@@ -17,6 +18,8 @@ from kubeletplugin.claims.ports import Ports
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
 from kubeletplugin.devices.kinds.kind import HeldKinds, Note
 from kubeletplugin.sharing.claim_sharing import ClaimShares
+
+_log = get_logger("release")
 
 
 class Release:
@@ -45,11 +48,14 @@ class Release:
         # The files first: without the CDI spec the runtime starts no more container with the devices.
         self._files.remove(uid, entry)
         self._ports.step("spec removed")
-        # Without an entry, or with one made from a CDI spec, nothing says whether the claim had limits.
-        if entry is None or entry.rebuilt or entry.is_limited:
+        # Without an entry, or with a lost one, nothing says whether the claim had limits.
+        if entry is None or entry.state == "lost" or entry.is_limited:
             self._ports.forget_memory(uid)
         if entry is None:
             return
+        if entry.state == "lost":
+            devices = [held.device for held in entry.devices]
+            _log.warning("a lost claim has ended; what was made for it stays", uid=uid, devices=devices)
         if entry.is_limited:
             self._ports.step("memory forgotten")
         self.devices(entry)
@@ -85,7 +91,8 @@ def take_back(
         held = progress.entry.devices[index]
         kind = kinds.of(held)
         # Nothing that was made outlives a reboot or a lost GPU, and little outlives a load of the driver.
-        if not kinds.is_live(entry, held, generation) or not kind.is_made(held):
+        # Of a lost claim nothing says what was made.
+        if entry.state == "lost" or not kinds.is_live(entry, held, generation) or not kind.is_made(held):
             continue
         try:
             progress.update(index, kind.unmake(progress.entry, index, progress.note_for(index, "releasing")))

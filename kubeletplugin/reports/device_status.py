@@ -210,7 +210,7 @@ def claim_statuses(
 ) -> Iterator[ClaimStatus]:
     """The claims of journal entries that get a status, devices with admin access included.
 
-    Left out are rebuilt entries without a name, claims that
+    Left out are entries without a name, claims that
     another driver prepared, and kinds of a newer version.
     """
     known = observed or Observed()

@@ -186,7 +186,7 @@ class NodeWatch:
             for entry in (*before, *self._journal.held())
             if entry.holds
             for held in entry.devices
-            if entry.rebuilt or self._kinds.is_live(entry, held, generation)
+            if self._kinds.is_live(entry, held, generation)
         ]
         return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 
@@ -239,6 +239,7 @@ class NodeWatch:
             if not device.admin_access
         }
         unknown = (
+            *of_lost(entries),
             *of_another_driver(entries, self._kinds),
             *of_deleted([entry for entry in entries if entry.uid in deleted], self._kinds),
         )
@@ -250,6 +251,21 @@ class NodeWatch:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+
+def of_lost(entries: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
+    """The GPUs of claims whose journal entry was lost."""
+    return tuple(
+        BlockedPlacement(
+            PciAddress.parse(pci),
+            None,
+            "held-by-claim",
+            f"claim {entry.owner} holds it, whose journal entry was lost",
+        )
+        for entry in entries
+        if entry.state == "lost"
+        for pci in entry.gpus
+    )
 
 
 def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:

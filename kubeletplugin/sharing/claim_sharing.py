@@ -96,7 +96,7 @@ class ClaimShares:
         locked = set(gpus)
         for record in self._sharing.records_on(locked):
             # One share is enough to keep it: there may be hundreds.
-            if any(self._each_member(record.group, record.gpus, uid)) or self._rebuilt(record.gpus):
+            if any(self._each_member(record.group, record.gpus, uid)) or self._is_lost(record.gpus):
                 continue
             # The record may be newer than the caller's locks.
             if not locked.issuperset(record.gpus):
@@ -124,7 +124,7 @@ class ClaimShares:
         """
         for group, gpus in groups_of(entry).items():
             try:
-                if not self._rebuilt(gpus):
+                if not self._is_lost(gpus):
                     mine = members_of_entry(group, entry, self._kinds)
                     self._sharing.settle(group, self._members(group, gpus, without=entry.uid), mine)
             except DriverError as error:
@@ -140,12 +140,12 @@ class ClaimShares:
             return
         if members:
             self._sharing.note_lost_settings(group)
-        if members or not self._rebuilt(gpus):
+        if members or not self._is_lost(gpus):
             self._sharing.settle(group, members)
 
     def end_unrecorded(self, daemon: str, gpus: Iterable[str]) -> None:
         """End a daemon that no record explains, unless a claim on its GPUs may use it."""
-        if not self._rebuilt(gpus):
+        if not self._is_lost(gpus):
             self._sharing.end_unrecorded(daemon)
 
     def _members(self, group: str, gpus: Iterable[str], without: str = "") -> tuple[Member, ...]:
@@ -158,9 +158,9 @@ class ClaimShares:
         """The claims that hold a device on the GPUs, each once."""
         return {entry.uid: entry for pci in gpus for entry in self._journal.holders(pci)}.values()
 
-    def _rebuilt(self, gpus: Iterable[str]) -> bool:
-        """Whether only the CDI spec is known of a claim on the GPUs. It may have a share."""
-        return any(entry.rebuilt for entry in self._holders(gpus))
+    def _is_lost(self, gpus: Iterable[str]) -> bool:
+        """Whether the entry of a claim on the GPUs was lost. It may have a share."""
+        return any(entry.state == "lost" for entry in self._holders(gpus))
 
     def _shareable(self, device: PlannedDevice, held: HeldDevice) -> Shareable:
         """The device with everything that its limits depend on; raises ClaimBlocked, NotReady, NvmlError."""

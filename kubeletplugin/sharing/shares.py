@@ -334,8 +334,7 @@ def refuse_conflicts(
     GPUs. Two schedulers can hand out more than there is, and so can one after a pod was deleted by force.
     Only the log names the other claims: they may belong to other tenants.
     """
-    # Of a rebuilt entry only the CDI spec was found, so its shares are unknown.
-    others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
+    others = [entry for entry in holders if entry.uid != uid]
     for index, held in enumerate(devices):
         _, form = split_shared_suffix(held.device)
         if held.admin_access or form is None:
@@ -353,7 +352,7 @@ def refuse_overpromised(
 
     The arguments are those of ``refuse_conflicts``.
     """
-    others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
+    others = [entry for entry in holders if entry.uid != uid]
     for held, total_bytes in zip(devices, memory_bytes, strict=True):
         if held.memory_limit_bytes is None:
             continue

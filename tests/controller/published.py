@@ -22,7 +22,7 @@ from driver.process.pulse import Pulse
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from controller.publish.slice_diff import Create, Update
@@ -43,7 +43,7 @@ def gpus(count: int, **fields: Any) -> list[Device]:
 
 
 class WatchedWriter(SliceWriter):
-    """Counts how often the publisher looks at a slice: each sync looks at every one.
+    """Counts how often the publisher looks at the slices.
 
     It writes no more once ``writes_left`` has come to 0, as if its process had been killed.
     """
@@ -55,9 +55,9 @@ class WatchedWriter(SliceWriter):
         super().__init__(*arguments, **names)
         self.refused = threading.Event()
 
-    def same(self, index: int, wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    def check_server(self) -> None:
         self.looks += 1
-        return super().same(index, wanted, stored)
+        super().check_server()
 
     def delete(self, item: dict[str, Any]) -> None:
         self._count()
@@ -95,7 +95,6 @@ class Published:
         self.server = server
         self.client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
         self.metrics = Metrics()
-        self.follow: Callable[[bool], None] = lambda _asked: None
         self.clock = Clock()
         self._stop = threading.Event()
         self.pulse = Pulse(hung_seconds=0.05)
@@ -117,7 +116,6 @@ class Published:
             driver=DRIVER_NAME,
             intervals=Intervals(settle_seconds=SETTLE_SECONDS),
             incidents=IncidentStore(now=self.clock),
-            follow_claims=lambda asked: self.follow(asked),  # noqa: PLW0108 - tests set it later
             at_work=lambda: self.pulse.work("publisher"),
         )
         loops = (self.publisher.reflector.run, self._events.run, self.publisher.run)

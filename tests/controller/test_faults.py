@@ -1,4 +1,4 @@
-"""No fault of any NVML call makes the node offer another form, drop a device, or rename an NVLink island.
+"""No fault of any NVML call makes the node offer another form, drop a device, or mix up NVLink islands.
 
 The calls are those that a look really makes, so that a new one is among them by itself.
 """
@@ -17,8 +17,7 @@ import pytest
 from hypothesis import settings
 
 from controller.observe.observer import Observer
-from controller.publish.changeover import Changeover, Known, Seen
-from controller.publish.island_names import GROUPS
+from controller.publish.changeover import Changeover, Published, Seen
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
 from driver.errors import NvmlError
@@ -121,7 +120,7 @@ class Node:
         self.guard = TimelessGuard()
         self.steps = self.steps[-1:]
         self._offers: Offers | None = None
-        self._changeover, self._known = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0)), Known()
+        self._changeover, self._remembered = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0)), Published()
         discovery = Discovery(self.machine.nvml(), self._sysfs, self.guard)
         self._observer = Observer(discovery, lambda: self.rules, METRICS, HeardEvents(), self._offered)
         self._observer.plugin_reports(NodeState())
@@ -134,8 +133,8 @@ class Node:
             return
         while True:
             seen = Seen(self._offers, frozenset(), self.stored)
-            self._known = self._changeover.next_known(self._known, seen)
-            step = self._known.offers
+            self._remembered = self._changeover.step(self._remembered, seen)
+            step = self._remembered.offers
             if self.steps and step.devices == self.steps[-1]:
                 return
             self.stored = slices(step)
@@ -146,7 +145,7 @@ class Node:
         """What is published now."""
         return self.steps[-1] if self.steps else ()
 
-    def _offered(self, offers: Offers, _held: frozenset[str], _given: frozenset[str]) -> None:
+    def _offered(self, offers: Offers, _held: frozenset[str], _gpus: object) -> None:
         self._offers = offers
 
     def spoil(self, call: str, fault: str) -> None:
@@ -267,22 +266,20 @@ class Case:
             yield f"gone: {names(tuple(gone))}"
         if self.when == RESTART and not self.is_answer and healthy.keys() != there.keys():
             yield f"missing: {sorted(healthy.keys() - there.keys())}"
-        yield from self._renamed(there, healthy)
+        yield from self._regrouped(there, healthy)
         if self.call in GPU_CALLS and any(
             device.taints and device.pci != BROKEN for device in there.values()
         ):
             yield "neighbours are tainted"
 
-    def _renamed(self, there: dict[str, Device], healthy: dict[str, Device]) -> Iterable[str]:
-        """Groups of NVLinks that do not keep their name; at a first look only who is in which counts."""
-        for attribute in GROUPS:
+    def _regrouped(self, there: dict[str, Device], healthy: dict[str, Device]) -> Iterable[str]:
+        """Groups of NVLinks that have other members; their names may change."""
+        for attribute in ("nvlinkDomain", "nvlinkMesh"):
             pairs = {
                 (healthy[name].attributes.get(attribute), value)
                 for name, device in there.items()
                 if (value := device.attributes.get(attribute)) is not None and name in healthy
             }
-            if self.when != FIRST and any(before != now for before, now in pairs):
-                yield f"{attribute} is another: {pairs}"
             if len({before for before, _ in pairs}) != len(pairs) or len({now for _, now in pairs}) != len(
                 pairs
             ):
@@ -299,17 +296,10 @@ class Case:
         there = {device.name: device for device in devices}
         healthy = expected(self.form, sysfs)
         for name in sorted(there.keys() | healthy.keys()):
-            if self._plain(there.get(name)) != self._plain(healthy.get(name)):
+            if there.get(name) != healthy.get(name):
                 yield f"{name} is not as before when it is over: {there.get(name)}"
         if self.when != FIRST and [*there] != [*healthy]:
             yield "the order is another one when it is over"
-
-    def _plain(self, device: Device | None) -> Device | None:
-        """The device without what may differ: how a group is named that was new during the fault."""
-        if device is None or self.when != FIRST:
-            return device
-        kept = {name: value for name, value in device.attributes.items() if name not in GROUPS}
-        return replace(device, attributes=kept)
 
 
 def _keeps_away(device: Device) -> bool:

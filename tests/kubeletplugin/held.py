@@ -47,7 +47,7 @@ def made(record: PartitionRecord) -> dict[str, Any]:
 
 def partition_of(held: HeldDevice) -> PartitionRecord | None:
     """The record of a held device where it is a partition, and known."""
-    return None if partition_name(held) is None else record_of(held)
+    return record_of(held) if held.record and partition_name(held) is not None else None
 
 
 def cuda_uuid(held: HeldDevice) -> str:

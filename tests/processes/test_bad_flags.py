@@ -131,7 +131,7 @@ def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
 def test_a_kubeconfig_that_is_missing_is_named(node: Node, module: str) -> None:
     line = refused(node, module, kubeconfig="/missing/config")
 
-    assert "cannot read the kubeconfig /missing/config: No such file" in line
+    assert "the kubeconfig /missing/config does not exist" in line
     assert "check --kubeconfig" in line
 
 

@@ -140,7 +140,9 @@ def test_a_truncated_journal_file_is_put_aside_and_only_its_claim_suffers(node: 
     with node.plugin() as plugin:
         told = plugin.wait_for("journal file cannot be read and was put aside", uid=torn.uid)
         assert told["level"] == "error"
-        assert told["rebuilt"] is True
+        assert plugin.wait_for("journal entries of claims were lost; their GPUs are blocked")["uids"] == [
+            torn.uid
+        ]
         (aside,) = (node.journal / "unreadable").iterdir()
         assert told["file"] == str(aside)
         assert aside.read_bytes() == content

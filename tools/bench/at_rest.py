@@ -19,6 +19,7 @@ from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
 from gpuctl.demo.driver_node import DriverNode
 from proto import dra_v1_pb2 as pb
+from tools.bench.as_pod import AS_POD
 from tools.bench.kubelet_calls import Plugin, make_claim, make_namespace
 from tools.bench.process_use import cpu_seconds, private_mib, resident_mib, threads_and_descriptors
 from tools.bench.table import Row, Spread, finish
@@ -35,7 +36,7 @@ SETTLE_SECONDS = 40.0
 
 MEASURED_SECONDS = 60.0
 MOST_PERCENT, MOST_REQUESTS = 0.6, 1.0
-MOST_MIB, MOST_MIB_AFTER = 114.0, 119.0
+MOST_MIB, MOST_MIB_AFTER = 135.0, 140.0
 MOST_MORE_THREADS = 8.0
 USER_AGENTS = "gpu-dra-"
 
@@ -111,7 +112,7 @@ def grown(driver: DriverNode, before: Sequence[int]) -> list[Row]:
 def main(kubernetes: str, claims: int) -> None:
     """Measure both processes at rest on a real cluster; exits 1 when a limit is not met."""
     with start_cluster(kubernetes=kubernetes, audit=True) as cluster:
-        driver = DriverNode.install(cluster, machine=MACHINE)
+        driver = DriverNode.install(cluster, machine=MACHINE, launcher=AS_POD)
         serve(driver)
         make_namespace(cluster)
         devices = [

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import yaml
 
-from driver.kube.access import access_of_kubeconfig
+from driver.kube.access import Kubeconfig
 from driver.kube.bounded import direct_pool
+from driver.kube.kubeconfig import access_of
 from driver.kube.paths import claim_path
 from proto import dra_v1_pb2 as pb
 
@@ -40,9 +40,9 @@ class Floor:
 
         ``cdi_dir`` is a folder that the container runtime watches: any plugin has to write there.
         """
-        access = access_of_kubeconfig(yaml.safe_load(kubeconfig.read_text()))
-        if access is None or (pool := direct_pool(access.transport, access.server)[0]) is None:
-            raise ValueError(f"{kubeconfig} needs more than a token and a connection")
+        access = access_of(Kubeconfig((kubeconfig,)))
+        if (pool := direct_pool(access.transport, access.server)[0]) is None:
+            raise ValueError(f"{kubeconfig} needs a proxy")
         self._pool, authorization = pool, access.authorization() or ""
         self._headers = {"Accept": "application/json", "Authorization": authorization}
         self._folder, self._cdi_dir, self._spec = folder, cdi_dir, spec

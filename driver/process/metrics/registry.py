@@ -271,7 +271,7 @@ class _Handler(MetricsHandler):
     timeout = ANSWER_SECONDS
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
-        self.server.places.has_read(self.connection)
+        self.server.has_read(self.connection)
         super().do_GET()
 
 

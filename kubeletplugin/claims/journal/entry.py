@@ -25,7 +25,7 @@ NEWER_SCHEMA = "schema "
 
 SCHEMA = 1
 
-State = Literal["preparing", "prepared", "releasing", "released"]
+State = Literal["preparing", "prepared", "releasing", "released", "lost"]
 _STATES: tuple[State, ...] = get_args(State)
 
 Record = Mapping[str, Any]
@@ -85,15 +85,15 @@ class ShareRecord:
 class HeldDevice:
     """One device that a claim holds: the allocation result, and the hardware behind it.
 
-    A rebuilt entry, made from a CDI spec, has only what the device's name says.
+    In an entry that is ``lost`` it has only what its name in the CDI spec says.
     """
 
-    # As in the allocation, req or req/sub; empty in rebuilt entries.
+    # As in the allocation, req or req/sub.
     request: str
     pool: str
     device: str
     # The PCI address of its GPU as sysfs writes it, and that GPU's UUID. Both are empty for a device without
-    # a GPU; the UUID is empty in rebuilt entries too.
+    # a GPU.
     pci: str
     uuid: str
     cdi_device: str
@@ -101,9 +101,9 @@ class HeldDevice:
     admin_access: bool = False
     # The word of its kind.
     kind: str = field(kw_only=True)
-    # Empty if the kind keeps nothing, and in rebuilt entries.
+    # Empty if the kind keeps nothing.
     record: Record = field(default_factory=dict)
-    # None if the device is not shared, for admin access, and in rebuilt entries.
+    # None if the device is not shared, and for admin access.
     share: ShareRecord | None = None
     # The PCI addresses of the other GPUs, for a device that spans several.
     more_gpus: tuple[str, ...] = ()
@@ -111,9 +111,9 @@ class HeldDevice:
     # ``device``.
     published_as: str = ""
     # The memory of the GPU that the NVIDIA driver lets the claim's containers have, all together; None if it
-    # does not limit them, and in rebuilt entries.
+    # does not limit them.
     memory_limit_bytes: int | None = None
-    # The DeviceClass of the request; empty if another driver prepared the claim, and in rebuilt entries.
+    # The DeviceClass of the request; empty if another driver prepared the claim.
     device_class: str = ""
 
     @classmethod
@@ -159,11 +159,12 @@ class Entry:
 
     ``preparing``: the claim holds its devices, and may be prepared in part. ``prepared``: the CDI spec is
     written or is about to be. ``releasing``: nobody uses the claim any more, but not everything that was made
-    for it could be destroyed yet. ``released``: a tombstone, by which a late prepare is refused.
+    for it could be destroyed yet. ``released``: a tombstone, by which a late prepare is refused. ``lost``:
+    the claim's file was lost and its CDI spec was not; its GPUs are nobody else's until it has ended.
     """
 
     uid: str
-    # Empty in rebuilt entries, and perhaps for claims that another driver prepared.
+    # Empty if the entry is lost, and perhaps for claims that another driver prepared.
     namespace: str
     name: str
     state: State
@@ -171,8 +172,6 @@ class Entry:
     changed_ns: int
     devices: tuple[HeldDevice, ...] = ()
     spec_sha256: str = ""
-    # The file was lost or unreadable, and the entry was made from the claim's CDI spec.
-    rebuilt: bool = False
     # The load of the NVIDIA driver, empty if it was not known.
     driver_generation: str = ""
     # The pod's name for the claim, empty if no template made the claim.
@@ -186,7 +185,7 @@ class Entry:
     @property
     def is_named(self) -> bool:
         """Whether the namespace and name are known, by which the API server has the claim."""
-        return not self.rebuilt and bool(self.name)
+        return bool(self.name)
 
     @property
     def owner(self) -> str:
@@ -224,13 +223,11 @@ class Standing:
     """What a claim's entry means now.
 
     ``state`` is the entry's state, ``unknown`` without an entry. ``ended`` is true if the NVIDIA driver was
-    loaded again since, which ends everything that was made for the claim. ``rebuilt`` is true if only the
-    claim's CDI spec is known.
+    loaded again since, which ends everything that was made for the claim.
     """
 
     state: State | Literal["unknown"]
     ended: bool = False
-    rebuilt: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -261,7 +258,7 @@ def standing(
     if entry is None:
         return Standing("unknown")
     is_there = is_same_load(entry.driver_generation, generation) or all(map(outlives, entry.devices))
-    return Standing(entry.state, not is_there, entry.rebuilt)
+    return Standing(entry.state, not is_there)
 
 
 def encode(entry: Entry) -> bytes:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from driver.devices.device import AttributeValue
-from driver.devices.names import unshared_name
 from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.hardware.boards import Boards
@@ -192,16 +191,9 @@ class HeldKinds:
         return all(self.of(held).intact(held) for held in entry.devices)
 
     def outlive_driver(self, entry: Entry) -> bool:
-        """Whether the entry's devices survive another load of the driver, since nothing was made for them.
-
-        A rebuilt entry has neither shares nor records, so this is certain only for whole GPUs.
-        """
+        """Whether the entry's devices survive another load of the driver, since nothing was made for them."""
         return not entry.shares and all(
-            self.knows(held)
-            and not (kind := self.of(held)).changes(held)
-            and kind.intact(held)
-            # The name of a shared device differs from that of the device that it is a share of.
-            and not (entry.rebuilt and (kind.offered.by_admin or unshared_name(held.device) != held.device))
+            self.knows(held) and not (kind := self.of(held)).changes(held) and kind.intact(held)
             for held in entry.devices
         )
 

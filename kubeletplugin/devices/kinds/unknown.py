@@ -97,7 +97,7 @@ class HeldUnknown:
 
 def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
     """Raise ClaimBlocked if the entry has a device that only a newer version can unprepare."""
-    for held in entry.devices:
+    for held in () if entry.state == "lost" else entry.devices:
         if not kinds.knows(held):
             raise _refusal(held.device, held.kind)
 

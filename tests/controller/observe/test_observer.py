@@ -242,15 +242,3 @@ def test_a_gpu_that_the_plugin_is_at_work_on_does_not_hang(node: Node) -> None:
     node.offers.check()
     assert {device.pci for device in node.offered[-1] if device.taints} == {busy, other}
     node.machine.heal()
-
-
-def test_what_claims_have_and_is_not_offered_any_more_blocks_its_place(node: Node) -> None:
-    node.configure(BALANCED)
-    node.offers.check()
-    late = f"{FIRST}-mig-7g-80gb-0"
-    node.offers.claims_changed(frozenset({late}))
-    assert {device.pci for device in node.offered[-1] if device.taints} == {node.machine.pci(0)}
-    assert node.held[-1] == frozenset()
-
-    node.offers.claims_changed(frozenset())
-    assert taints(node.offered[-1]) == set()

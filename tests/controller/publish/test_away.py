@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.observe.observer import Observer
-from controller.publish.changeover import Changeover, Known, Seen
+from controller.publish.changeover import Changeover, Published, Seen
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
-from driver.kinds.passthrough.units import NO_IOMMU
+from driver.kinds.passthrough.kind import NO_IOMMU
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
@@ -60,14 +60,14 @@ class Node:
         """Start a controller, which knows nothing but what is stored."""
         self.discovery = Discovery(self.machine.nvml(), self.sysfs, self.guard)
         self.changeover = Changeover(POOL, lambda: self.allocated, 0.0, Backoff(0.0, 0.0))
-        self.known = Known()
+        self.remembered = Published()
         self.offers: list[Offers] = []
         self.observer = Observer(
             self.discovery,
             lambda: self.rules,
             Metrics(),
             self.events,
-            lambda offers, _held, _given: self.offers.append(offers),
+            lambda offers, _held, _gpus: self.offers.append(offers),
         )
         self.tell(*self.held)
 
@@ -94,8 +94,8 @@ class Node:
     def next_layout(self) -> Layout:
         """What is to be published now."""
         seen = Seen(self.offers[-1], frozenset(self.held), self.slices)
-        self.known = self.changeover.next_known(self.known, seen)
-        offers = self.known.offers
+        self.remembered = self.changeover.step(self.remembered, seen)
+        offers = self.remembered.offers
         return lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
 
     def bind(self, gpu: int, driver: str) -> None:
@@ -250,14 +250,13 @@ def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they
     node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
     node.look()
     mine = node.vfio(4).removesuffix("-vfio")
-    before = [name for name in node.names() if name.startswith(mine)]
     node.bind(4, "vfio-pci")
     node.allocated = frozenset({mine})
 
     node.look()
     node.look()
-    assert [name for name in node.names() if name.startswith(mine)] == before
-    assert node.taints() == {"gpu.nvidia.com/changing"}
+    assert [name for name in node.names() if name.startswith(mine)] == [f"{mine}-vfio", mine]
+    assert node.taints() == {"gpu.nvidia.com/blocked", "gpu.nvidia.com/changing"}
 
     node.allocated = frozenset()
     node.look()

@@ -1,112 +1,104 @@
-"""The claims are looked at only when a GPU waits for nothing else, and seldom."""
+"""Devices that are not wanted go when no claim has them, and until then nothing new takes their place."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from controller.publish.changeover import Changeover, Known, Seen, is_whole, published
-from driver.devices.device import Taint
-from driver.devices.taints import TAINT_CHANGING
+from controller.publish.changeover import Published, Seen, is_whole, published
+from driver.devices.device import Device, Taint
+from driver.devices.gpu_policy import GpuPolicy
+from driver.devices.region import Region, overlap
+from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.errors import ApiError
+from driver.hardware.gpu import Problem
 from driver.kube.backoff import Backoff
 from driver.policy.offers import Doubt, Offers
-from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SMALL, WHOLE, names, offers, slices, taint_keys
+from fakegpu.machine.fake_machine import FakeMachine
+from tests.controller import mig_node
+from tests.controller.mig_node import (
+    BALANCED,
+    DYNAMIC,
+    HIDDEN,
+    OFF,
+    POOL,
+    SMALL,
+    WHOLE,
+    names,
+    offers,
+    slices,
+    taint_keys,
+)
+from tests.controller.pool import NOBODY, Claims, Pool
 
-NOBODY: frozenset[str] = frozenset()
-CLAIMED = frozenset({"gpu-0000-1b-00-0-mig-1g-10gb-6"})
-
-
-def later() -> Backoff:
-    """Waits between looks that no test reaches the end of."""
-    return Backoff(2.0, 60.0)
-
-
-class Claims:
-    """The claims of a cluster, and how often they were listed."""
-
-    def __init__(self, *answers: frozenset[str] | ApiError) -> None:
-        self._answers = list(answers)
-        self.looks = 0
-
-    def allocated(self) -> frozenset[str]:
-        self.looks += 1
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
-
-
-class Pool:
-    """What is stored of the pool, and what wants to change it; each step is written as it is."""
-
-    def __init__(
-        self,
-        claims: Claims,
-        *,
-        stored: Offers,
-        settle_seconds: float = 0.0,
-        backoff: Backoff | None = None,
-    ) -> None:
-        self.claims = claims
-        self.changeover = Changeover(POOL, claims.allocated, settle_seconds, backoff or later())
-        self.known = Known()
-        self.stored = slices(stored)
-
-    def step(self, wanted: Offers, held: frozenset[str] = NOBODY, **how: Any) -> float | None:
-        self.known = self.changeover.next_known(self.known, Seen(wanted, held, self.stored, **how))
-        self.stored = slices(self.known.offers)
-        return self.known.again_in_seconds(time.monotonic(), self.changeover.settle_seconds)
-
-    def becomes(self, wanted: Offers) -> bool:
-        return names(published(self.stored, POOL)[0]) == names(wanted.devices)
+FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
+EMPTY = Offers((), ())
+IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
+CLAIMED = frozenset({IN_USE})
+# A stored partition without counters does not say how large it is.
+REGIONS = {
+    device.name: device.regions
+    for form in (WHOLE, DYNAMIC, BALANCED, SMALL, OFF)
+    for device in offers(form).devices
+}
+PLACE = REGIONS[IN_USE]
+FORBIDDEN = ApiError("forbidden")
+AGAIN = Backoff(0.0, 0.0)
 
 
-def test_nobody_looks_at_claims_while_nothing_goes_away() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(SMALL))
+def is_kept_free(pool: Pool) -> bool:
+    """Whether no new claim gets anything in the place of the claimed device."""
+    return not any(overlap(REGIONS[device.name], PLACE) for device in pool.free())
 
-    assert pool.step(offers(DYNAMIC)) is None
-    assert pool.becomes(offers(DYNAMIC))
+
+@pytest.mark.parametrize(("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC)])
+def test_where_nothing_goes_away_the_new_devices_come_at_once_without_a_look(
+    before: GpuPolicy, after: GpuPolicy
+) -> None:
+    pool = Pool(stored=offers(before))
+
+    assert pool.step(offers(after)) is None
+    assert pool.becomes(offers(after))
     assert pool.claims.looks == 0
 
 
 def test_where_nothing_is_stored_the_look_comes_at_once() -> None:
-    pool = Pool(Claims(NOBODY), stored=Offers((), ()), settle_seconds=3600.0)
+    pool = Pool(stored=EMPTY, settle_seconds=3600.0)
 
     assert pool.step(offers(DYNAMIC)) is None
     assert pool.becomes(offers(DYNAMIC))
     assert pool.claims.looks == 1
-    assert not pool.known.misses_a_claim
 
 
-def test_where_nothing_is_stored_and_claims_cannot_be_listed_nothing_is_published_and_it_says_why() -> None:
-    pool = Pool(Claims(ApiError("forbidden"), NOBODY), stored=Offers((), ()), backoff=Backoff(0.0, 0.0))
+def test_where_nothing_is_known_and_claims_cannot_be_read_all_is_published_with_a_taint() -> None:
+    pool = Pool(FORBIDDEN, NOBODY, stored=EMPTY, backoff=AGAIN)
 
     assert pool.step(offers(DYNAMIC)) == 0.0
-    assert published(pool.stored, POOL) == ((), ())
-    assert "cannot read claims: forbidden" in pool.known.failure
+    assert names(pool.devices) == names(offers(DYNAMIC).devices)
+    assert taint_keys(pool.devices) == {(TAINT_CHANGING,)}
+    assert "cannot read claims: forbidden" in pool.remembered.failure
 
     assert pool.step(offers(DYNAMIC)) is None
     assert pool.becomes(offers(DYNAMIC))
-    assert not pool.known.failure
+    assert not pool.remembered.failure
 
 
-def test_claims_are_to_be_followed_where_one_has_what_nobody_publishes_and_it_is_looked_for_again() -> None:
-    pool = Pool(Claims(CLAIMED), stored=Offers((), ()), backoff=Backoff(0.0, 0.0))
+def test_the_place_of_a_claim_whose_device_no_slice_shows_is_kept_free_until_it_ends() -> None:
+    pool = Pool(CLAIMED, CLAIMED, NOBODY, stored=EMPTY, backoff=AGAIN)
 
     assert pool.step(offers(BALANCED)) == 0.0
-    assert pool.known.misses_a_claim
-    assert {one.pci for one in published(pool.stored, POOL)[0]} == {offers(BALANCED).devices[-1].pci}
+    assert names(pool.devices) == names(offers(BALANCED).devices)
+    assert is_kept_free(pool)
+    assert len(pool.free()) == len(pool.devices) - 1
 
-    pool.step(offers(BALANCED), avoided=CLAIMED)
+    assert pool.step(offers(BALANCED)) == 0.0
+    assert pool.step(offers(BALANCED)) is None
     assert pool.becomes(offers(BALANCED))
 
 
 def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+    pool = Pool(stored=offers(DYNAMIC))
     pool.step(offers(DYNAMIC))
 
     pool.stored = []
@@ -117,31 +109,58 @@ def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("lost", [slice(None), slice(1, None)], ids=["all", "one of two slices"])
-def test_a_change_outlives_a_wipe_of_the_slices(lost: slice) -> None:
-    pool = Pool(Claims(CLAIMED), stored=offers(DYNAMIC))
-    for _ in range(2):
+@pytest.mark.parametrize("steps", range(3))
+def test_a_wipe_at_any_step_hands_out_no_place_of_a_claim(steps: int, lost: slice) -> None:
+    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
+    pool.step(offers(DYNAMIC))
+    for _ in range(steps):
         pool.step(offers(BALANCED))
-    before = {one.name for one in published(pool.stored, POOL)[0]}
 
     del pool.stored[lost]
+    for _ in range(3):
+        pool.step(offers(BALANCED))
+        assert is_kept_free(pool)
+    assert set(names(offers(BALANCED).devices)) <= set(names(pool.devices))
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_a_new_controller_goes_on_where_the_old_one_stood(steps: int) -> None:
+    pool = Pool(CLAIMED, CLAIMED, CLAIMED, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
+    for _ in range(steps):
+        pool.step(offers(BALANCED))
+
+    pool.remembered = Published()
+    pool.step(offers(BALANCED))
+    assert is_kept_free(pool)
+    for _ in range(4):
+        pool.step(offers(BALANCED))
+
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look() -> None:
+    pool = Pool(CLAIMED, stored=EMPTY)
+    pool.step(offers(BALANCED))
+    assert is_kept_free(pool)
+
+    pool.remembered, pool.claims = Published(), Claims(FORBIDDEN)
+    pool.changeover = replace(pool.changeover, allocated=pool.claims.allocated)
     pool.step(offers(BALANCED))
 
-    assert {one.name for one in published(pool.stored, POOL)[0]} == before
-    assert before >= CLAIMED
+    assert is_kept_free(pool)
+    assert taint_keys(pool.of(SECOND)) == {()}
 
 
-def test_a_new_controller_goes_on_to_wait_for_a_claim_on_what_nobody_publishes() -> None:
-    unseen = "gpu-0000-1b-00-0-mig-2g-20gb-0"
-    pool = Pool(Claims(frozenset({unseen})), stored=offers(SMALL))
-    pool.stored[0]["spec"]["pool"]["resourceSliceCount"] = 2
+def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
+    pool = Pool(CLAIMED, stored=offers(BALANCED))
+    pool.step(offers(BALANCED))
 
-    for _ in range(2):
-        pool.known = Known()
-        pool.step(offers(DYNAMIC))
-        pool.step(offers(DYNAMIC))
+    pool.stored = []
+    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
+    pool.remembered = pool.changeover.step(pool.remembered, seen)
+    pool.stored = slices(pool.remembered.offers)
 
-    first = [one.name for one in published(pool.stored, POOL)[0] if one.name.startswith("gpu-0000-1b")]
-    assert sorted(first) == [f"gpu-0000-1b-00-0-mig-1g-10gb-{place}" for place in range(3)]
+    assert is_kept_free(pool)
 
 
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
@@ -149,22 +168,38 @@ def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
 
     assert is_whole(stored, POOL)
     assert not any(is_whole(part, POOL) for part in ([], stored[1:], stored[:1], [*stored, stored[0]]))
+    assert not is_whole([*stored, *slices(offers(DYNAMIC), 2)], POOL)
 
 
-def test_the_look_comes_only_after_the_taint_was_stored() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (WHOLE, BALANCED),
+        (WHOLE, HIDDEN),
+        (DYNAMIC, WHOLE),
+        (DYNAMIC, BALANCED),
+        (DYNAMIC, HIDDEN),
+        (BALANCED, SMALL),
+        (BALANCED, DYNAMIC),
+    ],
+)
+def test_a_change_is_taint_look_switch(before: GpuPolicy, after: GpuPolicy) -> None:
+    pool = Pool(stored=offers(before))
+    going = set(names(offers(before).devices)) - set(names(offers(after).devices))
 
-    pool.step(offers(BALANCED))
+    pool.step(offers(after))
+
+    assert set(names(pool.devices)) == {*names(offers(before).devices), *names(offers(after).devices)}
+    assert not any(overlap(REGIONS[device.name], REGIONS[name]) for device in pool.free() for name in going)
     assert pool.claims.looks == 0
-    assert taint_keys(published(pool.stored, POOL)[0]) == {(TAINT_CHANGING,)}
 
-    assert pool.step(offers(BALANCED)) is None
+    assert pool.step(offers(after)) is None
+    assert pool.becomes(offers(after))
     assert pool.claims.looks == 1
-    assert pool.becomes(offers(BALANCED))
 
 
 def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC), settle_seconds=3600.0)
+    pool = Pool(stored=offers(DYNAMIC), settle_seconds=3600.0)
 
     pool.step(offers(BALANCED))
     again = pool.step(offers(BALANCED))
@@ -175,7 +210,7 @@ def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
 
 
 def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
-    pool = Pool(Claims(CLAIMED), stored=offers(DYNAMIC))
+    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
     pool.step(offers(BALANCED))
     again = pool.step(offers(BALANCED))
     pool.step(offers(BALANCED))
@@ -183,72 +218,142 @@ def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
     assert again is not None
     assert 0.9 < again <= 2.0
     assert pool.claims.looks == 1
-    assert not pool.becomes(offers(BALANCED))
 
 
-def test_it_looks_again_until_the_claim_has_ended() -> None:
-    pool = Pool(Claims(CLAIMED, CLAIMED, NOBODY), stored=offers(DYNAMIC), backoff=Backoff(0.0, 0.0))
-    pool.step(offers(BALANCED))
-    first, second = pool.step(offers(BALANCED)), pool.step(offers(BALANCED))
+@pytest.mark.parametrize("way", ["allocated", "held"])
+def test_a_claim_keeps_its_device_and_no_other(way: str) -> None:
+    answer, held = (CLAIMED, NOBODY) if way == "allocated" else (NOBODY, CLAIMED)
+    pool = Pool(answer, answer, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
+    for _ in range(2):
+        pool.step(offers(BALANCED), held)
 
-    assert (first, second) == (0.0, 0.0)
-    assert pool.step(offers(BALANCED)) is None
-    assert pool.claims.looks == 3
+    assert names(pool.devices) == [*names(offers(BALANCED).devices), IN_USE]
+    assert [name for name in names(pool.devices) if name not in names(pool.free())] == [
+        *(device.name for device in offers(BALANCED).devices if overlap(device.regions, PLACE)),
+        IN_USE,
+    ]
+    for _ in range(3):
+        pool.step(offers(BALANCED))
     assert pool.becomes(offers(BALANCED))
 
 
-def test_what_the_plugin_holds_needs_no_look() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC, BALANCED))
-    pool.step(offers(BALANCED), CLAIMED)
+def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
+    pool = Pool(stored=offers(WHOLE))
+    held = frozenset(names(offers(WHOLE).devices))
+    pool.step(offers(BALANCED), held)
 
-    assert pool.step(offers(BALANCED), CLAIMED) is None
+    assert pool.step(offers(BALANCED), held) is None
     assert pool.claims.looks == 0
+    assert pool.free() == ()
 
     pool.step(offers(BALANCED))
     assert pool.claims.looks == 1
     assert pool.becomes(offers(BALANCED))
 
 
-def test_claims_that_cannot_be_listed_leave_the_devices_and_are_asked_for_again() -> None:
-    claims = Claims(ApiError("forbidden"), NOBODY)
-    pool = Pool(claims, stored=offers(DYNAMIC), backoff=Backoff(0.0, 0.0))
+def test_claims_that_cannot_be_read_leave_the_devices_and_are_read_again() -> None:
+    pool = Pool(FORBIDDEN, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
     pool.step(offers(BALANCED))
 
-    again = pool.step(offers(BALANCED))
-    assert again is not None
-    assert not pool.becomes(offers(BALANCED))
+    assert pool.step(offers(BALANCED)) is not None
+    assert IN_USE in names(pool.devices)
+    assert is_kept_free(pool)
 
     assert pool.step(offers(BALANCED)) is None
     assert pool.becomes(offers(BALANCED))
 
 
-def test_an_api_server_without_taints_is_looked_at_all_the_same() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
+    stays = frozenset(names(offers(BALANCED).devices)) & set(names(offers(DYNAMIC).devices))
+    pool = Pool(stays, stored=offers(DYNAMIC))
+    for _ in range(2):
+        pool.step(offers(BALANCED), stays)
 
-    assert pool.step(offers(BALANCED), dropped=frozenset({"taints"})) is None
-    assert pool.claims.looks == 1
-
-
-def test_a_new_controller_goes_on_where_the_old_one_stood() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
-    pool.step(offers(BALANCED))
-
-    pool.known = Known()
-
-    assert pool.step(offers(BALANCED)) is None
-    assert pool.claims.looks == 1
+    assert stays
     assert pool.becomes(offers(BALANCED))
+
+
+def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
+    pool = Pool(stored=offers(DYNAMIC))
+    pool.step(offers(BALANCED))
+    device = next(one for one in pool.stored[-1]["spec"]["devices"] if one["name"] == IN_USE)
+    del device["taints"]
+
+    pool.step(offers(BALANCED))
+    assert [one.name for one in pool.devices if one.name not in names(offers(BALANCED).devices)] == [IN_USE]
+    assert is_kept_free(pool)
+    pool.step(offers(BALANCED))
+    assert not pool.becomes(offers(BALANCED)), "the next look comes with back-off"
+
+
+def test_a_change_that_is_taken_back_takes_the_taints_away() -> None:
+    pool = Pool(CLAIMED, stored=offers(DYNAMIC), backoff=AGAIN)
+    pool.step(offers(BALANCED))
+    for _ in range(2):
+        pool.step(offers(DYNAMIC))
+
+    assert pool.becomes(offers(DYNAMIC))
+
+
+def test_other_attributes_are_no_change_of_devices() -> None:
+    there = offers(DYNAMIC)
+    older = replace(there, devices=tuple(replace(one, attributes={"index": 7}) for one in there.devices))
+    pool = Pool(stored=older)
+
+    assert pool.step(there) is None
+    assert pool.devices == there.devices
+
+
+def test_a_gpu_that_left_the_node_takes_its_devices_along() -> None:
+    left = offers(DYNAMIC, of=mig_node.inventory(gpus=1))
+    pool = Pool(stored=offers(DYNAMIC))
+
+    assert pool.step(left) is None
+    assert pool.becomes(left)
+
+
+def test_partitions_of_an_admin_come_and_go_at_once_and_the_whole_gpu_makes_room() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices=3, start=4)
+    cut = offers(WHOLE, of=mig_node.seen(machine))
+    static = "gpu-0000-1b-00-0-static-3g-40gb-4"
+
+    pool = Pool(frozenset({"gpu-0000-1b-00-0"}), stored=offers(WHOLE))
+    assert pool.step(cut) is None
+    assert pool.becomes(cut)
+    assert names(pool.of(FIRST)) == [static]
+
+    pool = Pool(frozenset({static}), stored=cut)
+    assert pool.step(offers(WHOLE)) is None
+    assert pool.becomes(offers(WHOLE))
+
+
+def test_a_claim_on_an_admins_partition_that_is_gone_is_in_nobodys_way() -> None:
+    pool = Pool(frozenset({"gpu-0000-43-00-0-static-3g-40gb-4"}), stored=EMPTY)
+    assert pool.step(offers(WHOLE)) is None
+    assert pool.becomes(offers(WHOLE))
+
+
+def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode_changes() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices=1, start=6)  # for the claim
+    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
+    wanted = offers(WHOLE, of=mig_node.seen(machine))
+    for _ in range(2):
+        pool.step(wanted, CLAIMED)
+
+    assert IN_USE in names(pool.of(FIRST))
+    assert is_kept_free(pool)
 
 
 def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
-    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+    pool = Pool(stored=offers(DYNAMIC))
     lost = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")
-    first = offers(DYNAMIC).devices[0].pci
     doubtful = replace(
         offers(DYNAMIC),
-        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != first),
-        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != first),
-        doubts=(Doubt(first, whole=True, taints=(lost,)),),
+        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != FIRST),
+        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != FIRST),
+        doubts=(Doubt(FIRST, whole=True, taints=(lost,)),),
     )
     pool.step(doubtful)
     before = pool.stored
@@ -257,7 +362,53 @@ def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
     pool.step(doubtful)
 
     assert pool.stored == before
-    assert {one.name for one in published(before, POOL)[0]} == set(names(offers(DYNAMIC).devices))
+    assert set(names(pool.devices)) == set(names(offers(DYNAMIC).devices))
+
+
+def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:
+    sick = Taint(TAINT_LOST, "nvmlDeviceGetUUID", "NoSchedule")
+    blocked = Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
+    wanted = offers(BALANCED)
+    wanted = replace(wanted, devices=tuple(replace(d, taints=(sick, blocked)) for d in wanted.devices))
+    stale = replace(sick, key="gpu.nvidia.com/unmonitored")
+    there = offers(DYNAMIC)
+    pool = Pool(stored=replace(there, devices=tuple(replace(d, taints=(stale,)) for d in there.devices)))
+
+    pool.step(wanted)
+
+    kept = tuple(device for device in pool.devices if device.name not in names(wanted.devices))
+    assert taint_keys(kept) == {(TAINT_LOST, TAINT_CHANGING)}
+
+
+def test_a_device_of_a_gpu_that_is_withheld_has_the_taints_of_its_health_now() -> None:
+    problem = Problem("nvmlDeviceGetUUID", "lost", "fell off the bus")
+    fine = mig_node.inventory()
+    sick = replace(fine, gpus=tuple(replace(gpu, problems=(problem,)) for gpu in fine.gpus))
+    pool = Pool(stored=offers(DYNAMIC))
+
+    pool.step(offers(HIDDEN, of=sick))
+
+    assert taint_keys(pool.devices) == {(TAINT_LOST, TAINT_CHANGING)}
+
+
+def test_what_goes_away_leaves_the_order_of_the_others_alone() -> None:
+    pool = Pool(stored=offers(WHOLE, DYNAMIC))
+
+    pool.step(offers(BALANCED, DYNAMIC))
+
+    assert names(pool.devices) == [*names(offers(BALANCED, DYNAMIC).devices), "gpu-0000-1b-00-0"]
+    assert taint_keys(pool.of(SECOND)) == {()}
+
+
+def test_a_device_that_spans_gpus_keeps_both_of_them() -> None:
+    """Else one of them would be handed out while a claim has the device that lies on both."""
+    pair = Device("gpu-0000-1b-00-0-0000-43-00-0-vfio", FIRST, more_regions=(Region(SECOND),))
+    pool = Pool(frozenset({pair.name}), NOBODY, stored=Offers((pair,), ()), backoff=AGAIN)
+    for _ in range(2):
+        pool.step(offers(WHOLE))
+        assert pool.free() == ()
+    pool.step(offers(WHOLE))
+    assert pool.becomes(offers(WHOLE))
 
 
 def test_what_only_an_older_generation_has_counts_as_published_and_the_newest_wins() -> None:

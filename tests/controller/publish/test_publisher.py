@@ -289,22 +289,6 @@ def test_a_pool_at_the_greatest_generation_is_published_anew(
     assert {one["spec"]["pool"]["generation"] for one in published.slices()} == {1}
 
 
-def test_fields_that_the_server_drops_are_told_once_and_not_written_for_ever(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
-
-    published.start(gpus(2, taints=(LOST,)))
-
-    published.publishes(2)
-    assert published.settles() == 1
-    [event] = eventually("an event", lambda: server.objects("events"))
-    assert event["reason"] == "SliceFieldsDropped"
-    assert "DRADeviceTaints" in event["message"]
-    published.offer(gpus(1, taints=(LOST,)))
-    published.publishes(1)
-
-
 def test_a_device_that_the_api_would_refuse_costs_only_itself(
     server: EmbeddedApiServer, published: Published
 ) -> None:

@@ -8,23 +8,29 @@ import pytest
 
 from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
+from driver.policy.offers import Offers
+from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, names, offers
-from tests.controller.published import SLICES, Published, gpus
+from tests.controller.published import GROUP, SLICES, Published, gpus
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from driver.policy.offers import Offers
     from envtest.embedded.server import EmbeddedApiServer
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()
 
 
+def wants(published: Published, wanted: Offers, held: frozenset[str] = NOBODY) -> None:
+    """Have this published."""
+    published.publisher.offer(wanted, held, mig_node.inventory().gpus)
+
+
 @pytest.fixture
 def running(published: Published) -> Published:
     """The publisher with partitions and counters published."""
-    published.publisher.offer(offers(DYNAMIC))
+    wants(published, offers(DYNAMIC))
     published.start()
     becomes(published, offers(DYNAMIC))
     return published
@@ -56,16 +62,27 @@ def becomes(published: Published, wanted: Offers) -> None:
     published.becomes(lambda: is_published(published, wanted))
 
 
-def waits(published: Published, count: int) -> None:
-    """Wait until so many devices are marked and claims were looked at with that."""
-    before = published.server.count("list", "pods")
+def waits_for_the_claim(published: Published) -> None:
+    """Wait until the balanced layout is published beside the claimed device, whose place no claim gets."""
+    wanted, place = names(offers(BALANCED).devices), "gpu-0000-1b-00-0-mig-3g-40gb-4"
     published.becomes(
         lambda: (
-            len(tainted(published)) == count
+            published.device_names() == [*wanted, IN_USE]
             and published.complete()
-            and published.server.count("list", "pods") > before
+            and tainted(published) == {IN_USE}
+            and untainted(published) == {*wanted} - {place}
         )
     )
+
+
+def untainted(published: Published) -> set[str]:
+    """The devices that a new claim may get."""
+    return {
+        device["name"]
+        for item in published.slices()
+        for device in item["spec"].get("devices", [])
+        if not device.get("taints")
+    }
 
 
 def test_counter_sets_come_in_a_slice_of_their_own_before_the_devices(running: Published) -> None:
@@ -78,7 +95,7 @@ def test_counter_sets_come_in_a_slice_of_their_own_before_the_devices(running: P
 def test_an_unused_gpu_changes_after_one_look_at_the_claims(running: Published) -> None:
     assert running.server.count("list", "pods") == 1, "nothing was published before"
 
-    running.publisher.offer(offers(BALANCED))
+    wants(running, offers(BALANCED))
 
     becomes(running, offers(BALANCED))
     assert running.server.count("list", "pods") == 2
@@ -86,75 +103,57 @@ def test_an_unused_gpu_changes_after_one_look_at_the_claims(running: Published) 
 
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
     for form in (BALANCED, WHOLE, DYNAMIC, SMALL, DYNAMIC, WHOLE, BALANCED):
-        running.publisher.offer(offers(form))
+        wants(running, offers(form))
         becomes(running, offers(form))
 
 
-def test_a_gpu_in_use_keeps_its_devices_until_the_claim_ends(running: Published) -> None:
+def test_a_device_in_use_stays_until_the_claim_ends(running: Published) -> None:
     allocate(running.server, "train", IN_USE)
 
-    running.publisher.offer(offers(BALANCED))
+    wants(running, offers(BALANCED))
 
-    waits(running, 10)
-    assert IN_USE in running.device_names()
+    waits_for_the_claim(running)
     end_claim(running.server, "train")
     becomes(running, offers(BALANCED))
 
 
-def test_the_other_gpu_does_not_wait(running: Published) -> None:
-    allocate(running.server, "train", IN_USE)
-
-    running.publisher.offer(offers(BALANCED))
-
-    second = "gpu-0000-43-00-0"
-    wanted = {name for name in names(offers(BALANCED).devices) if name.startswith(second)}
-    running.becomes(
-        lambda: (
-            {name for name in running.device_names() if name.startswith(second)} == wanted
-            and running.complete()
-        )
-    )
-    assert len(tainted(running)) == 10
-
-
 def test_what_the_plugin_holds_is_waited_for_without_a_look(running: Published) -> None:
-    held = frozenset({IN_USE, "gpu-0000-43-00-0"})
-    running.publisher.offer(offers(BALANCED), held)
-    running.becomes(lambda: len(tainted(running)) == 20)
+    held = frozenset(names(offers(DYNAMIC).devices)) - set(names(offers(BALANCED).devices))
+    wants(running, offers(BALANCED), held)
+    running.becomes(lambda: tainted(running) == held and running.complete())
     running.settles()
     assert running.server.count("list", "pods") == 1, "nothing was published before"
 
-    running.publisher.offer(offers(BALANCED), NOBODY)
+    wants(running, offers(BALANCED), NOBODY)
 
     becomes(running, offers(BALANCED))
 
 
 def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running: Published) -> None:
     hung = running.server.fail("update", "/resourceslices", kind="hang", times=1)
-    running.publisher.offer(offers(BALANCED))
+    wants(running, offers(BALANCED))
     allocate(running.server, "quick", IN_USE)
     hung.release()
 
-    waits(running, 10)
-    assert IN_USE in running.device_names()
+    waits_for_the_claim(running)
 
 
 def test_a_change_that_is_taken_back_takes_the_taint_away(running: Published) -> None:
     allocate(running.server, "train", IN_USE)
-    running.publisher.offer(offers(BALANCED))
-    waits(running, 10)
+    wants(running, offers(BALANCED))
+    waits_for_the_claim(running)
 
-    running.publisher.offer(offers(DYNAMIC))
+    wants(running, offers(DYNAMIC))
 
     becomes(running, offers(DYNAMIC))
 
 
 def test_claims_that_cannot_be_listed_hold_up_no_other_change(running: Published) -> None:
     running.server.fail("list", "/pods", code=403, times=100)
-    running.publisher.offer(offers(BALANCED, WHOLE))
+    wants(running, offers(BALANCED, WHOLE))
     running.becomes(lambda: running.server.count("list", "pods") > 0)
 
-    running.publisher.offer(offers(DYNAMIC))
+    wants(running, offers(DYNAMIC))
 
     becomes(running, offers(DYNAMIC))
 
@@ -163,15 +162,14 @@ def test_a_controller_that_dies_while_a_gpu_waits_is_followed_by_one_that_waits_
     running: Published, again: Published
 ) -> None:
     allocate(running.server, "train", IN_USE)
-    running.publisher.offer(offers(BALANCED))
-    waits(running, 10)
+    wants(running, offers(BALANCED))
+    waits_for_the_claim(running)
     running.end()
 
-    again.publisher.offer(offers(BALANCED))
+    wants(again, offers(BALANCED))
     again.start()
 
-    waits(again, 10)
-    assert IN_USE in again.device_names()
+    waits_for_the_claim(again)
     end_claim(again.server, "train")
     becomes(again, offers(BALANCED))
 
@@ -181,11 +179,11 @@ def test_a_controller_that_dies_after_any_write_is_followed_by_one_that_finishes
     running: Published, again: Published, writes: int
 ) -> None:
     running.writer.writes_left = writes
-    running.publisher.offer(offers(BALANCED))
+    wants(running, offers(BALANCED))
     running.becomes(lambda: running.writer.refused.is_set() or is_published(running, offers(BALANCED)))
     running.end()
 
-    again.publisher.offer(offers(BALANCED))
+    wants(again, offers(BALANCED))
     again.start()
 
     becomes(again, offers(BALANCED))
@@ -197,31 +195,41 @@ def test_a_device_in_use_outlives_a_controller_that_dies_after_any_write(
 ) -> None:
     allocate(running.server, "train", IN_USE)
     running.writer.writes_left = writes
-    running.publisher.offer(offers(BALANCED))
-    running.becomes(lambda: running.writer.refused.is_set() or len(tainted(running)) == 10)
+    wants(running, offers(BALANCED))
+    running.becomes(lambda: running.writer.refused.is_set() or IN_USE in tainted(running))
     running.end()
 
-    again.publisher.offer(offers(BALANCED))
+    wants(again, offers(BALANCED))
     again.start()
 
-    waits(again, 10)
-    assert IN_USE in again.device_names()
+    waits_for_the_claim(again)
 
 
-def test_a_wiped_pool_comes_back_as_it_was_and_a_claim_keeps_its_device(running: Published) -> None:
+def keeps_the_place_free(published: Published) -> None:
+    """Wait until all but the place of the claimed device, which is not published, can be had."""
+    wanted = names(offers(BALANCED).devices)
+    published.becomes(
+        lambda: (
+            published.device_names() == wanted
+            and published.complete()
+            and untainted(published) == {*wanted} - {"gpu-0000-1b-00-0-mig-3g-40gb-4"}
+        )
+    )
+
+
+def test_a_wipe_during_a_change_hands_out_no_place_of_a_claim(running: Published) -> None:
     allocate(running.server, "train", IN_USE)
-    running.publisher.offer(offers(BALANCED))
-    waits(running, 10)
+    wants(running, offers(BALANCED))
+    waits_for_the_claim(running)
 
     running.server.delete(SLICES)
 
-    waits(running, 10)
-    assert IN_USE in running.device_names()
+    keeps_the_place_free(running)
     end_claim(running.server, "train")
     becomes(running, offers(BALANCED))
 
 
-def test_a_claim_keeps_its_gpu_off_a_pool_that_was_wiped_while_no_controller_ran(
+def test_a_claim_keeps_its_place_off_a_pool_that_was_wiped_while_no_controller_ran(
     running: Published, again: Published
 ) -> None:
     """So it is after a reboot with another configuration, before the claim's pod has started again."""
@@ -229,143 +237,82 @@ def test_a_claim_keeps_its_gpu_off_a_pool_that_was_wiped_while_no_controller_ran
     running.end()
     running.server.delete(SLICES)
 
-    again.publisher.offer(offers(BALANCED))
+    wants(again, offers(BALANCED))
     again.start()
 
-    others = [name for name in names(offers(BALANCED).devices) if name.startswith("gpu-0000-43")]
-    again.becomes(lambda: again.device_names() == others)
+    keeps_the_place_free(again)
     end_claim(again.server, "train")
     becomes(again, offers(BALANCED))
 
 
-def test_a_pool_whose_claims_cannot_be_listed_is_not_ready(
+def test_a_pool_whose_claims_cannot_be_listed_is_published_with_taints_and_not_ready(
     server: EmbeddedApiServer, published: Published
 ) -> None:
     server.fail("list", "/pods", code=403, times=1)
-    published.publisher.offer(offers(DYNAMIC))
+    wants(published, offers(DYNAMIC))
     published.start()
 
     eventually("it says why", published.publisher.why_not_published, lambda why: "cannot read claims" in why)
+    assert tainted(published) == set(names(offers(DYNAMIC).devices))
     assert published.publisher.age_seconds() > 0
 
     becomes(published, offers(DYNAMIC))
     eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
 
 
-def test_an_api_server_that_stores_no_taints_gets_the_new_devices_all_the_same(
-    running: Published,
+_TAINTED = Offers(tuple(gpus(1, taints=(Taint("gpu.nvidia.com/gpu-lost", "x", "NoSchedule"),))), ())
+
+
+@pytest.mark.parametrize(
+    ("gate", "wanted"),
+    [
+        ("DRAPartitionableDevices", offers(DYNAMIC)),
+        ("DRAConsumableCapacity", offers(WHOLE, SHARED)),
+        ("DRADeviceTaints", _TAINTED),
+    ],
+)
+def test_an_api_server_that_drops_fields_gets_nothing_until_it_stores_them(
+    server: EmbeddedApiServer, published: Published, gate: str, wanted: Offers
 ) -> None:
-    running.server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
-    allocate(running.server, "train", IN_USE)
-
-    running.publisher.offer(offers(BALANCED, WHOLE))
-
-    running.becomes(
-        lambda: (
-            running.complete()
-            and IN_USE in running.device_names()
-            and "gpu-0000-43-00-0-mig-1g-10gb-6" not in running.device_names()
-        )
-    )
-
-
-def test_an_api_server_that_stores_no_counters_gets_whole_gpus_only(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    server.verbs.disabled_gates = frozenset({"DRAPartitionableDevices"})
-    published.publisher.offer(offers(DYNAMIC))
+    server.verbs.disabled_gates = frozenset({gate})
+    wants(published, wanted)
     published.start()
-
-    published.becomes(
-        lambda: published.device_names() == ["gpu-0000-43-00-0", "gpu-0000-1b-00-0"] and published.complete()
-    )
+    eventually("it says why", published.publisher.why_not_published, lambda why: gate in why)
     [event] = eventually("an event", lambda: server.objects("events"))
-    assert "DRAPartitionableDevices" in event["message"]
-    seen = [
-        device["name"]
-        for change in server.store.changes_after(("resource.k8s.io", "resourceslices"), 0)
-        for device in change.item["spec"].get("devices", [])
-    ]
-    assert "gpu-0000-1b-00-0-mig-1g-10gb-6" not in seen
-
-
-def minute(published: Published) -> None:
-    """Let a minute pass for the publisher, and have it sync."""
-    published.clock.seconds += 60
-    published.look()
-
-
-@pytest.fixture
-def gated(server: EmbeddedApiServer, published: Published) -> Published:
-    """A publisher whose API server stores no counters."""
-    server.verbs.disabled_gates = frozenset({"DRAPartitionableDevices"})
-    published.publisher.offer(offers(DYNAMIC))
-    published.start()
-    published.becomes(lambda: len(published.device_names()) == 2 and published.complete())
-    return published
-
-
-@pytest.mark.parametrize("minutes", [1, 2, 4])
-def test_counted_forms_come_once_the_api_server_stores_counters(gated: Published, minutes: int) -> None:
-    gated.settles()
-    before = gated.slices()
-    for _ in range(minutes - 1):
-        minute(gated)
-    gated.settles()
-    assert gated.slices() == before, "the server is asked, and nothing is written"
-
-    gated.server.verbs.disabled_gates = frozenset()
-    minute(gated)
-
-    becomes(gated, offers(DYNAMIC))
-
-
-def test_an_api_server_of_another_version_is_asked_at_once_what_it_stores(gated: Published) -> None:
-    for _ in range(8):
-        minute(gated)
-
-    gated.server.verbs.disabled_gates = frozenset()
-    minute(gated)
-    gated.settles()
-    assert len(gated.device_names()) == 2, "it is asked seldom by now"
-    gated.server.minor = "38"
-    minute(gated)
-
-    becomes(gated, offers(DYNAMIC))
-
-
-def test_a_server_that_cannot_be_asked_is_asked_again(gated: Published) -> None:
-    gated.server.verbs.disabled_gates = frozenset()
-    gated.server.fail("create", "/resourceslices", code=503, times=1)
-    minute(gated)
-    gated.settles()
-    assert len(gated.device_names()) == 2
-    minute(gated)
-
-    becomes(gated, offers(DYNAMIC))
-
-
-def test_taints_that_were_dropped_are_written_once_the_server_stores_them(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
-    published.start(gpus(1, taints=(Taint("gpu.nvidia.com/gpu-lost", "x", "NoSchedule"),)))
-    published.publishes(1)
-    published.settles()
+    assert event["reason"] == "SliceFieldsDropped"
+    assert gate in event["message"]
+    eventually("nothing is published", lambda: not published.slices())
 
     server.verbs.disabled_gates = frozenset()
-    minute(published)
+    published.look()
+    published.look()
+    assert not published.slices(), "it is asked after a quarter of an hour"
+    published.clock.seconds += 900
+    server.fail("create", "/resourceslices", code=503, times=1)
+    published.look()
 
-    published.becomes(lambda: published.slices()[0]["spec"]["devices"][0].get("taints"))
+    becomes(published, wanted)
+    eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
 
 
-def test_an_api_server_that_stores_no_shares_gets_no_shared_devices(
+def test_no_device_is_ever_stored_without_its_counters(
     server: EmbeddedApiServer, published: Published
 ) -> None:
-    server.verbs.disabled_gates = frozenset({"DRAConsumableCapacity"})
-    published.publisher.offer(offers(WHOLE, SHARED))
+    server.verbs.disabled_gates = frozenset({"DRAPartitionableDevices"})
+    wants(published, offers(DYNAMIC))
     published.start()
+    eventually("an event", lambda: server.objects("events"))
+    published.clock.seconds += 900
+    published.look()
+    published.look()
 
-    published.becomes(lambda: published.device_names() == ["gpu-0000-1b-00-0"] and published.complete())
-    [event] = eventually("an event", lambda: server.objects("events"))
-    assert "DRAConsumableCapacity" in event["message"]
+    changes = server.store.changes_after((GROUP, "resourceslices"), 0)
+    assert [one for change in changes for one in change.item["spec"].get("devices", [])] == []
+
+
+def test_a_field_that_is_dropped_later_takes_the_devices_away(running: Published) -> None:
+    running.server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
+
+    wants(running, offers(BALANCED, WHOLE))
+
+    running.becomes(lambda: not running.slices())

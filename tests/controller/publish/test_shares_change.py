@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.plugin.blocked import with_blocked
-from controller.publish.transition import next_step
+from controller.observe.blocked import with_blocked
 from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
@@ -16,10 +15,10 @@ from driver.policy.offers import Offers
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SLICED, WHOLE, names, offers
+from tests.controller.pool import NOBODY, Pool
 
 GPUS = mig_node.inventory().gpus
 FIRST = "gpu-0000-1b-00-0"
-NOBODY: frozenset[str] = frozenset()
 STATIC = GpuPolicy("partitions")
 SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
 SHARED_STATIC = replace(STATIC, shared=(SLICED,))
@@ -32,9 +31,18 @@ def cut() -> FakeMachine:
 
 
 def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> Offers:
-    """What is published of the first GPU once the taint stands and the claims were looked at."""
-    tainted = next_step(wanted, stored.devices, stored.counter_sets, NOBODY, NOBODY).offers
-    return next_step(wanted, tainted.devices, tainted.counter_sets, in_use, NOBODY).offers
+    """What is published of the first GPU once the taint stands and the claims were read."""
+    pool = Pool(in_use, stored=stored)
+    for _ in range(2):
+        pool.step(wanted)
+    return pool.remembered.offers
+
+
+def first_step(wanted: Offers, stored: Offers, held: frozenset[str] = NOBODY) -> Offers:
+    """What is published at first."""
+    pool = Pool(stored=stored)
+    pool.step(wanted, held)
+    return pool.remembered.offers
 
 
 @pytest.mark.parametrize(
@@ -55,12 +63,10 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
     stored, wanted = offers(before), offers(after)
     going = sorted(set(names(stored.devices)) - set(names(wanted.devices)))
 
-    first = next_step(wanted, stored.devices, stored.counter_sets, NOBODY, NOBODY)
-
-    assert [change.tainted for change in first.changes] == [False, False]
+    assert set(going) < {device.name for device in first_step(wanted, stored).devices if device.taints}
     assert reached(wanted, stored) == wanted
     in_use = frozenset(going[:1])
-    assert in_use < set(names(reached(wanted, stored, in_use).devices))
+    assert in_use < {device.name for device in reached(wanted, stored, in_use).devices if device.taints}
 
 
 @pytest.mark.parametrize(("before", "after"), [(WHOLE, replace(OFF, shared=(SLICED,))), (SHARED, OFF)])
@@ -69,9 +75,9 @@ def test_a_form_beside_the_others_comes_at_once_and_goes_when_it_is_free(
 ) -> None:
     stored, wanted = offers(before), offers(after)
 
-    step = next_step(wanted, stored.devices, stored.counter_sets, None, NOBODY)
-
-    assert (step.offers == wanted) == (set(names(stored.devices)) <= set(names(wanted.devices)))
+    assert (first_step(wanted, stored) == wanted) == (
+        set(names(stored.devices)) <= set(names(wanted.devices))
+    )
 
 
 @pytest.mark.parametrize(("before", "after"), [(STATIC, SHARED_STATIC), (SHARED_STATIC, STATIC)])
@@ -83,7 +89,8 @@ def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
 
     held = reached(wanted, stored, frozenset(names(stored.devices)))
 
-    assert names(held.devices) == names(stored.devices)
+    assert set(names(held.devices)) == {*names(stored.devices), *names(wanted.devices)}
+    assert all(device.taints for device in held.devices)
     assert reached(wanted, stored) == wanted
 
 
@@ -93,19 +100,14 @@ def test_the_partition_of_an_admin_that_is_gone_goes_at_once(form: GpuPolicy) ->
     wanted = offers(GpuPolicy(), of=mig_node.inventory(gpus=1))
     in_use = frozenset(names(stored.devices))
 
-    step = next_step(wanted, stored.devices, stored.counter_sets, in_use, in_use)
-
-    assert step.offers == wanted
-    assert step.changes == ()
+    assert names(first_step(wanted, stored, in_use).devices) == names(wanted.devices)
 
 
 def test_a_shared_gpu_on_which_an_admin_made_partitions_goes_at_once() -> None:
     stored = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.inventory(gpus=1))
     wanted = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.seen(cut(), 1))
 
-    step = next_step(wanted, stored.devices, stored.counter_sets, frozenset(names(stored.devices)), NOBODY)
-
-    assert step.offers == wanted
+    assert first_step(wanted, stored) == wanted
 
 
 def blocked(found: Offers, state: NodeState) -> dict[str, str]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.publish.slice_diff import SyncPlan, generate_name, index_of, plan_sync
-from driver.slices.specs import same_spec, taint_times
+from driver.slices.specs import taint_times
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -35,7 +35,7 @@ def stored(
 
 def plan(specs: list[dict[str, Any]], *items: dict[str, Any]) -> SyncPlan:
     times = taint_times(specs, (item["spec"] for item in items), {})
-    return plan_sync(specs, items, lambda _index, wanted, there: same_spec(wanted, there), times)
+    return plan_sync(specs, items, times)
 
 
 def names(items: Any) -> list[str]:

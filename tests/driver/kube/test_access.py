@@ -1,11 +1,11 @@
-"""Plain credentials are used without the kubernetes package, and everything else is left to it."""
+"""A pod reaches the API server by its service account, others by a kubeconfig; both find the proxy."""
 
 from __future__ import annotations
 
+import json
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from driver.errors import ConfigError
-from driver.kube.access import access_of_kubeconfig, access_of_pod
-from driver.kube.endpoint import Authority
+from driver.kube.access import Access, Authority, Kubeconfig, access_of_pod
+from driver.kube.kubeconfig import access_of
 from tests.openssl import make_certificate
 
 AUTHORITY = """\
@@ -33,91 +33,71 @@ DfDkEwvaE03KeHdHJtEfXvX2VHOZckCHCbc1AiAjgxFGrEkdCteDXRgwn5briM94
 35P6JZBwQxc4HEXAdA==
 -----END CERTIFICATE-----
 """
-PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+PROXIES = [f"{name}_PROXY" for name in ("HTTPS", "HTTP", "ALL", "NO")]
 
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
 
 
-def content(user: dict[str, Any], **cluster: Any) -> dict[str, Any]:
-    return {
+def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Kubeconfig:
+    content = {
         "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:6443/", **cluster}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://10.96.0.1:443/", **cluster}}],
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
         "users": [{"name": "u", "user": user}],
     }
+    (folder / "config").write_text(json.dumps(content))
+    return Kubeconfig((folder / "config",))
 
 
-def test_a_token_and_a_token_file_are_plain(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("from file\n")
-
-    direct = access_of_kubeconfig(content({"token": "direct"}))
-    file = access_of_kubeconfig(content({"tokenFile": str(tmp_path / "token")}))
-    nobody = access_of_kubeconfig(content({}))
-
-    assert direct is not None
-    assert file is not None
-    assert nobody is not None
-    assert direct.server == "https://127.0.0.1:6443"
-    assert direct.authorization() == "Bearer direct"
-    assert file.authorization() == "Bearer from file"
-    assert nobody.authorization() is None
-    (tmp_path / "token").write_text("rotated")
-    assert file.authorization() == "Bearer rotated"
+def proxy_of(access: Access) -> str | None:
+    pool = access.transport.connection_from_url(access.server)
+    return None if pool.proxy is None else pool.proxy.url
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster"),
+    ("environment", "proxy"),
     [
-        ({"exec": {"command": "x"}}, {}),
-        ({"auth-provider": {"name": "oidc"}}, {}),
-        ({"client-certificate-data": "eA=="}, {}),
-        ({"token": "t", "as": "somebody"}, {}),
-        ({"token": "t"}, {"proxy-url": "http://proxy"}),
-        ({"token": "t"}, {"tls-server-name": "other"}),
-        ({"token": "t"}, {"server": "unix:///x"}),
+        ({}, None),
+        ({"HTTPS_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "other,10.96.0.1"}, None),
+        ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "*"}, None),
+        ({"HTTP_PROXY": "http://proxy:3128"}, None),
     ],
 )
-def test_whatever_is_not_plain_is_left_to_the_package(user: dict[str, Any], cluster: dict[str, Any]) -> None:
-    assert access_of_kubeconfig(content(user, **cluster)) is None
-
-
-@pytest.mark.parametrize(
-    "odd", [None, 7, [], {}, {"current-context": "c"}, {"contexts": 3, "current-context": 1}]
-)
-def test_what_is_no_kubeconfig_is_left_to_the_package(odd: Any) -> None:
-    assert access_of_kubeconfig(odd) is None
-
-
-def test_behind_a_proxy_nothing_is_plain_but_what_no_proxy_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_proxy_is_the_one_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
 ) -> None:
     (tmp_path / "ca.crt").write_text(AUTHORITY)
     (tmp_path / "token").write_text("first")
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    away = content({"token": "t"}, server="https://10.96.0.1:443")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
 
-    assert access_of_kubeconfig(away) is None
-    assert access_of_pod(tmp_path) is None
-    assert access_of_kubeconfig(content({"token": "t"})) is not None
+    assert proxy_of(access_of_pod(tmp_path)) == proxy
+    assert proxy_of(access_of(kubeconfig(tmp_path, {"token": "t"}))) == proxy
 
-    monkeypatch.setenv("NO_PROXY", "10.96.0.0/12,.svc")
-    assert access_of_kubeconfig(away) is not None
-    assert access_of_pod(tmp_path) is not None
+
+def test_a_kubeconfig_may_name_a_proxy(tmp_path: Path) -> None:
+    access = access_of(kubeconfig(tmp_path, {"token": "t"}, **{"proxy-url": "http://proxy:3128"}))
+    assert proxy_of(access) == "http://proxy:3128"
 
 
 def test_a_broken_authority_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("no certificate")
 
-    with pytest.raises((OSError, ValueError)):
-        access_of_kubeconfig(content({"token": "t"}, **{"certificate-authority": str(tmp_path / "ca.crt")}))
-    with pytest.raises((OSError, ValueError)):
-        access_of_kubeconfig(content({"token": "t"}, **{"certificate-authority-data": "eA=="}))
+    for wrong in (
+        {"certificate-authority": str(tmp_path / "ca.crt")},
+        {"certificate-authority": str(tmp_path / "missing")},
+        {"certificate-authority-data": "eA=="},
+    ):
+        with pytest.raises(ConfigError, match="cannot use the kubeconfig"):
+            access_of(kubeconfig(tmp_path, {"token": "t"}, **wrong))
 
 
 def test_the_pods_service_account_is_used_and_its_token_read_anew(
@@ -132,14 +112,13 @@ def test_the_pods_service_account_is_used_and_its_token_read_anew(
 
     access = access_of_pod(tmp_path)
 
-    assert access is not None
     assert access.server == "https://[fd00::1]:443"
     assert access.authority == Authority(tmp_path / "ca.crt", AUTHORITY.encode())
     (tmp_path / "token").write_text("second\n")
     assert access.authorization() == "Bearer second"
 
 
-def test_a_service_with_plain_credentials_never_loads_the_package() -> None:
+def test_a_service_in_a_pod_never_loads_the_package_for_kubeconfigs() -> None:
     script = "import sys, controller.__main__, kubeletplugin.wiring; print('kubernetes' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 
@@ -190,10 +169,9 @@ def greeter(pair: tuple[Path, Path]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("form", ["files", "data"])
-def test_a_client_certificate_is_plain_and_is_presented(
-    pair: tuple[Path, Path], greeter: int, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_client_certificate_is_presented(
+    pair: tuple[Path, Path], greeter: int, form: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     names = ("client-certificate", "client-key")
     user = {name: str(path) for name, path in zip(names, pair, strict=True)}
     if form == "data":
@@ -203,14 +181,13 @@ def test_a_client_certificate_is_plain_and_is_presented(
         }
     cluster = {"server": f"https://127.0.0.1:{greeter}", "certificate-authority": str(pair[0])}
 
-    access = access_of_kubeconfig(content(user, **cluster))
+    access = access_of(kubeconfig(tmp_path, user, **cluster))
 
-    assert access is not None
     assert access.authorization() is None
     assert access.transport.request("GET", f"{access.server}/").data == b"me"
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_broken_client_certificate_is_an_error() -> None:
-    with pytest.raises((OSError, ValueError)):
-        access_of_kubeconfig(content({"client-certificate-data": "eA==", "client-key-data": "eA=="}))
+def test_a_broken_client_certificate_is_an_error(tmp_path: Path) -> None:
+    broken = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
+    with pytest.raises(ConfigError, match="cannot use the kubeconfig"):
+        access_of(kubeconfig(tmp_path, broken))

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.kube.access import Access
 from driver.kube.client import KubeClient
 from driver.kube.credentials import Credentials
-from driver.kube.endpoint import Authority
 from driver.kube.errors import Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer
 from tests.openssl import make_certificate
@@ -118,14 +116,3 @@ def test_an_unchanged_authority_keeps_the_connections(cluster: Cluster) -> None:
         credentials.authorization()
 
         assert credentials.transport is before
-
-
-def test_the_authority_of_a_proxied_kubeconfig_is_followed_too(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a kubeconfig is read by the kubernetes package."""
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    with cluster.server:
-        access: Access = cluster.client()._credentials._access  # noqa: SLF001 # what it was read to
-
-    assert access.authority == Authority.read(cluster.trusted)

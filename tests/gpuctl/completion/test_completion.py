@@ -34,6 +34,9 @@ HEAVY = (
     "kubernetes_rules.cel",
 )
 
+CLIENT = {"kubernetes", "urllib3", "rich", "structlog"}
+"""What asks a cluster, and what it imports."""
+
 SPY = """
 import atexit, os, sys
 from gpuctl.__main__ import main
@@ -89,6 +92,28 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
     [
         ("gpuctl st", ["status"]),
         ("gpuctl explain ", ["pod", "claim"]),
+        ("gpuctl status --wa", ["--watch"]),
+        ("gpuctl status -o n", ["name"]),
+        ("gpuctl top --by n", ["namespace", "node"]),
+        ("gpuctl describe ", ["node", "gpu", "claim"]),
+        ("gpuctl doctor --loc", ["--local"]),
+        ("gpuctl gather --t", ["--to"]),
+        ("gpuctl plan --machine hgx-h", ["hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"]),
+        ("gpuctl demo --machine gh", ["gh200"]),
+        ("gpuctl plan --machines gh", ["gh200"]),
+        ("gpuctl import mig", ["mig-parted"]),
+        ("gpuctl completion z", ["zsh"]),
+    ],
+)
+def test_a_tab_offers_what_is_known_without_a_cluster_and_imports_nothing_heavy(
+    cluster: Path, line: str, values: list[str]
+) -> None:
+    assert offered(cluster, line) == (values, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
         ("gpuctl explain pod ", ["eval", "train"]),
         ("gpuctl explain po t", ["train"]),
         ("gpuctl explain pod/t", ["pod/train"]),
@@ -98,37 +123,28 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl explain --context there pod ", ["other"]),
         ("gpuctl explain pod -n ", ["default", "kube-node-lease", "kube-public", "kube-system", "team"]),
         ("gpuctl status --context ", ["here", "there"]),
-        ("gpuctl status --wa", ["--watch"]),
-        ("gpuctl status -o n", ["name"]),
         ("gpuctl plan --topology node-", ["node-a", "node-b"]),
         ("gpuctl top node-", ["node-a", "node-b"]),
-        ("gpuctl top --by n", ["namespace", "node"]),
-        ("gpuctl describe ", ["node", "gpu", "claim"]),
         ("gpuctl describe node node-", ["node-a", "node-b"]),
         ("gpuctl describe gpu node-", ["node-a/", "node-b/"]),
         ("gpuctl describe claim ", ["c"]),
         ("gpuctl doctor node-", ["node-a", "node-b"]),
-        ("gpuctl doctor --loc", ["--local"]),
         ("gpuctl gather node-", ["node-a", "node-b"]),
-        ("gpuctl gather --t", ["--to"]),
-        ("gpuctl plan --machine hgx-h", ["hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"]),
-        ("gpuctl demo --machine gh", ["gh200"]),
-        ("gpuctl plan --machines gh", ["gh200"]),
-        ("gpuctl import mig", ["mig-parted"]),
-        ("gpuctl completion z", ["zsh"]),
     ],
 )
-def test_a_tab_offers_the_names_and_imports_nothing_heavy(
+def test_a_tab_offers_the_names_in_the_cluster_and_imports_only_what_asks_it(
     cluster: Path, line: str, values: list[str]
 ) -> None:
-    assert offered(cluster, line) == (values, [])
+    found, imported = offered(cluster, line)
+    assert found == values
+    assert {"kubernetes"} <= {*imported} <= CLIENT
 
 
 def test_a_cluster_that_cannot_be_asked_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
     gone = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", here=None)
 
-    assert offered(gone, "gpuctl explain pod ") == ([], [])
-    assert offered(tmp_path / "missing", "gpuctl status --context ") == ([], [])
+    assert offered(gone, "gpuctl explain pod ")[0] == []
+    assert offered(tmp_path / "missing", "gpuctl status --context ")[0] == []
 
 
 def test_a_server_below_a_path_is_asked_there_and_for_names_alone(tmp_path: Path) -> None:
@@ -150,11 +166,11 @@ def test_a_server_below_a_path_is_asked_there_and_for_names_alone(tmp_path: Path
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/k8s/clusters/c-1"
-        found = offered(kubeconfig(tmp_path / "config", url, here=None), "gpuctl plan --topology ")
+        found, _ = offered(kubeconfig(tmp_path / "config", url, here=None), "gpuctl plan --topology ")
         server.shutdown()
         thread.join()
 
-    assert found == (["node-x"], [])
+    assert found == ["node-x"]
     assert [one[:2] for one in asked] == [("/k8s/clusters/c-1/api/v1/nodes?limit=500", "Bearer t")]
     assert "as=PartialObjectMetadataList" in str(asked[0][2])
 
@@ -171,10 +187,7 @@ def test_a_kubeconfig_with_a_plugin_is_asked_by_it(cluster: Path, tmp_path: Path
     content["users"][0]["user"] = {"exec": plugin}
     (tmp_path / "config").write_text(json.dumps(content))
 
-    values, imported = offered(tmp_path / "config", "gpuctl plan --topology ")
-
-    assert values == ["node-a", "node-b"]
-    assert "kubernetes" in imported
+    assert offered(tmp_path / "config", "gpuctl plan --topology ")[0] == ["node-a", "node-b"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

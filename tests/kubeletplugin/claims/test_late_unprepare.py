@@ -88,12 +88,12 @@ def test_a_call_that_the_kubelet_gave_up_takes_nothing_back(node: FakeNode) -> N
     assert node.spec_path(ref).exists()
 
 
-def test_a_call_that_came_while_the_plugin_started_takes_back_what_was_rebuilt(node: FakeNode) -> None:
+def test_a_call_that_came_while_the_plugin_started_ends_a_lost_claim(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
     early = node.call(boottime_ns())
-    assert node.restart().rebuilt == (ref.uid,)
+    assert node.restart().lost == (ref.uid,)
 
     node.unprepare(ref, early)
 

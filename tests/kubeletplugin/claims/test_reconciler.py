@@ -115,7 +115,7 @@ def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(n
 
     recovered = node.restart()
 
-    assert recovered.rebuilt == (ref.uid,)
+    assert recovered.lost == (ref.uid,)
     assert [aside.uid for aside in node.journal.take_set_aside()] == [ref.uid]
     with pytest.raises(DeviceHeld, match="still held by another claim") as caught:
         node.prepare(node.claim("thief", 1))
@@ -132,17 +132,17 @@ def test_a_journal_file_that_can_neither_be_read_nor_put_aside_frees_no_device(n
     (node.boot_files / "journal" / f"{ref.uid}.json").write_bytes(b"\0\0")
     (node.boot_files / "journal" / "unreadable").touch()
 
-    assert node.restart().rebuilt == (ref.uid,)
+    assert node.restart().lost == (ref.uid,)
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim("thief", 1))
     assert node.prepare(ref) == first
 
 
-def test_a_rebuilt_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
+def test_a_lost_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
-    assert node.restart().rebuilt == (ref.uid,)
+    assert node.restart().lost == (ref.uid,)
 
     assert node.reconciler.run_once() == ()
     assert node.reconciler.run_once() == (ref.uid,)

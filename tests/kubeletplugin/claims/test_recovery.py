@@ -1,4 +1,4 @@
-"""A CDI spec whose journal entry is lost gives the claim's devices back, shares with their ids."""
+"""A CDI spec whose journal entry is lost says which GPUs its claim has."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.names import DRIVER_NAME
+from driver.kinds.registry import KINDS
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
@@ -23,7 +24,6 @@ from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.kubelet.wire.names import cdi_device_name
 from tests.examples import examples
-from tests.kubeletplugin.held import held_kinds
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
 IDENTITY = Identity(DRIVER_NAME, "pool", "boot")
@@ -37,12 +37,12 @@ DEVICES = tuple(
 )
 
 
-def rebuilt(uid: str, *names: str) -> tuple[HeldDevice, ...]:
+def lost(uid: str, *names: str) -> tuple[HeldDevice, ...]:
     """The devices of a claim that has only a spec with devices of these names."""
     with TemporaryDirectory() as folder:
         journal, store = Journal(Path(folder) / "journal", lambda: True), CdiStore(Path(folder))
         write(store, uid, *names)
-        recover(journal, KeyedLocks(Path(folder) / "locks"), store, IDENTITY, held_kinds())
+        recover(journal, KeyedLocks(Path(folder) / "locks"), store, IDENTITY, KINDS)
         entry = journal.get(uid)
         return entry.devices if entry else ()
 
@@ -61,28 +61,27 @@ def test_the_device_and_the_share_are_read_from_the_name(
 ) -> None:
     share_id = None if share is None else str(share)
     name = cdi_device_name(str(claim), device, share_id)
-    kind = "partition" if "-mig-" in device else "static" if "-static-" in device else "whole"
-    held = HeldDevice("", "pool", device, PCI, "", name, share_id, kind=kind)
-    assert rebuilt(str(claim), name) == (held,)
+    held = HeldDevice("", "pool", device, PCI, "", name, share_id, kind="lost")
+    assert lost(str(claim), name) == (held,)
 
 
 @pytest.mark.parametrize("rest", ["", "-", f"-{SHARE}", "-colour", f"-gpu-0-{SHARE}"])
 def test_a_name_that_is_none_of_ours_is_no_device(rest: str) -> None:
-    assert rebuilt(UID, UID + rest) == ()
+    assert lost(UID, UID + rest) == ()
 
 
-def test_a_lost_entry_of_shares_is_rebuilt_and_what_names_none_is_removed(tmp_path: Path) -> None:
+def test_a_lost_entry_is_noted_once_and_a_spec_that_names_no_device_is_removed(tmp_path: Path) -> None:
     journal, store = Journal(tmp_path / "journal", lambda: True), CdiStore(tmp_path)
     write(store, UID, cdi_device_name(UID, "gpu-0000-8a-00-0-mps-4", SHARE), f"{UID}-colour")
     write(store, "u-2", "u-2-colour")
 
     locks = KeyedLocks(tmp_path / "locks")
-    assert recover(journal, locks, store, IDENTITY, held_kinds()) == Recovered((UID,), ("u-2",))
+    assert recover(journal, locks, store, IDENTITY, KINDS) == Recovered((UID,), ("u-2",))
     entry = journal.get(UID)
     assert entry is not None
-    assert (entry.rebuilt, entry.state, entry.shares) == (True, "prepared", False)
+    assert (entry.state, entry.shares) == ("lost", False)
     assert [(held.device, held.share_id) for held in entry.devices] == [("gpu-0000-8a-00-0-mps-4", SHARE)]
-    assert recover(journal, locks, store, IDENTITY, held_kinds()) == Recovered()
+    assert recover(journal, locks, store, IDENTITY, KINDS) == Recovered()
 
 
 class ListedEarlier(CdiStore):
@@ -108,7 +107,7 @@ def test_what_another_instance_has_prepared_meanwhile_keeps_its_entry_and_its_sp
         write(store, UID, *spec)
         ours = Journal(tmp_path / "journal", lambda: True)
 
-        assert recover(ours, locks, store, IDENTITY, held_kinds()) == Recovered()
+        assert recover(ours, locks, store, IDENTITY, KINDS) == Recovered()
         assert ours.get(UID) == fresh
         assert store.read(UID) is not None
         theirs.forget(UID)
@@ -123,9 +122,9 @@ def test_a_claim_that_another_instance_is_at_work_on_is_left_to_it(
     write(store, "u-2", cdi_device_name("u-2", "gpu-0000-8b-00-0"))
 
     with KeyedLocks(tmp_path / "locks").holding([claim_key(UID)], 1):
-        recovered = recover(journal, KeyedLocks(tmp_path / "locks"), store, IDENTITY, held_kinds())
+        recovered = recover(journal, KeyedLocks(tmp_path / "locks"), store, IDENTITY, KINDS)
 
-    assert recovered.rebuilt == ("u-2",)
+    assert recovered.lost == ("u-2",)
     ((uid, reason),) = recovered.failed
     assert uid == UID
     assert "another instance of the plugin still works on" in reason

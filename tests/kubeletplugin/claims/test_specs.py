@@ -139,14 +139,13 @@ def test_the_nodes_follow_the_minor_of_the_gpu(specs: Built) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        None,
         PartitionRecord("1g.10gb", 19, 0, 1, attempted=True),
         PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, gpu_instance_id=7),
     ],
-    ids=["rebuilt from a spec", "without ids", "without a compute instance"],
+    ids=["without ids", "without a compute instance"],
 )
 def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(
-    specs: Built, record: PartitionRecord | None
+    specs: Built, record: PartitionRecord
 ) -> None:
     held = replace(specs.part("1g-10gb", 0), record=written(record))
 

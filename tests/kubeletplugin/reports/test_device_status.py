@@ -58,7 +58,7 @@ def test_only_claims_that_are_prepared_and_known_by_name_have_something_to_tell(
     silent = (
         replace(ENTRY, state="preparing"),
         replace(ENTRY, state="releasing"),
-        replace(ENTRY, rebuilt=True),
+        replace(ENTRY, state="lost"),
         replace(ENTRY, devices=()),
     )
     assert list(claim_statuses(silent, "", held_kinds())) == []

@@ -96,7 +96,7 @@ def test_claims_that_are_held_to_nothing_or_not_prepared_are_left_out() -> None:
     others = [
         claim("a", share("a", memory_limit_bytes=None)),
         replace(claim("c"), state="releasing"),
-        replace(claim("d"), rebuilt=True),
+        replace(claim("d"), state="lost"),
     ]
 
     assert uses(others, (container("d", GIB),)) == {}

@@ -103,7 +103,7 @@ def test_another_reason_is_news(node: Node) -> None:
 @pytest.mark.parametrize("gone", ["let go", "nameless"])
 def test_of_a_claim_that_is_let_go_or_has_no_name_nobody_is_told(node: Node, gone: str) -> None:
     entry = node.entries[0]
-    node.entries = [replace(entry, state="releasing") if gone == "let go" else replace(entry, rebuilt=True)]
+    node.entries = [replace(entry, state="releasing") if gone == "let go" else replace(entry, name="")]
     node.faults = {A: WHY, ("strange", "strange-gpu"): WHY}
     assert node.news() == ["changed"]
 

@@ -100,12 +100,16 @@ def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
     assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
-def test_the_partition_of_a_rebuilt_entry_is_its_claims(node: FakeNode) -> None:
+def test_all_of_the_gpu_of_a_lost_claim_is_blocked(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
-    assert blocked(node) == []
+    (lost,) = node.watch.state().blocked
+    assert (lost.pci, lost.span, lost.reason) == (node.gpus[0], None, "held-by-claim")
+    node.unprepare(ref)
+    assert node.watch.state().blocked == ()
+    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
 def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:

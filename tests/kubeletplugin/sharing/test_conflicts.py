@@ -33,8 +33,8 @@ def held(form: str = "ts-4", *, shares: int = 1, memory: int = 0, interval: str 
     return HeldDevice("r", "p", f"{GPU}-{form}", PCI, "GPU-1", "cdi", "s", kind="whole", share=record)
 
 
-def entry(uid: str, *devices: HeldDevice, rebuilt: bool = False) -> Entry:
-    return Entry(uid, "team", f"claim-{uid}", "prepared", 0, devices, rebuilt=rebuilt)
+def entry(uid: str, *devices: HeldDevice) -> Entry:
+    return Entry(uid, "team", f"claim-{uid}", "prepared", 0, devices)
 
 
 def refused(wanted: list[HeldDevice], *others: Entry, memory: int = 0) -> str:
@@ -75,8 +75,7 @@ def test_who_has_the_rest_is_named_in_the_log_alone() -> None:
 def test_the_claims_own_and_those_that_only_look_on_do_not_count() -> None:
     mine = entry("mine", held(shares=4))
     looking = entry("b", replace(held(), admin_access=True, share=None))
-    lost = entry("c", replace(held(), share=None), rebuilt=True)
-    assert refused([held(shares=4)], mine, looking, lost) == ""
+    assert refused([held(shares=4)], mine, looking) == ""
     assert refused([replace(held(), admin_access=True, share=None)], entry("d", held(shares=4))) == ""
 
 

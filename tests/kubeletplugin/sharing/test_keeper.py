@@ -256,7 +256,7 @@ def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode
         assert (telling.running, interval(node), recorded(node)) == ({}, "Long", [whole(node)])
 
 
-def test_a_daemon_that_a_claim_may_have_of_which_only_the_spec_is_known_stays(node: FakeNode) -> None:
+def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
     ref = node.claim_shares("a", shared(node, "mps-4"))
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")

@@ -80,15 +80,15 @@ def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silen
     assert_as_before(node)
 
 
-def test_a_claim_of_which_only_the_spec_is_known_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
+def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
     ref, other = claimed(node, "a"), claimed(node, "b")
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
-    assert entry_of(node, ref).rebuilt
+    assert entry_of(node, ref).state == "lost"
     node.sharing_reconciler.run_once()
-    node.prepare(other)
-    node.unprepare(other)
+    with pytest.raises(DeviceHeld):
+        node.prepare(other)
     assert (node.mps.started, limits(node), mode(node)) == (1, (25, (H100_MIB // 4,)), "exclusive-process")
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim("whole", 0))
@@ -97,7 +97,7 @@ def test_a_claim_of_which_only_the_spec_is_known_keeps_its_gpu_as_it_is(node: Fa
     assert_as_before(node)
 
 
-def test_a_claim_of_which_only_the_spec_is_known_is_prepared_again_as_it_was(node: FakeNode) -> None:
+def test_a_lost_claim_of_a_share_is_prepared_again_as_it_was(node: FakeNode) -> None:
     ref = claimed(node)
     before = node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")

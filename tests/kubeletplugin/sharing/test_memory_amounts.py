@@ -171,7 +171,6 @@ def test_guarantees_of_other_devices_of_the_gpu_count_and_those_of_another_gpu_d
     assert "team/b" not in str(caught.value)
     refuse_overpromised("a", [mine], [L4], [entry("a", others)])
     refuse_overpromised("a", [mine], [L4], [entry("b", replace(others, pci="0000:02:00.0"))])
-    refuse_overpromised("a", [mine], [L4], [replace(entry("b", others), rebuilt=True)])
 
 
 def test_shares_that_nobody_is_held_to_count_with_what_they_stand_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NvmlError
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import instances, mig_enabled, starts, uuid_of
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING as STEPS_OF_SHARING
@@ -52,18 +52,19 @@ def test_what_its_maker_has_not_begun_goes_with_the_one_who_made_it(node: FakeNo
     assert not mig_enabled(node)
 
 
-def test_a_partition_is_shared_with_a_claim_of_which_only_the_spec_is_known(node: FakeNode) -> None:
+def test_a_partition_that_a_lost_claim_shares_stays_and_nobody_else_gets_a_share(node: FakeNode) -> None:
     device = f"{node.partition(0, '3g.40gb', 4)}-ts-2"
     refs = [node.claim_shares(name, device) for name in "ab"]
-    node.prepare(refs[0])
+    for ref in refs:
+        node.prepare(ref)
     made = instances(node)
     (node.boot_files / "journal" / f"{refs[0].uid}.json").write_text("{")
     node.restart()
-    node.prepare(refs[1])
-    node.unprepare(refs[1])
-    assert instances(node) == made
-    node.unprepare(refs[0])
-    assert starts(node) == []
+    with pytest.raises(DeviceHeld):
+        node.prepare(node.claim_shares("c", device))
+    for ref in reversed(refs):
+        node.unprepare(ref)
+        assert instances(node) == made
 
 
 def test_a_partition_that_is_being_destroyed_is_waited_for_and_made_anew(node: FakeNode) -> None:

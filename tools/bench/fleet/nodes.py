@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from controller.intervals import Intervals
-from controller.observe.allocations import ClaimWatch
 from controller.observe.node_events import NodeEvents
 from controller.observe.node_watch import NodeLabels, NodeWatch
 from controller.observe.observer import Observer
@@ -26,9 +25,10 @@ from controller.observe.rules_file import RulesFile
 from controller.publish.publisher import Publisher
 from controller.publish.server_version import SupportedServer
 from controller.publish.slice_writer import SliceWriter
-from driver.devices.names import DRIVER_NAME, pool_name
+from driver.devices.names import DRIVER_NAME
 from driver.devices.node_state import NodeState
 from driver.devices.region import Region
+from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
 from driver.health.xid_verdicts import Incident
 from driver.kube.backoff import retry_until
@@ -72,16 +72,11 @@ class _Node:
         self._recorder = EventRecorder(self._client, _COMPONENT, name)
         self.events = NodeEvents(self._recorder, name)
         self._writer = SliceWriter(self._client, self.events, metrics, node=name, driver=DRIVER_NAME)
-        self._claims = ClaimWatch(
-            *(self._client, self._allocated), node=name, driver=DRIVER_NAME, pool=pool_name(name)
-        )
-        self._offered: tuple[Offers, frozenset[str]] | None = None
         self._publisher = Publisher(
             *(self._client, self._writer, metrics, service.stop_event),
             node=name,
             driver=DRIVER_NAME,
             intervals=intervals,
-            follow_claims=self._claims.follow,
         )
         self._publisher.incidents.on_change = self._publisher.verdicts_changed
         self.labels = NodeLabels(self._client, name, lambda: None)
@@ -91,14 +86,9 @@ class _Node:
             intervals.version_again_seconds,
         )
 
-    def offer(self, offers: Offers, held: frozenset[str], allocated: frozenset[str]) -> None:
+    def offer(self, offers: Offers, held: frozenset[str], gpus: tuple[Gpu, ...]) -> None:
         """Publish this from now on."""
-        self._offered = offers, held
-        self._publisher.offer(offers, held, allocated)
-
-    def _allocated(self, names: frozenset[str]) -> None:
-        if self._offered is not None:
-            self._publisher.offer(*self._offered, names)
+        self._publisher.offer(offers, held, gpus)
 
     def report_fault(self, pci: PciAddress) -> None:
         """Let the NVIDIA driver report a fatal XID of this GPU."""
@@ -118,7 +108,6 @@ class _Node:
         watch = NodeWatch(self._client, stop, self.labels.seen, node=self._name)
         self._service.spawn("node", watch.reflector.run, watch.reflector.wake)
         self._service.spawn("events", self._recorder.run, self._recorder.stop)
-        self._service.spawn("claims", self._claims.run, self._claims.stop)
         self._publisher.plugin_serves(serving=True)
         if self._server.wait():
             self._publisher.run()
@@ -131,9 +120,9 @@ def run(
     metrics, fake = Metrics("controller"), FakeMachine.open(machine)
     nodes = [_Node(member, service, metrics) for member in members]
 
-    def offer(offers: Offers, held: frozenset[str], allocated: frozenset[str]) -> None:
+    def offer(offers: Offers, held: frozenset[str], gpus: tuple[Gpu, ...]) -> None:
         for node in nodes:
-            node.offer(offers, held, allocated)
+            node.offer(offers, held, gpus)
 
     with tempfile.TemporaryDirectory(prefix="bench-fleet-") as folder:
         # All nodes have the same GPUs, which are read once. Real nodes read them on cores of their own.

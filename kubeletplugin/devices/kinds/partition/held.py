@@ -7,7 +7,6 @@ next call, after a crash or a failure, knows what belongs to the claim and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from driver.devices.device import AttributeValue
@@ -30,7 +29,6 @@ from kubeletplugin.devices.host.gpu_nodes import GpuNodes
 from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind, HardwareNow, Note
 from kubeletplugin.devices.kinds.partition.making import Partitions
 from kubeletplugin.devices.kinds.partition.record import (
-    PartitionRecord,
     name_of,
     partition_name,
     record_of,
@@ -49,20 +47,18 @@ class HeldPartition(DriverKind):
         self._nodes = nodes
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
-        """Its place; in a rebuilt entry only the first memory slice is known."""
-        name, record = name_of(held.device), record_of(held)
-        return (name.region if record is None else name.at(record.placement),)
+        """Its place; only the first memory slice is known before it is located."""
+        name = name_of(held.device)
+        return (name.at(record_of(held).placement) if held.record else name.region,)
 
     def intact(self, held: HeldDevice) -> bool:
         """Whether the instances of its record exist; raises NvmlError."""
-        # An entry that was rebuilt has no record to compare with.
-        record = record_of(held)
-        return record is None or self._partitions.exists(name_of(held.device).pci, record)
+        return self._partitions.exists(name_of(held.device).pci, record_of(held))
 
     def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The nodes that open the partition and nothing else of its GPU; ClaimBlocked if it is not made."""
         record = record_of(held)
-        if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
+        if record.gpu_instance_id is None or record.compute_instance_id is None:
             raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
         minor = hardware.identity(name_of(held.device).pci).minor
         return Edits(
@@ -71,13 +67,11 @@ class HeldPartition(DriverKind):
 
     def cuda_uuid(self, held: HeldDevice) -> str:
         """The UUID of the MIG device, empty until it is made."""
-        record = record_of(held)
-        return "" if record is None else record.uuid
+        return record_of(held).uuid
 
     def memory_bytes(self, held: HeldDevice) -> int:
         """The memory of its profile."""
-        record = record_of(held)
-        return 0 if record is None else record.memory_bytes
+        return record_of(held).memory_bytes
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
         """The health of its GPU."""
@@ -87,7 +81,7 @@ class HeldPartition(DriverKind):
         """Its GPU and its profile once it exists."""
         record = record_of(held)
         # The slice was published before the partition existed, so the parent and profile are added here.
-        if record is None or not record.uuid:
+        if not record.uuid:
             return {}
         return {"parentUUID": held.uuid, "profile": record.profile}
 
@@ -141,7 +135,7 @@ class HeldMade(HeldPartition):
         """Make the partition, unless another claim that shares it or another request of this one has."""
         held = entry.devices[index]
         record = record_of(held)
-        if record is None or not self.changes(held):
+        if not self.changes(held):
             return held.record
         # Requests of one claim may get shares of one partition; the first of them makes it.
         twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
@@ -156,9 +150,8 @@ class HeldMade(HeldPartition):
         return written(made)
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether making it was started; this is unknown in a rebuilt entry and counts as yes."""
-        record = record_of(held)
-        return not held.admin_access and (record is None or record.attempted)
+        """Whether making it was started."""
+        return not held.admin_access and record_of(held).attempted
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
         """Destroy it, unless another claim shares it; turn MIG mode off after the last one.
@@ -172,8 +165,6 @@ class HeldMade(HeldPartition):
             return self.unmade(held)
         pci = name_of(held.device).pci
         try:
-            record = self._begun(held)
-            # A rebuilt entry gets its record now, so that a crash from here on finds the right instance.
             note("releasing", written(record))
             self._partitions.destroy(pci, record, lambda step, record: note(step, written(record)))
         except DriverNotLoaded as error:
@@ -183,12 +174,11 @@ class HeldMade(HeldPartition):
                 "partition is gone with the driver", device=held.device, uid=entry.uid, error=str(error)
             )
         self._partitions.turn_off_if_empty(pci)
-        return written(record.unmade if record else None)
+        return written(record.unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
         """Its profile and place alone."""
-        record = record_of(held)
-        return written(None if record is None else record.unmade)
+        return written(record_of(held).unmade)
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The GPU instances that no claim accounts for."""
@@ -200,20 +190,16 @@ class HeldMade(HeldPartition):
         if device.allocated.admin_access:
             return self._made_for_another(device)
         if own is not None and self.is_made(own):
-            return written(self._begun(own))
-        return self._made_already(device) or (own.record if own is not None and own.record else None)
-
-    def _begun(self, held: HeldDevice) -> PartitionRecord:
-        """The record of a partition whose making was started; for a rebuilt entry it is looked up."""
-        # Entries are rebuilt from CDI specs, and a spec is written only after its partition was made.
-        return record_of(held) or replace(self._partitions.locate(name_of(held.device)), attempted=True)
+            return own.record
+        return self._made_already(device) or (None if own is None else own.record)
 
     def _made_already(self, device: PlannedDevice) -> Record | None:
         """The record of another claim that shares the partition and has made it or started to."""
         if device.name.shared is None:
             return None
         for held in self._sharing(str(device.name.pci), device.allocated.device):
-            return written(self._begun(held))
+            if held.record:
+                return held.record
         return None
 
     def _has_another(self, uid: str, held: HeldDevice) -> bool:
@@ -225,18 +211,19 @@ class HeldMade(HeldPartition):
         return is_shared and any(True for _ in self._sharing(held.pci, held.device, uid))
 
     def _sharing(self, pci: str, device: str, without: str = "") -> Iterable[HeldDevice]:
-        """The same device in the entries of other claims that have not ended."""
+        """The same device in the entries of other claims that have not ended; a lost one has no record."""
         generation = self._generation()
         for entry in self._journal.holders(pci):
             if entry.uid != without and standing(entry, generation).has_devices:
-                yield from (one for one in entry.devices if one.device == device and self.is_made(one))
+                of_claim = (one for one in entry.devices if one.device == device)
+                yield from (one for one in of_claim if entry.state == "lost" or self.is_made(one))
 
     def _made_for_another(self, device: PlannedDevice) -> Record:
         """The record for admin access: that of the claim that holds the partition."""
         wanted = device.allocated.device
         for entry in self._journal.holders(str(device.name.pci)):
             for held in entry.devices:
-                if held.device == wanted and not held.admin_access and self.cuda_uuid(held):
+                if held.device == wanted and not held.admin_access and held.record and self.cuda_uuid(held):
                     return held.record
         raise ClaimBlocked(
             f"{wanted} does not exist, since no claim holds it now, and admin access does not make it",
@@ -251,11 +238,9 @@ class HeldMade(HeldPartition):
             for entry in self._journal.holders(pci)
             if entry.uid != uid and standing(entry, generation).is_live
             for held in entry.devices
-            if held.pci == pci and partition_name(held) is not None
+            if held.pci == pci and held.record and partition_name(held) is not None
         )
-        return frozenset(
-            one.gpu_instance_id for one in records if one is not None and one.gpu_instance_id is not None
-        )
+        return frozenset(one.gpu_instance_id for one in records if one.gpu_instance_id is not None)
 
 
 def _foreign_instances(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[BlockedPlacement, ...]:
@@ -287,11 +272,9 @@ def _place(placement: Placement) -> str:
 def _is_of(held: HeldDevice, gpu: Gpu, instance: GpuInstance) -> bool:
     """Whether the instance was made for this device; a static instance never was."""
     name = partition_name(held)
-    if name is None or name.pci != gpu.pci or name.static:
+    if name is None or name.pci != gpu.pci or name.static or not held.record:
         return False
     record = record_of(held)
-    if record is None:
-        return name.start == instance.placement.start
     # The ids may not be journaled yet, but profile and place always are.
     same_place = (record.profile_id, record.placement) == (instance.profile_id, instance.placement)
     return record.attempted and same_place

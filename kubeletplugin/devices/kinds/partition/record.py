@@ -45,17 +45,15 @@ class PartitionRecord:
 _FIELDS = frozenset(one.name for one in fields(PartitionRecord))
 
 
-def record_of(held: HeldDevice) -> PartitionRecord | None:
-    """The record of a held partition; None in an entry that was rebuilt from its CDI spec."""
-    if not held.record:
-        return None
+def record_of(held: HeldDevice) -> PartitionRecord:
+    """The record of a held partition."""
     # Unknown fields, perhaps of a newer version, are dropped.
     return PartitionRecord(**{name: value for name, value in held.record.items() if name in _FIELDS})
 
 
-def written(record: PartitionRecord | None) -> Record:
+def written(record: PartitionRecord) -> Record:
     """The record as the journal's JSON."""
-    return {} if record is None else asdict(record)
+    return asdict(record)
 
 
 def partition_name(held: HeldDevice) -> PartitionName | None:

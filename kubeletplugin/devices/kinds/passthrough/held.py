@@ -26,7 +26,7 @@ from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.gpu_nodes import VfioNodes
 from kubeletplugin.devices.kinds.kind import HardwareNow, Note
 from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
-from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, record_of, written
+from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, record_of, written
 from kubeletplugin.devices.vfio.binder import functions_to_bind
 from kubeletplugin.devices.vfio.failures import in_use
 from kubeletplugin.devices.vfio.function_files import Users
@@ -101,28 +101,24 @@ class HeldPassthrough:
         # Read again: the GPUs may have other drivers by now.
         held = entry.devices[index]
         gpus = self._bus.require(_gpus(held))
-        return written(self._hand_over.take(gpus, read(held.record), note))
+        return written(self._hand_over.take(gpus, record_of(held), note))
 
     def intact(self, held: HeldDevice) -> bool:
         """Whether all of the group is bound to vfio."""
-        record = record_of(held)
-        return record is None or self._bus.on_vfio(record.group, _gpus(held)[0])
+        return self._bus.on_vfio(record_of(held).group, _gpus(held)[0])
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether its binding was started; for a rebuilt entry, whether vfio has the GPU."""
-        record = record_of(held)
-        return bool(self._as_found(held).functions) if record is None else record.is_begun
+        """Whether its binding was started."""
+        return record_of(held).is_begun
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
         """Give the functions back to their drivers; those that are gone are skipped."""
-        held = entry.devices[index]
-        record = record_of(held) or self._as_found(held)
+        record = record_of(entry.devices[index])
         return written(self._hand_over.give_back(record, note).unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
         """Its group and how it is opened, without the changes."""
-        record = record_of(held)
-        return {} if record is None else written(record.unmade)
+        return written(record_of(held).unmade)
 
     def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """Its vfio nodes and a variable with the addresses of its GPUs, without the NVIDIA driver's files.
@@ -130,7 +126,7 @@ class HeldPassthrough:
         Raises NodeIncomplete, HardwareChanged, and ClaimBlocked while it is not bound.
         """
         gpus = self._bus.require(_gpus(held))
-        record = record_of(held) or self._as_found(held)
+        record = record_of(held)
         # vfio cannot read a UUID. The PCI device id at least shows that a board of another model is there.
         if record.device_ids not in ((), tuple(gpu.device_id for gpu in gpus)):
             raise HardwareChanged(
@@ -159,15 +155,13 @@ class HeldPassthrough:
         missing = [str(pci) for pci in _gpus(held) if self._bus.function(pci) is None]
         if missing:
             return Health("Unhealthy", f"the GPU {', '.join(missing)} does not exist any more")
-        if record is not None and not self._bus.on_vfio(record.group, _gpus(held)[0]):
+        if not self._bus.on_vfio(record.group, _gpus(held)[0]):
             return Health("Unknown", "the GPU is not bound to vfio")
         return Health("Healthy")
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Its PCI addresses, its group, and while vfio has it, the nodes that open it."""
         record, addresses = record_of(held), {"pciBusIDs": list(held.gpus)}
-        if record is None:
-            return addresses
         function = self._bus.function(_gpus(held)[0])
         if function is None or not self._bus.on_vfio(record.group, _gpus(held)[0]):
             return {**addresses, "iommuGroup": record.group}
@@ -182,8 +176,7 @@ class HeldPassthrough:
         """The address that a virtual machine monitor needs, its group, and the first node that opens it."""
         record = record_of(held)
         attributes: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
-        if record is not None:
-            attributes["iommuGroup"] = record.group
+        attributes["iommuGroup"] = record.group
         nodes = self.status(held).get("nodes")
         return {**attributes, "vfioNode": nodes[0]} if nodes else attributes
 
@@ -216,25 +209,6 @@ class HeldPassthrough:
             if nodes is not None:
                 return nodes
         return self._nodes.of_group(record.group, with_api=record.api_device)
-
-    def _as_found(self, held: HeldDevice) -> PassthroughRecord:
-        """A record for a device of a rebuilt entry: GPUs on vfio are to go back to the NVIDIA driver."""
-        gpus = [gpu for pci in _gpus(held) if (gpu := self._bus.function(pci)) is not None]
-        # No group at all gets a number that no group has.
-        group = next((gpu.iommu_group for gpu in gpus if gpu.iommu_group is not None), -1)
-        # This is the same form as devices.vfio.record writes.
-        functions = tuple(
-            {
-                "pci": str(gpu.pci),
-                "driver": NVIDIA_KERNEL_DRIVER,
-                "override": "",
-                "vfio": gpu.driver,
-                "done": "bound",
-            }
-            for gpu in gpus
-            if gpu.on_vfio
-        )
-        return PassthroughRecord(group, functions=functions)
 
 
 def _gpus(held: HeldDevice) -> list[PciAddress]:

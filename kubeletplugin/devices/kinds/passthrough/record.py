@@ -39,9 +39,9 @@ class PassthroughRecord:
         return replace(self, persistent=(), functions=())
 
 
-def record_of(held: HeldDevice) -> PassthroughRecord | None:
-    """The record of a device; None in an entry that was rebuilt from its CDI spec."""
-    return read(held.record) if "group" in held.record else None
+def record_of(held: HeldDevice) -> PassthroughRecord:
+    """The record of a device."""
+    return read(held.record)
 
 
 def read(record: Record) -> PassthroughRecord:

@@ -80,42 +80,31 @@ class HeldVgpu(DriverKind):
     def make(self, entry: Entry, index: int, hardware: HardwareNow, note: Note) -> Record:
         """Make the vGPU, unless another request of the same claim has."""
         held = entry.devices[index]
-        record = record_of(held)
-        if record is None:
-            return held.record
         # Several requests of one claim may name the same vGPU; the first of them makes it.
         twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
         if twin is not None:
             return twin.record
-        record = self._named(record, entry.uid, held.device)
+        record = self._named(record_of(held), entry.uid, held.device)
         return written(self._vgpus.make(record, lambda step, record: note(step, written(record))))
 
     def intact(self, held: HeldDevice) -> bool:
         """Whether it exists as it was made."""
-        record = record_of(held)
-        return record is None or self._vgpus.is_there(record)
+        return self._vgpus.is_there(record_of(held))
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether making it was started; this is unknown in a rebuilt entry and counts as yes."""
-        record = record_of(held)
-        return record is None or record.attempted
+        """Whether making it was started."""
+        return record_of(held).attempted
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
         """Destroy it, unless it is gone already; raises FunctionInUse while a virtual machine has it."""
-        held = entry.devices[index]
-        record = record_of(held)
-        if record is None:
-            # The UUID of a mediated device follows from the claim, so the record can be made again.
-            located = self._located(name_of(held.device))
-            record = self._named(replace(located, attempted=True), entry.uid, held.device)
+        record = record_of(entry.devices[index])
         note("releasing", written(record))
         self._vgpus.destroy(record, lambda step, record: note(step, written(record)))
         return written(record.unmade)
 
     def unmade(self, held: HeldDevice) -> Record:
         """Its type and place, without the steps of making it."""
-        record = record_of(held)
-        return written(None if record is None else record.unmade)
+        return written(record_of(held).unmade)
 
     def edits(self, held: HeldDevice, hardware: HardwareNow) -> Edits:
         """The nodes by which a virtual machine monitor opens it, and a variable that names it.
@@ -123,7 +112,7 @@ class HeldVgpu(DriverKind):
         The NVIDIA driver's files are left out. Raises NodeIncomplete, and ClaimBlocked if it is not made.
         """
         record = record_of(held)
-        if record is None or not self._vgpus.is_there(record):
+        if not self._vgpus.is_there(record):
             raise ClaimBlocked(f"the vGPU {held.device} is not made yet", "the kubelet tries again")
         variable = _MDEV_VARIABLE if record.uuid else _PCI_VARIABLE
         name = held.device.upper().replace("-", "_")
@@ -136,8 +125,7 @@ class HeldVgpu(DriverKind):
 
     def memory_bytes(self, held: HeldDevice) -> int:
         """The memory of its profile."""
-        record = record_of(held)
-        return 0 if record is None else record.memory_bytes
+        return record_of(held).memory_bytes
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
         """The health of its GPU."""
@@ -146,7 +134,7 @@ class HeldVgpu(DriverKind):
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Its profile, and the mediated device or the virtual function for the virtual machine."""
         record = record_of(held)
-        if record is None or not record.attempted:
+        if not record.attempted:
             return {}
         made = {"mdevUUID": record.uuid} if record.uuid else {"pciBusID": record.function}
         return {"profile": record.profile, **made}
@@ -154,7 +142,7 @@ class HeldVgpu(DriverKind):
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
         """What KubeVirt reads: the UUID of a mediated device, or the address of a virtual function."""
         record = record_of(held)
-        if record is None or not record.attempted:
+        if not record.attempted:
             return {}
         if record.uuid:
             return {"profile": record.profile, "mdevUUID": record.uuid}
@@ -238,13 +226,10 @@ def _foreign_vgpus(gpus: Iterable[Gpu], owners: Sequence[HeldDevice]) -> tuple[B
 
 
 def _is_of(held: HeldDevice, gpu: Gpu, place: VgpuPlace, made: MadeVgpu) -> bool:
-    """Whether the vGPU was made for this device; a rebuilt entry has only its place and its profile."""
+    """Whether the vGPU was made for this device."""
     name = parse_vgpu_name(unshared_name(held.device))
-    if name is None or name.pci != gpu.pci or gpu.vgpu is None:
+    if name is None or name.pci != gpu.pci or not held.record:
         return False
     record = record_of(held)
-    if record is not None:
-        same = (record.type_id, record.uuid) == (made.type_id, made.uuid)
-        return record.attempted and record.pci == place.pci and same
-    labels = {one.id: profile_label(one.profile) for one in gpu.vgpu.types or ()}
-    return gpu.vgpu.place(gpu.pci, name.slot) == place and labels.get(made.type_id) == name.profile
+    same = (record.type_id, record.uuid) == (made.type_id, made.uuid)
+    return record.attempted and record.pci == place.pci and same

@@ -12,7 +12,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.entry import HeldDevice, Record
 
 _NAMESPACE = uuid.UUID("5b1f8f64-6d44-5b6c-9f0e-3f8e1f0f4a53")
-"""Must never change: a vGPU of a rebuilt entry is found by the UUID that is made from it."""
+"""Must never change: an older plugin finds a vGPU by the UUID that is made from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,15 @@ class VgpuRecord:
 _FIELDS = frozenset(one.name for one in fields(VgpuRecord))
 
 
-def record_of(held: HeldDevice) -> VgpuRecord | None:
-    """The record of a held vGPU; None in an entry that was rebuilt from its CDI spec."""
-    if not held.record:
-        return None
+def record_of(held: HeldDevice) -> VgpuRecord:
+    """The record of a held vGPU."""
     # Unknown fields, perhaps of a newer version, are dropped.
     return VgpuRecord(**{name: value for name, value in held.record.items() if name in _FIELDS})
 
 
-def written(record: VgpuRecord | None) -> Record:
+def written(record: VgpuRecord) -> Record:
     """The record as the journal's JSON."""
-    return {} if record is None else asdict(record)
+    return asdict(record)
 
 
 def name_of(device: str) -> VgpuName:

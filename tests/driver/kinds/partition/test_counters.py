@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.kinds.partition.devices import ENGINE_COUNTERS, counter_set
+from driver.kinds.partition.kind import ENGINE_COUNTERS, counter_set
 from driver.policy.offers import node_offers
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance

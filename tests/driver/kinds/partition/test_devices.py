@@ -7,7 +7,7 @@ from dataclasses import replace
 from driver.devices.device import Device
 from driver.devices.limits import device_faults
 from driver.devices.names import DRIVER_NAME
-from driver.kinds.partition.devices import static_partitions
+from driver.kinds.partition.kind import static_partitions
 from driver.nvml.mig import Placement
 from tests.driver.mig_machines import device, look, mig_of, with_mode_on
 

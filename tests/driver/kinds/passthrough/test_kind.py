@@ -6,11 +6,11 @@ import pytest
 
 from driver.devices.region import Region
 from driver.hardware.functions import PciFunction
-from driver.kinds.passthrough.kind import PASSTHROUGH
-from driver.kinds.passthrough.units import (
+from driver.kinds.passthrough.kind import (
     HANDED_OUT_BY_FUNCTIONS,
     IN_A_VGPU,
     NO_IOMMU,
+    PASSTHROUGH,
     VIRTUAL_FUNCTIONS_ON,
 )
 from driver.kinds.whole import MODE_ON

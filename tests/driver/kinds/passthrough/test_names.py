@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.kinds.passthrough.units import parse_passthrough_name, passthrough_device_name
+from driver.kinds.passthrough.kind import parse_passthrough_name, passthrough_device_name
 from driver.nvml.pci_address import PciAddress
 
 GPUS = [PciAddress.parse(f"0000:{bus:02x}:00.0") for bus in (0x07, 0x0F, 0x47, 0x4E, 0x87)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.devices.limits import MAX_COUNTERS
-from driver.kinds.vgpu.devices import one_profile_at_a_time
+from driver.kinds.vgpu.kind import one_profile_at_a_time
 
 Slot = tuple[str, int]
 

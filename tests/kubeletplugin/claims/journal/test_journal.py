@@ -262,12 +262,10 @@ entries = st.builds(
     texts,
     texts,
     texts,
-    st.sampled_from(["preparing", "prepared", "released"]),
+    st.sampled_from(["preparing", "prepared", "released", "lost"]),
     st.integers(0, 2**63),
     st.lists(devices, max_size=3).map(tuple),
-    texts,
-    st.booleans(),
-    texts,
+    *[texts] * 3,
 )
 
 

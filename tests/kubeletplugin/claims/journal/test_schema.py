@@ -50,7 +50,6 @@ ENTRY = Entry(
     1234,
     (_WHOLE, _PARTITION, _SHARE),
     spec_sha256="5bec",
-    rebuilt=True,
     driver_generation="1-2",
     pod_claim_name="gpu",
 )

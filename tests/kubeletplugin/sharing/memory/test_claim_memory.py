@@ -167,12 +167,12 @@ def test_a_device_without_limits_lets_no_container_start(l4s: MemoryNode) -> Non
         l4s.run("u-1-gpu-of-another")
 
 
-def test_a_claim_of_which_only_the_spec_is_known_lets_no_container_start(l4s: MemoryNode) -> None:
+def test_a_lost_claim_lets_no_container_start(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     entry = l4s.journal.get("u-1")
     assert entry is not None
     devices = tuple(replace(held, share=None, memory_limit_bytes=None) for held in entry.devices)
-    l4s.journal.put(replace(entry, namespace="", name="", devices=devices, rebuilt=True))
+    l4s.journal.put(replace(entry, namespace="", name="", devices=devices, state="lost"))
     with pytest.raises(ClaimRefused, match=f"claim UID u-1 has no device {device} with a memory limit"):
         l4s.run(device)
 

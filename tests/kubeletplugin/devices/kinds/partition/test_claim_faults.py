@@ -185,20 +185,20 @@ def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
     assert not entry.holds
 
 
-def test_the_partition_of_a_lost_journal_file_is_destroyed_all_the_same(node: FakeNode) -> None:
+def test_the_partition_of_a_lost_claim_stays_when_it_ends(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
-    node.restart()
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    assert entry.rebuilt
+    (made,) = instances(node)
+    assert node.restart().lost == (ref.uid,)
 
     node.unprepare(ref)
-    assert instances(node) == ()
+    assert instances(node) == (made,)
+    (blocked,) = node.watch.foreign(node.discovery.snapshot(), ())
+    assert blocked.reason == "foreign-instance"
 
 
-def test_the_claim_of_a_lost_journal_file_keeps_its_partition_when_it_is_prepared_again(
+def test_a_lost_claim_does_not_get_its_partition_again(
     node: FakeNode,
 ) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
@@ -207,8 +207,10 @@ def test_the_claim_of_a_lost_journal_file_keeps_its_partition_when_it_is_prepare
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
 
-    assert len(node.prepare(ref)) == 1
+    with pytest.raises(ClaimBlocked, match="which this driver did not make"):
+        node.prepare(ref)
     assert instances(node) == (made,)
+    assert node.spec_path(ref).exists(), "its pod may run"
 
 
 def test_a_partition_of_an_admin_is_handed_out_as_it_is_and_stays(node: FakeNode) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from driver.claims.opaque import API_VERSION
 from driver.devices.names import DRIVER_NAME
 from driver.hardware.pci_view import pci_view, read_function
-from driver.kinds.passthrough.units import passthrough_device_name
+from driver.kinds.passthrough.kind import passthrough_device_name
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Watch
 from driver.nvml.pci_address import PciAddress

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.devices.node_state import BlockedPlacement
+from driver.errors import DeviceHeld
 from driver.hardware.gpu import Inventory
 from driver.hardware.pci_view import pci_view
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
@@ -154,14 +155,17 @@ def test_a_reboot_ends_every_claim(vms: PassthroughNode) -> None:
     assert vms.changed() == {"0000:17:00.0": "vfio-pci"}
 
 
-def test_an_entry_that_was_lost_gives_the_gpu_to_the_nvidia_driver(vms: PassthroughNode) -> None:
+def test_the_gpu_of_a_lost_claim_stays_on_vfio_for_the_next_virtual_machine(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
     (vms.boot_files / "journal" / f"{claim.uid}.json").unlink()
-    assert vms.restart().rebuilt == (claim.uid,)
+    before = vms.changed()
+    assert vms.restart().lost == (claim.uid,)
+    with pytest.raises(DeviceHeld):
+        vms.prepare(vms.vm("thief", 0))
     assert vms.unprepare(claim) is None
-    assert vms.changed() == {}
-    assert vms.gpus[0] in vms.listed()
+    assert vms.changed() == before
+    vms.prepare(vms.vm("next", 0))
 
 
 def test_a_claim_that_was_deleted_while_the_plugin_was_away_is_let_go(vms: PassthroughNode) -> None:

@@ -99,16 +99,20 @@ def test_a_crash_right_after_the_kernels_work_leaves_the_vgpu_to_the_claim(
 
 
 @each_framework
-def test_a_lost_journal_entry_is_rebuilt_and_its_vgpu_taken_back(open_node: Open, machine: str) -> None:
+def test_the_vgpu_of_a_lost_claim_stays_and_is_told_as_nobodys(open_node: Open, machine: str) -> None:
     node = open_node(machine)
     ref = node.claim_devices("vm", DEVICES[machine])
     node.prepare(ref)
     for file in (node.boot_files / "journal").iterdir():
         file.unlink()
 
-    assert node.restart().rebuilt == (ref.uid,)
+    there = made(node)
+
+    assert node.restart().lost == (ref.uid,)
     assert node.unprepare(ref) is None
-    assert made(node) == {}
+    assert made(node) == there
+    (blocked,) = node.watch.foreign(node.discovery.snapshot(), ())
+    assert blocked.reason == "foreign-vgpu"
 
 
 @each_framework

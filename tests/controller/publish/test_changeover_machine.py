@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -11,9 +10,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.plugin.blocked import with_blocked
-from controller.publish.changeover import Changeover, Known, Seen, followed, published
-from controller.publish.feature_gates import COUNTER_FIELDS
+from controller.observe.blocked import with_blocked
+from controller.publish.changeover import Changeover, Published, Seen, published
 from driver.devices.device import Device
 from driver.devices.node_state import NodeState
 from driver.errors import ApiError
@@ -27,7 +25,7 @@ FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
 TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
 
 
-OWN = ("known", "given", "followed", "wanted")
+OWN = ("remembered", "foreign", "wanted")
 """What each controller has of its own."""
 
 
@@ -44,8 +42,8 @@ class Node(RuleBasedStateMachine):
 
     Slices go at any time, all of them or some; the controller ends at any time, and the next one knows only
     what is stored. Two controllers take turns, as those of two releases do that do not share a folder: each
-    remembers what it did itself, and may have another configuration. A claim that was given a device may
-    never be prepared.
+    remembers what it did itself, sees what the other writes, and may have another configuration. A claim that
+    was given a device may never be prepared.
     """
 
     def __init__(self) -> None:
@@ -55,9 +53,7 @@ class Node(RuleBasedStateMachine):
         self.stored: list[dict[str, Any]] = []
         self.taken: dict[str, Taken] = {}
         self.prepared: set[str] = set()
-        self.seconds = 0.0
         self.can_list = True
-        self.dropped: frozenset[str] = frozenset()
         self.begin()
         self.other = dict(vars(self))
         self.begin()
@@ -72,9 +68,8 @@ class Node(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         """The controller ends, and another one begins."""
-        self.known = Known()
-        self.given: frozenset[str] = frozenset()
-        self.followed = False
+        self.remembered = Published()
+        self.foreign: frozenset[str] = frozenset()
 
     @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
     def configure(self, forms: list[Any]) -> None:
@@ -95,22 +90,20 @@ class Node(RuleBasedStateMachine):
         """
         self.can_list = looks
         held = frozenset(self.prepared)
-        state = NodeState(tuple(sorted(held | self.given)))
-        devices = with_blocked(self.wanted.devices, state, mig_node.inventory().gpus)
-        wanted = replace(self.wanted, devices=devices)
-        seen = Seen(wanted, held, self.stored, self.given, self.dropped)
-        known = self.changeover.next_known(self.known, seen)
-        self.known = followed(known, seen, 1800.0, self.seconds, self._now())
-        self._follow(self.known.follow_until is not None)
+        gpus = mig_node.inventory().gpus
+        devices = with_blocked(self.wanted.devices, NodeState(tuple(sorted(held))), gpus)
+        seen = Seen(replace(self.wanted, devices=devices), held, self.stored, gpus, self.foreign)
+        self.foreign = frozenset()
+        self.remembered = self.changeover.step(self.remembered, seen)
         if late is not None:
             self.allocate(late)
         if wiped and self.stored:
             self.wipe()
             return
         generation = max((item["spec"]["pool"]["generation"] for item in self.stored), default=0) + 1
-        new = slices(self.known.offers, generation)
-        for item in new:
-            item["metadata"]["creationTimestamp"] = self._now().isoformat()
+        new = slices(self.remembered.offers, generation)
+        written = {device["name"] for item in new for device in item["spec"].get("devices", [])}
+        self.other["foreign"] |= written
         self.stored = new if cut_off == 0 else new[:-cut_off] + self.stored[len(new[:-cut_off]) :]
         if cut_off and dies:
             self.begin()
@@ -136,12 +129,6 @@ class Node(RuleBasedStateMachine):
             self.sync(looks=True, cut_off=0, late=choice)
             self.allocate(choice)
 
-    @precondition(lambda self: self.followed)
-    @rule()
-    def hear(self) -> None:
-        """The controller hears which devices claims have."""
-        self.given = frozenset(self.taken)
-
     @rule(choice=st.randoms(use_true_random=False))
     def allocate(self, choice: Any) -> None:
         free = self._free()
@@ -160,15 +147,6 @@ class Node(RuleBasedStateMachine):
         name = choice.choice(sorted(self.taken))
         del self.taken[name]
         self.prepared.discard(name)
-
-    @rule(dropped=st.sampled_from([frozenset(), COUNTER_FIELDS]))
-    def find_out(self, dropped: frozenset[str]) -> None:
-        """The controller finds that the API server stores no counters, or that it stores them now."""
-        self.dropped = dropped
-
-    @rule()
-    def wait_an_hour(self) -> None:
-        self.seconds += 3600.0
 
     @rule()
     def wipe(self) -> None:
@@ -203,14 +181,6 @@ class Node(RuleBasedStateMachine):
         if not self.can_list:
             raise ApiError("not now")
         return frozenset(self.taken)
-
-    def _follow(self, asked: bool) -> None:
-        self.followed = asked
-        if not asked:
-            self.given = frozenset()
-
-    def _now(self) -> datetime:
-        return datetime(2026, 11, 24, tzinfo=UTC) + timedelta(seconds=self.seconds)
 
     def _free(self) -> list[Device]:
         """What a scheduler may give to a claim: of a pool that is complete."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.plugin.blocked import with_blocked
+from controller.observe.blocked import with_blocked
 from driver.devices.device import Device, Taint
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED

@@ -30,11 +30,15 @@ def with_blocked(devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu
     gone = set(state.held).difference(device.name for device in devices)
     if not gone and not state.blocked:
         return tuple(devices)
-    by_pci = {gpu.pci: gpu for gpu in gpus}
-    held = [
-        name.kind.place(name.unshared, by_pci) for name in map(KINDS.parse, sorted(gone)) if name is not None
-    ]
+    held = places(gone, gpus)
     return tuple(_tainted(device, _reason(device, state.blocked, held)) for device in devices)
+
+
+def places(devices: Iterable[str], gpus: Iterable[Gpu]) -> list[tuple[Region, ...]]:
+    """What each of the devices of these names takes."""
+    by_pci = {gpu.pci: gpu for gpu in gpus}
+    names = map(KINDS.parse, sorted(devices))
+    return [name.kind.place(name.unshared, by_pci) for name in names if name is not None]
 
 
 def _tainted(device: Device, reason: str | None) -> Device:
