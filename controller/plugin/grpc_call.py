@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.experimental
 
-# With the library's common connections, a call would be told of the failure of an earlier one, for as long as
-# the library waits before it connects again.
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
+_OPTIONS = (
+    # With the library's common connections, a call would be told of the failure of an earlier one, for as
+    # long as the library waits before it connects again.
+    ("grpc.use_local_subchannel_pool", 1),
+    # The thread that iterates waits in the kernel. Otherwise each stream has a thread more, and wakes up ten
+    # times a second.
+    (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),
+)
 
 
 class CallFailed(Exception):

@@ -199,8 +199,6 @@ class _Scene:
             at = before.get(name, math.inf)
             if name in going and not _is_changing(going[name]):
                 at = math.inf
-            elif name in self.held:
-                at = self.settled_at
             elif math.isinf(at):
                 at = self.settled_at if name in going else self.now
             leaving[name] = at

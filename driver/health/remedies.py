@@ -65,7 +65,7 @@ BY_KEY: Mapping[str, Remedy] = {
         "something about the GPU cannot be read", "read the controller's log", None
     ),
     taints.TAINT_CHANGING: Remedy(
-        "the devices of this GPU will change", "end the claims that have the old ones", None
+        "the devices in this place will change", "end the claims that have the old ones", None
     ),
     taints.TAINT_DEVICE_PLUGIN: Remedy(
         "a device plugin on the node offers the same GPUs", "remove it from the node", None

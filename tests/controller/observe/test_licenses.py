@@ -60,7 +60,7 @@ class Guest:
         assert self.offered is not None
         return [device.attributes.get("vgpuLicenseStatus") for device in self.offered.devices]
 
-    def _offered(self, offers: Offers, _held: frozenset[str], _given: frozenset[str]) -> None:
+    def _offered(self, offers: Offers, _held: frozenset[str], _gpus: object) -> None:
         self.offered = offers
 
 

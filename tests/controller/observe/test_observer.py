@@ -54,7 +54,7 @@ class Node:
     def configure(self, form: GpuPolicy, when: str | None = None) -> None:
         self.rules = NodeConfig((Rule(when, form),))
 
-    def _offered(self, offers: Offers, held: frozenset[str], _given: frozenset[str]) -> None:
+    def _offered(self, offers: Offers, held: frozenset[str], _gpus: object) -> None:
         self.all.append(offers)
         self.held.append(held)
 

@@ -209,6 +209,16 @@ def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
     assert pool.claims.looks == 0
 
 
+def test_a_new_controller_waits_for_schedulers_that_saw_a_pool_in_part() -> None:
+    pool = Pool(stored=offers(DYNAMIC), settle_seconds=3600.0)
+    pool.stored[0]["spec"]["pool"]["resourceSliceCount"] = 3
+
+    pool.step(offers(DYNAMIC))
+
+    assert pool.claims.looks == 0
+    assert pool.free() == ()
+
+
 def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
     pool = Pool(CLAIMED, stored=offers(DYNAMIC))
     pool.step(offers(BALANCED))
@@ -235,6 +245,18 @@ def test_a_claim_keeps_its_device_and_no_other(way: str) -> None:
     for _ in range(3):
         pool.step(offers(BALANCED))
     assert pool.becomes(offers(BALANCED))
+
+
+def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
+    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
+    fewer = [replace(one, counters={"memory-slice-0": 1}) for one in offers(DYNAMIC).counter_sets]
+    first = next(one for one in offers(DYNAMIC).devices if one.takes_all and one.pci == FIRST)
+    whole = replace(first, consumes={"memory-slice-0": 1})
+    for _ in range(2):
+        pool.step(Offers((whole,), (), tuple(fewer)))
+
+    assert names(pool.devices) == [whole.name, IN_USE]
+    assert pool.free() == ()
 
 
 def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:

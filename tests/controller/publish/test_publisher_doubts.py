@@ -46,7 +46,7 @@ def test_what_is_published_stays_with_a_taint_until_the_node_tells_again(
 def test_where_nothing_is_published_nothing_is_written_before_something_is_known(
     published: Published,
 ) -> None:
-    published.publisher._sync(Wanted(BLIND, frozenset(), frozenset()))  # noqa: SLF001 - one sync, without waiting for what never comes
+    published.publisher._sync(Wanted(BLIND, frozenset(), ()))  # noqa: SLF001 - one sync, without waiting for what never comes
     assert published.writes() == 0
 
 
