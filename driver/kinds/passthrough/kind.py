@@ -25,9 +25,51 @@ from driver.kinds.fabric import fabric_attributes, in_common
 from driver.kinds.forms import Forms, GpuForms, Part, alternatives
 from driver.kinds.gpu_attributes import attribute_text, known
 from driver.kinds.kind import OfferedKind, Policies, PolicyField
-from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone, is_wanted
 from driver.kinds.whole import MODE_ON
 from driver.nvml.pci_address import PciAddress
+
+FORM = "passthrough"
+FIELD = "passthrough"
+SCHEMA: dict[str, Any] = {
+    "description": "Whether the GPU is offered to virtual machines as well.",
+    "type": "boolean",
+}
+"""The JSON schema of the field."""
+
+
+class PassthroughField(PolicyField):
+    """The field ``passthrough``."""
+
+    name = FIELD
+    schema = SCHEMA
+
+    def read(self, value: Any, path: str, errors: list[str]) -> bool:
+        """The value of the field; a mistake is added to ``errors``."""
+        if not isinstance(value, bool):
+            errors.append(f"{path}: must be true or false")
+        return value is True
+
+    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
+        """Fields that exclude an offer of passthrough alone."""
+        if policy.form != FORM:
+            return
+        if policy.more.get(FIELD) is False:
+            yield "passthrough: must not be false with offer: passthrough"
+        if policy.mig.mode in ("dynamic", "layout"):
+            yield "offer: must not be passthrough for partitions: set passthrough: true to offer both"
+        if policy.shared:
+            yield "offer: must not be passthrough with shared: set passthrough: true to offer both"
+
+
+def is_wanted(policy: GpuPolicy | None) -> bool:
+    """Whether the policy offers a GPU to virtual machines."""
+    return policy is not None and (policy.form == FORM or policy.more.get(FIELD) is True)
+
+
+def is_alone(policy: GpuPolicy) -> bool:
+    """Whether the policy offers the GPU in no other form."""
+    return policy.form == FORM
+
 
 _ADDRESS = r"[0-9a-f]{4,8}-[0-9a-f]{2}-[0-9a-f]{2}-[0-7]"
 _NAME = re.compile(rf"gpu-(?P<addresses>{_ADDRESS}(?:-{_ADDRESS})*)-vfio", re.ASCII)
