@@ -29,7 +29,7 @@ MOST_BYTES = 40 << 20
 
 CARRIED = (
     *("click", "google-re2", "grpcio", "nvidia-ml-py", "prometheus-client"),
-    *("protobuf", "pyyaml", "rich", "typing-extensions", "urllib3"),
+    *("protobuf", "pyyaml", "rich", "structlog", "typing-extensions", "urllib3"),
 )
 """The distributions that the driver's processes and the programs of the folder import."""
 

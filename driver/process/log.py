@@ -6,23 +6,25 @@ that use the standard logging module get the same form.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from random import getrandbits
 from types import MappingProxyType
-from typing import Literal, TextIO, get_args
+from typing import TYPE_CHECKING, Literal, TextIO, get_args
+
+import structlog
 
 from driver.errors import DriverError, outcome_of
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -34,7 +36,8 @@ _SECRET_TEXT = re.compile(
 )
 _LIBRARIES_LEVEL = logging.WARNING
 
-# The fields of the operation that this thread is in.
+# The fields of the operation that this thread is in. Each call of the kubelet sets them, and structlog's own
+# functions have a variable for each field.
 _fields: ContextVar[Mapping[str, object]] = ContextVar("fields", default=MappingProxyType({}))
 
 
@@ -56,83 +59,66 @@ class _Lines:
         except (OSError, ValueError):
             return
 
-
-class _Sink:
-    """Where lines go, and from which level on."""
-
-    lines: _Lines | None = None
-    threshold = logging.INFO
-
-
-class Logger:
-    """Writes lines with ``module``; ``exc_info`` may be True or an exception, as for the logging module."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def debug(self, event: str, **fields: object) -> None:
-        """What only helps to find a fault in the driver."""
-        _log_line(logging.DEBUG, {"event": event, "module": self._module, **fields})
-
-    def info(self, event: str, **fields: object) -> None:
-        """What is as it should be."""
-        _log_line(logging.INFO, {"event": event, "module": self._module, **fields})
-
-    def warning(self, event: str, **fields: object) -> None:
-        """What passes, or harms one claim alone."""
-        _log_line(logging.WARNING, {"event": event, "module": self._module, **fields})
-
-    def error(self, event: str, **fields: object) -> None:
-        """What somebody has to look at."""
-        _log_line(logging.ERROR, {"event": event, "module": self._module, **fields})
-
-    def exception(self, event: str, **fields: object) -> None:
-        """An error with the traceback of the exception that is being handled."""
-        self.error(event, exc_info=True, **fields)
-
-
-def _log_line(level: int, fields: dict[str, object]) -> None:
-    if level >= _Sink.threshold and _Sink.lines is not None:
-        _Sink.lines.write(_rendered(level, fields))
+    # structlog calls the method named after the level on whatever the logger factory returned.
+    msg = debug = info = warning = error = critical = exception = write
 
 
 class _LibraryHandler(logging.Handler):
     """Writes the standard logging records of libraries in the form of our own lines."""
 
-    def __init__(self, lines: _Lines) -> None:
+    def __init__(self, lines: _Lines, processors: list[Processor]) -> None:
         super().__init__()
         self._lines = lines
+        self._processors = processors
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record as one line."""
         try:
-            fields: dict[str, object] = {"event": record.getMessage(), "module": record.name}
+            event: EventDict = {"event": record.getMessage(), "module": record.name}
         # The library's arguments may not fit its own format string.
         except (TypeError, ValueError):
             self.handleError(record)
             return
-        self._lines.write(_rendered(record.levelno, {**fields, "exc_info": record.exc_info}))
+        if record.exc_info:
+            event["exc_info"] = record.exc_info
+        rendered: object = event
+        for process in self._processors:
+            rendered = process(None, record.levelname.lower(), rendered)  # type: ignore[arg-type]  # a chain
+        self._lines.write(str(rendered))
 
 
 def configure(level: Level, stream: TextIO | None = None) -> None:
     """Log lines of ``level`` and above to ``stream``, by default stderr; may be called again."""
     lines = _Lines(stream if stream is not None else sys.stderr)
+    processors: list[Processor] = [
+        _with_operation,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+        _render,
+    ]
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    _Sink.lines, _Sink.threshold = lines, threshold
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda *_args: lines,
+        cache_logger_on_first_use=False,
+    )
     # gRPC's C core writes plain text to stderr. It reads this variable when it starts.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     root = logging.getLogger()
     # Called again, by a test or after the flags are read: do not write each line twice.
     for handler in [one for one in root.handlers if isinstance(one, _LibraryHandler)]:
         root.removeHandler(handler)
-    root.addHandler(_LibraryHandler(lines))
+    root.addHandler(_LibraryHandler(lines, processors))
     # Libraries say too much below warning, whatever our own level is.
     root.setLevel(max(threshold, _LIBRARIES_LEVEL))
 
 
-def get_logger(name: str) -> Logger:
-    """A logger whose lines carry ``module: name``; before ``configure`` is called, it writes nothing."""
-    return Logger(name)
+def get_logger(name: str) -> FilteringBoundLogger:
+    """A logger whose lines carry ``module: name``; may be made before ``configure`` is called."""
+    logger: FilteringBoundLogger = structlog.get_logger(module=name)
+    return logger
 
 
 @contextmanager
@@ -147,17 +133,24 @@ def operation(name: str, **bound: object) -> Iterator[str]:
     outer = _fields.get()
     within = {"within": outer["op"]} if "op" in outer else {}
     started = time.perf_counter()
+    # Bind once: before that, structlog's lazy logger assembles a new one for each line.
+    log = _log.bind()
     token = _fields.set({**outer, **bound, **within, "op": op_id, "operation": name})
     try:
-        _log.debug("operation begins")
+        log.debug("operation begins")
         try:
             yield op_id
         except Exception as error:
             _log_failure(error, _milliseconds_since(started))
             raise
-        _log.debug("operation ended", outcome="ok", duration_ms=_milliseconds_since(started))
+        log.debug("operation ended", outcome="ok", duration_ms=_milliseconds_since(started))
     finally:
         _fields.reset(token)
+
+
+def _with_operation(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The line with the fields of the operation around it."""
+    return {**_fields.get(), **event}
 
 
 def _log_failure(error: Exception, duration_ms: float) -> None:
@@ -173,26 +166,12 @@ def _milliseconds_since(started: float) -> float:
     return round((time.perf_counter() - started) * 1000, 3)
 
 
-def _rendered(level: int, fields: dict[str, object]) -> str:
+def _render(logger: WrappedLogger, method: str, event: EventDict) -> str:
     # time, level and event come first, so that people can read raw lines.
-    first = {
-        "time": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-        "level": logging.getLevelName(level).lower(),
-        "event": fields.pop("event"),
-    }
-    if raised := _exception(fields.pop("exc_info", None)):
-        fields["exception"] = "".join(traceback.format_exception(raised)).rstrip()
-    line = json.dumps({**first, **_without_secrets({**_fields.get(), **fields})}, default=str)
+    first = {key: event.pop(key) for key in ("time", "level", "event") if key in event}
+    line = str(_as_json(logger, method, {**first, **_without_secrets(event)}))
     # Last, over the whole line: a token may also be in the middle of a library's message.
     return _SECRET_TEXT.sub(lambda match: (match[1] or "") + "***", line)
-
-
-def _exception(info: object) -> BaseException | None:
-    if isinstance(info, tuple):
-        info = info[1]
-    elif info is True:
-        info = sys.exc_info()[1]
-    return info if isinstance(info, BaseException) else None
 
 
 def _without_secrets(fields: Mapping[str, object]) -> dict[str, object]:
@@ -206,4 +185,5 @@ def _without_secrets(fields: Mapping[str, object]) -> dict[str, object]:
     }
 
 
+_as_json = structlog.processors.JSONRenderer(default=str)
 _log = get_logger(__name__)

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.process.log import configure, get_logger, operation
@@ -34,6 +35,7 @@ def stream() -> Iterator[Log]:
     stream = Log()
     configure("debug", stream)
     yield stream
+    structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -114,11 +116,7 @@ def test_another_thread_has_its_own_operation_unless_it_is_given_the_context(str
 
 
 def test_many_threads_write_whole_lines(stream: Log) -> None:
-    def write_fifty() -> None:
-        for _ in range(50):
-            log.info("x" * 200)
-
-    threads = [threading.Thread(target=write_fifty) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: [log.info("x" * 200) for _ in range(50)]) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -158,3 +156,4 @@ def test_a_log_that_cannot_be_written_stops_nobody() -> None:
     configure("info", stream)
     stream.close()
     log.info("nobody reads this")
+    structlog.reset_defaults()

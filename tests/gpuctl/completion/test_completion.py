@@ -28,12 +28,13 @@ HEAVY = (
     "grpc",
     "rich",
     "jsonschema",
+    "structlog",
     "re2",
     "envtest.embedded",
     "kubernetes_rules.cel",
 )
 
-CLIENT = {"kubernetes", "urllib3", "rich"}
+CLIENT = {"kubernetes", "urllib3", "rich", "structlog"}
 """What asks a cluster, and what it imports."""
 
 SPY = """

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.process.log import configure
@@ -114,6 +115,7 @@ def test_an_internal_error_names_the_operation_whose_traceback_is_in_the_log(plu
     with FakeKubelet(plugin.service_socket) as kubelet:
         error = kubelet.prepare("broken")["uid-broken"].error
     line = json.loads(log.getvalue())
+    structlog.reset_defaults()
     assert f"op {line['op']} " in error
     assert (line["namespace"], line["claim"], line["uid"]) == ("team", "broken", "uid-broken")
     assert "KeyError: 'a fault of ours'" in line["exception"]

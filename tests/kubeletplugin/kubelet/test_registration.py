@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from driver.process.log import configure
 from kubeletplugin.kubelet.registration import Refused, Registered, Registration
@@ -97,6 +98,7 @@ def test_the_log_says_why_when_the_registration_is_late() -> None:
     log = io.StringIO()
     configure("info", log)
     a_registration().explain_when_late(late_seconds=0.0)
+    structlog.reset_defaults()
     line = json.loads(log.getvalue())
     assert (line["level"], line["event"]) == ("error", "not registered with the kubelet")
     assert "/registry/reg.sock" in line["why"]
@@ -108,4 +110,5 @@ def test_nothing_is_said_when_the_plugin_stops_before_it_is_late() -> None:
     registration = a_registration()
     registration.close()
     registration.explain_when_late(late_seconds=WAIT_SECONDS)
+    structlog.reset_defaults()
     assert log.getvalue() == ""
