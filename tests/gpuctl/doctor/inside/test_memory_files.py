@@ -178,7 +178,7 @@ def test_the_ledger_that_the_plugin_writes_is_read(tmp_path: Path) -> None:
         share = node.share(UID, 8 * GIB)
         running = node.run(share)
         node.end(node.run(share, "ended"))
-        folder = tmp_path / "memory/claims"
+        folder = node.boot_files / "memory"
 
         limits, wrong = read_ledger(folder, node.cgroups.is_there, lambda *_: node.limits(running))
     finally:

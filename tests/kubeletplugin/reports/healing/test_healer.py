@@ -326,7 +326,7 @@ def test_a_reset_is_told_until_the_machine_is_restarted(tmp_path: Path) -> None:
         assert healed(node) == [node.gpus[0]]
         node.reboot()
         assert healed(node) == []
-        assert not list((tmp_path / "healing").iterdir())
+        assert not list(tmp_path.rglob("healing/*"))
     finally:
         node.stop()
 
