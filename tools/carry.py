@@ -24,14 +24,21 @@ from hatchling import build as hatchling
 
 from deploy.image.build import SOURCE
 
-MOST_BYTES = 40 << 20
+MOST_BYTES = 48 << 20
 """How big the folder may be."""
 
 CARRIED = (
     *("click", "google-re2", "grpcio", "nvidia-ml-py", "prometheus-client"),
     *("protobuf", "pyyaml", "rich", "structlog", "typing-extensions", "urllib3"),
+    # What the kubernetes package imports to read a kubeconfig, by which verify's processes reach its server.
+    *("kubernetes", "annotated-types", "certifi", "charset-normalizer", "durationpy", "idna", "oauthlib"),
+    *("pydantic", "pydantic-core", "python-dateutil", "requests", "requests-oauthlib", "typing-inspection"),
+    "websocket-client",
 )
 """The distributions that the driver's processes and the programs of the folder import."""
+
+_NOT_FOR_KUBECONFIGS = tuple(PurePath("kubernetes", part) for part in ("aio", "client/api", "client/models"))
+"""What is left out of the package, but for the ``__init__.py`` of each folder."""
 
 CARRIED_TOOLS = (
     *("tools/__init__.py", "tools/hardware/**/*.py"),
@@ -40,7 +47,6 @@ CARRIED_TOOLS = (
 """The files of tools/hardware, with what it imports of tools."""
 
 LEFT_OUT = {
-    "kubernetes": "driver/kube/ reads an ordinary kubeconfig without it",
     "jinja2": "for gpuctl web alone",
     "markupsafe": "for gpuctl web alone",
     "starlette": "for gpuctl web alone",
@@ -128,7 +134,11 @@ def _copy(installed: Distribution, packages: Path) -> None:
 
 
 def _is_left_out(file: PurePath) -> bool:
-    return file.suffix in _NOT_RUN or "__pycache__" in file.parts
+    return (
+        file.suffix in _NOT_RUN
+        or "__pycache__" in file.parts
+        or any(file.is_relative_to(folder) and file.name != "__init__.py" for folder in _NOT_FOR_KUBECONFIGS)
+    )
 
 
 def _unpack_own_wheel(packages: Path) -> None:

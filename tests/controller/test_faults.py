@@ -280,9 +280,9 @@ class Case:
                 for name, device in there.items()
                 if (value := device.attributes.get(attribute)) is not None and name in healthy
             }
-            if len({before for before, _ in pairs}) != len(pairs) or len({now for _, now in pairs}) != len(
-                pairs
-            ):
+            # After a restart the broken GPU keeps the name of its group, and the others may have another.
+            is_split = self.when != RESTART and len({before for before, _ in pairs}) != len(pairs)
+            if is_split or len({now for _, now in pairs}) != len(pairs):
                 yield f"{attribute} groups others: {pairs}"
 
     def _open(self, node: Node) -> Iterable[str]:

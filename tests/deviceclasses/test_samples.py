@@ -35,6 +35,7 @@ from tests.deviceclasses.shipped_classes import (
 Object = dict[str, Any]
 
 PATHS = {
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
     "Pod": "/api/v1/namespaces/default/pods",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
 }

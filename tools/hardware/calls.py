@@ -21,10 +21,10 @@ _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
 READS = tuple(
     name
-    for name, method in inspect.getmembers(NvmlDevice, inspect.isfunction)
-    if name in GPU_CALLS and len(inspect.signature(method).parameters) == 1
+    for name in GPU_CALLS
+    if hasattr(NvmlDevice, name) and len(inspect.signature(getattr(NvmlDevice, name)).parameters) == 1
 )
-"""The methods of NvmlDevice that ask something about a GPU and need no arguments."""
+"""The methods of NvmlDevice that ask something and need no arguments; what a GPU is comes first."""
 
 
 class UnreadableAnswer(NvmlCallFailed):

@@ -39,7 +39,6 @@ from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
-BOOT = "boot-1"
 UID = "11111111-2222-3333-4444-555555555555"
 VERSION = "580.95.05"
 GPU_CLASS = 0x030200

@@ -19,7 +19,6 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.holds import Hold
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.devices.hardware import pretended_users
-from kubeletplugin.devices.kinds.passthrough.record import record_of
 from kubeletplugin.devices.vfio.function_files import Deadlines
 from kubeletplugin.devices.vfio.record import FUNCTIONS, GroupRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
@@ -267,7 +266,7 @@ class World(PassthroughNode):
         return [
             f"{entry.uid} has {pci}, which has {self.standing(pci)}"
             for one, entry in held
-            if entry.state == "prepared" and record_of(one) is not None
+            if entry.state == "prepared" and one.kind == "passthrough"
             for pci in map(PciAddress.parse, one.gpus)
             if pci not in self._touched and self.standing(pci).driver != "vfio-pci"
         ]
