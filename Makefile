@@ -129,7 +129,7 @@ PLATFORMS = linux/amd64 linux/arm64
 release: $(STAMP) ## Build what a release consists of into dist/VERSION: VERSION=0.1.0; PLATFORMS= builds no images, EXTRA=options
 	$(BIN)/python -m tools.release $(addprefix --platform ,$(PLATFORMS)) $(VERSION) $(BASES) -- $(EXTRA)
 
-carry: $(STAMP) ## Build a folder of at most 40 MiB that runs gpuctl verify on a machine without a network: TO=dist/verify
+carry: $(STAMP) ## Build a folder of at most 48 MiB that runs gpuctl verify on a machine without a network: TO=dist/verify
 	$(BIN)/python -m tools.carry $(or $(TO),dist/verify)
 
 memory-hook: $(STAMP) ## Build gpu-memory-hook for a plugin that runs from a checkout, and print its path (Go)
