@@ -402,4 +402,4 @@ def test_each_class_can_be_left_out() -> None:
 
     assert all_classes - without == {"large"}
     assert "gpu" not in all_classes
-    assert len(all_classes) == 15
+    assert len(all_classes) == 14

@@ -51,7 +51,16 @@ def test_the_uninstallation_can_be_applied_by_hand(api_server: RealApiServer) ->
     """As docs/lifecycle.md has it for those who have no release of helm."""
     only = [word for name in ("rights", "job") for word in ("-s", f"templates/uninstall-{name}.yaml")]
     text = helm(
-        "template", "gpu-dra", str(CHART), "-n", DRIVER_NAMESPACE, "--set", "uninstall.rendered=true", *only
+        "template",
+        "gpu-dra",
+        str(CHART),
+        "-n",
+        DRIVER_NAMESPACE,
+        "--kube-version",
+        "1.37",
+        "--set",
+        "uninstall.rendered=true",
+        *only,
     )
     made = [one for one in yaml.safe_load_all(text) if one]
 

@@ -8,6 +8,7 @@ granting the thief what the check of 1.36 asks for, so that nothing but the poli
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -154,6 +155,10 @@ def answer(api: ApiClient, row: Row, before: Object | None, namespace: str) -> s
             api.request("DELETE", path, query=DRY)
         elif item["kind"] == "Event":  # which the driver may patch, and not replace
             api.request("PATCH", path, item, content_type=MERGE, query=DRY)
+        elif row.subresource == "status":  # the same
+            whole = [{"op": "add", "path": "/status", "value": item.get("status", {})}]
+            body = json.dumps(whole).encode()
+            api.stream("PATCH", path, body, content_type="application/json-patch+json", query=DRY).close()
         else:
             api.request("PUT", path, item | {"metadata": before["metadata"] | item["metadata"]}, query=DRY)
     except ApiRefused as error:
