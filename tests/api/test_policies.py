@@ -8,7 +8,6 @@ granting the thief what the check of 1.36 asks for, so that nothing but the poli
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -136,8 +135,8 @@ def stored(api: ApiClient, item: Object, namespace: str) -> Object:
     """Have an object with its status stored."""
     made = api.create(item, namespace)
     if "status" in item:
-        path = f"{api.path_of(item, namespace)}/status"
-        made = api.replace(path, {**made, "status": item["status"]})
+        # A PUT would keep the spaces in ``data``, and what keeps other spaces is another value to a policy.
+        made = api.patch(f"{api.path_of(item, namespace)}/status", {"status": item["status"]})
     return made
 
 
@@ -156,9 +155,13 @@ def answer(api: ApiClient, row: Row, before: Object | None, namespace: str) -> s
         elif item["kind"] == "Event":  # which the driver may patch, and not replace
             api.request("PATCH", path, item, content_type=MERGE, query=DRY)
         elif row.subresource == "status":  # the same
-            whole = [{"op": "add", "path": "/status", "value": item.get("status", {})}]
-            body = json.dumps(whole).encode()
-            api.stream("PATCH", path, body, content_type="application/json-patch+json", query=DRY).close()
+            if not row.said:  # as the plugin does
+                own = [told for told in item["status"]["devices"] if told["pool"] == entry(OWN)["pool"]]
+                tell(api, api.path_of(item, namespace), *own, dry_run=True)
+                return ""
+            gone = dict.fromkeys(before.get("status") or {})
+            body = {"status": {**gone, **item.get("status", {})}}
+            api.request("PATCH", path, body, content_type=MERGE, query=DRY)
         else:
             api.request("PUT", path, item | {"metadata": before["metadata"] | item["metadata"]}, query=DRY)
     except ApiRefused as error:
@@ -187,10 +190,10 @@ def test_a_write_is_refused_as_the_table_says(
             api.delete(api.path_of(before))
 
 
-def tell(api: ApiClient, path: str, *devices: Object) -> Object:
+def tell(api: ApiClient, path: str, *devices: Object, dry_run: bool = False) -> Object:
     """Apply entries of status.devices, as the plugin does."""
     head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "one"}}
-    query = {"fieldManager": "gpu-dra-kubeletplugin", "force": "true"}
+    query = {"fieldManager": "gpu-dra-kubeletplugin", "force": "true", **(DRY if dry_run else {})}
     body = {**head, "status": {"devices": list(devices)}}
     return api.request("PATCH", f"{path}/status", body, content_type=APPLY, query=query)
 
