@@ -132,7 +132,7 @@ def _partition_use(entry: Entry, held: HeldDevice) -> Reading | None:
 def share_uses(entries: Iterable[Entry], generation: str, kinds: HeldKinds) -> Iterator[Reading]:
     """Each share of a claim, and each device that a claim shares among its own pods.
 
-    Rebuilt entries are left out, since they lack the record of their shares.
+    Lost entries are left out, since they lack the record of their shares.
     """
     for entry in entries:
         if kinds.standing(entry, generation).is_prepared:

@@ -210,8 +210,7 @@ def claim_statuses(
 ) -> Iterator[ClaimStatus]:
     """The claims of journal entries that get a status, devices with admin access included.
 
-    Left out are entries without a name, claims that
-    another driver prepared, and kinds of a newer version.
+    Left out are entries without a name, claims that another driver prepared, and kinds of a newer version.
     """
     known = observed or Observed()
     for entry in entries:

@@ -12,7 +12,7 @@ from envtest.real.api_server import RealApiServer
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.deviceclasses.shipped_classes import OF_PROFILES
 from tools.chart.values import opt_in_toggles
-from tools.testbed.chart import CHART, NAMESPACE, helm, rendered, rendered_text, stale_manifests
+from tools.testbed.chart import NAMESPACE, rendered, rendered_text, stale_manifests
 
 Object = dict[str, Any]
 HELM_WAITS_SECONDS = 300
@@ -49,18 +49,9 @@ def test_the_api_server_takes_the_chart_and_knows_every_field(api_server: RealAp
 
 def test_the_uninstallation_can_be_applied_by_hand(api_server: RealApiServer) -> None:
     """As docs/lifecycle.md has it for those who have no release of helm."""
-    only = [word for name in ("rights", "job") for word in ("-s", f"templates/uninstall-{name}.yaml")]
-    text = helm(
-        "template",
-        "gpu-dra",
-        str(CHART),
-        "-n",
-        DRIVER_NAMESPACE,
-        "--kube-version",
-        "1.37",
-        "--set",
-        "uninstall.rendered=true",
-        *only,
+    values = {"uninstall": {"rendered": True}}
+    text = "".join(
+        rendered_text(values, only=f"uninstall-{name}.yaml", hooks=True) for name in ("rights", "job")
     )
     made = [one for one in yaml.safe_load_all(text) if one]
 

@@ -83,7 +83,7 @@ RESTART: When = "after a restart of the controller"
 LATER: When = "at a later look"
 WHENS = (FIRST, RESTART, LATER)
 OF_VGPUS = frozenset({"vgpu_types"})
-"""Asked of hosts of vGPUs alone, of which none is here."""
+"""Only a vGPU host is asked, and there is none here."""
 BROKEN = load_machine("hgx-h100").slots[0].pci
 
 

@@ -33,7 +33,7 @@ _HELM_SECONDS = 300.0
 DEPLOY = PACKAGE_ROOT / "deploy"
 NAMESPACE: Object = yaml.safe_load((DEPLOY / "namespace.yaml").read_text())
 
-WITH_RIGHTS: dict[str, Values] = {
+_WITH_RIGHTS: dict[str, Values] = {
     "rbac": {},
     "page": {"page": {"enabled": True}},
     "preemptor": {"preemptor": {"enabled": True}},
@@ -147,7 +147,7 @@ def install_chart(cluster: RealApiServer, values: Values | None = None, *, progr
 def manifests() -> dict[Path, str]:
     """The files that are made from the chart: path -> text."""
     namespace = yaml.safe_dump(NAMESPACE, sort_keys=False)
-    grants = [_manifest(template, values, kinds=_GRANTS) for template, values in WITH_RIGHTS.items()]
+    grants = [_manifest(template, values, kinds=_GRANTS) for template, values in _WITH_RIGHTS.items()]
     webhook = _manifest("webhook", _WEBHOOK_VALUES).replace(f"caBundle: {_BUNDLE}", _BUNDLE_COMMENT)
     return {
         DEPLOY / "rbac.yaml": _MADE + _RIGHTS_HEAD + "---\n".join([namespace, *grants]),

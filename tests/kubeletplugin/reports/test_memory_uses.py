@@ -1,4 +1,4 @@
-"""Metrics say what memory claims and containers have and use; what nobody knows is left out."""
+"""Metrics say what memory claims and containers have and use. Unknown values are left out."""
 
 from __future__ import annotations
 

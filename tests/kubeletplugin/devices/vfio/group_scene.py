@@ -18,7 +18,7 @@ GPU, AUDIO, USB, BRIDGE = "0000:81:00.0", "0000:81:00.1", "0000:81:00.2", "0000:
 FUNCTIONS = (GPU, AUDIO, USB)
 GROUP = 7
 CLEAN = {"kept": "by the kind"}
-"""The record of a group of which nothing is changed."""
+"""The record of an unchanged group."""
 
 OWN_DRIVERS = {GPU: "nvidia", AUDIO: "snd_hda_intel", USB: "xhci_hcd", BRIDGE: "pcieport"}
 
