@@ -76,7 +76,10 @@ def test_the_hook_is_asked_before_a_container_runs_and_again_for_each_restart(no
 
     def answer(asked: Object) -> Object:
         path = asked["cgroup"].removeprefix("0::").strip().lstrip("/")
-        there.append((path, (node.layout.cgroup_dir / path).is_dir(), runs(node, "train")))
+        # The status may still show the container that ended, so this one is known by its count of restarts.
+        there.append(
+            (path, (node.layout.cgroup_dir / path).is_dir(), runs(node, "train", restarts=len(there)))
+        )
         return YES
 
     with AnsweringSocket(sockets(node) / "a.sock", answer) as plugin:
