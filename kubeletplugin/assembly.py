@@ -36,8 +36,8 @@ from kubeletplugin.devices.fabric.records import FabricRecords
 from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
-from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKinds, NodePorts
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
@@ -123,7 +123,7 @@ class Parts:
 
     boot: Path
     peers: Peers
-    kinds: HeldKinds
+    kinds: NodeKinds
     journal: Journal
     store: CdiStore
     hooks: Hooks
@@ -164,28 +164,28 @@ def assemble(
     # First, since it removes the files of earlier boots before anything reads them.
     store = CdiStore(folders.cdi)
     peers, locks, boot = disk = _disk(identity, folders, store, listeners.timing)
-    journal = Journal(boot / JOURNAL, peers.watch(), changed, listeners.timing.journal)
+    journal = Journal(boot / JOURNAL, peers.watch(), generation, changed, listeners.timing.journal)
     # Absolute, since specs name it to the runtime, which has another working directory.
     metadata_store = MetadataStore(boot.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
-    kinds = kinds_of(_node_ports(identity, hardware, nodes, journal))
-    watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
-    limits = GpuLimits(hardware.discovery, identity.driver_generation)
-    memory = _memory(identity, hardware, cluster, disk, journal, limits, listeners, intervals)
+    kinds = HELD_KINDS.on(_node_ports(hardware, nodes, journal))
+    watch = _watch(hardware, listeners, journal, kinds, intervals)
+    limits = GpuLimits(hardware.discovery, generation)
+    memory = _memory(hardware, cluster, disk, journal, limits, listeners, intervals)
     # Each owner of a folder needs a watch of its own: a watch reports a change only once.
-    shared = SharingRecords(boot / SHARING, generation, kinds.parse, peers.watch())
+    shared = SharingRecords(boot / SHARING, generation, peers.watch())
     sharing = Sharing(
-        *(hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, generation),
+        *(hardware.discovery, hardware.time_slices, hardware.mps, shared),
         *(mps_is_used, watch.program_hangs, step),
     )
     published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, generation, published, limits)
+    shares = ClaimShares(sharing, kinds, journal, published, limits)
     sharing_reconciler = SharingReconciler(
-        sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
+        sharing, shares, journal, locks, hardware.mps, watch.daemons, watch.hanging
     )
     partitions = FabricRecords(boot / FABRIC, peers.watch())
-    fabric = _fabric(identity, hardware, cluster, (partitions, locks), kinds, journal, listeners)
+    fabric = _fabric(hardware, cluster, (partitions, locks), journal, listeners)
     leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
     metadata = ClaimMetadata(metadata_store, kinds, cluster.published_attributes)
@@ -203,7 +203,7 @@ def assemble(
     health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
     # whose entry was lost stays, since the entry is there again when they are swept.
-    recovered = recover(journal, locks, store, identity, kinds.offered)
+    recovered = recover(journal, locks, store, identity)
     sweep(metadata_store, journal, locks)
     healer = _healer(hardware, folders.data, disk, (journal, locks, shares), watch, step)
     return Parts(
@@ -213,17 +213,14 @@ def assemble(
 
 
 def _watch(
-    identity: Identity,
     hardware: Hardware,
     listeners: Listeners,
     journal: Journal,
-    kinds: HeldKinds,
+    kinds: NodeKinds,
     intervals: Intervals,
 ) -> NodeWatch:
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(
-        journal, identity.driver_generation, kinds, listeners.state, again_seconds, settle_seconds
-    )
+    watch = NodeWatch(journal, kinds, listeners.state, again_seconds, settle_seconds)
     # A GPU whose MIG mode changes is reported as busy meanwhile.
     hardware.discovery.on_mode_change(watch.mode_changes)
     return watch
@@ -250,7 +247,6 @@ def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
 
 
 def _memory(
-    identity: Identity,
     hardware: Hardware,
     cluster: Cluster,
     disk: Disk,
@@ -266,30 +262,21 @@ def _memory(
         hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
         listeners.step,
     )
-    return ClaimMemory(
-        ports,
-        journal,
-        locks,
-        identity.driver_generation,
-        cluster.containers,
-        intervals.patience_seconds,
-    )
+    return ClaimMemory(ports, journal, locks, cluster.containers, intervals.patience_seconds)
 
 
 def _fabric(
-    identity: Identity,
     hardware: Hardware,
     cluster: Cluster,
     disk: tuple[FabricRecords, KeyedLocks],
-    kinds: HeldKinds,
     journal: Journal,
     listeners: Listeners,
 ) -> ClaimFabric:
     records, locks = disk
-    holders = PartitionHolders(kinds, journal, identity.driver_generation, listeners.step)
-    boards, generation, step = hardware.discovery, identity.driver_generation, listeners.step
+    holders = PartitionHolders(journal, listeners.step)
+    boards, step = hardware.discovery, listeners.step
     members = PartitionPersistence(Persistence(boards))
-    activation = Activation(hardware.fabric, records, members, generation, holders.is_needed, step)
+    activation = Activation(hardware.fabric, records, members, journal.generation, holders.is_needed, step)
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 
@@ -341,13 +328,12 @@ def _healer(
     )
 
 
-def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+def _node_ports(hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
     """The ports that kinds of devices use."""
     return NodePorts(
         hardware.discovery,
         nodes,
         journal,
-        identity.driver_generation,
         hardware.sysfs_root,
         hardware.kernel,
         hardware.binder,

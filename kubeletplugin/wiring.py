@@ -277,7 +277,6 @@ def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tu
     plugin_metrics = PluginMetrics(
         node.discovery,
         parts,
-        node.identity.driver_generation,
         published.memory_of,
         listed,
         settings.roots.host_root,
@@ -299,7 +298,7 @@ def _reports(
         statuses.changed()
 
     def observed() -> Observed:
-        return Observed(watch.known(), healths.known(), parts.fabric.number_of)
+        return Observed(parts.kinds, watch.known(), healths.known(), parts.fabric.number_of)
 
     events = node.events
     listeners = MemoryListeners(
@@ -309,7 +308,7 @@ def _reports(
     )
     watch = MemoryWatch(parts.journal.held, parts.memory.faults, plugin_metrics.containers, listeners)
     healths = HealthTracker(changed)
-    statuses = ClaimStatuses(writer, parts.journal, node.identity.driver_generation, parts.kinds, observed)
+    statuses = ClaimStatuses(writer, parts.journal, observed)
     board.on_update(healths.update)
     return _Reports(statuses, plugin_metrics.use, watch)
 

@@ -32,9 +32,9 @@ from kubeletplugin.claims.plan import (
     with_board,
 )
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.claims.release import Progress, Release, without_made
+from kubeletplugin.claims.release import Progress, Release
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKinds
 from kubeletplugin.devices.kinds.unknown import refuse_unknown
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import is_safe_uid
@@ -60,7 +60,7 @@ class Preparer:
         identity: Identity,
         journal: Journal,
         locks: KeyedLocks,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         shares: ClaimShares,
         fabric: ClaimFabric,
         leftovers: RecordIndex,
@@ -80,7 +80,7 @@ class Preparer:
         self._files = files
         self._ports = ports
         self._allocations = Allocations(ports, identity.driver)
-        self._release = Release(identity, journal, kinds, shares, fabric, files, ports)
+        self._release = Release(journal, kinds, shares, fabric, files, ports)
         self._during = ports.timing.during
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
@@ -160,7 +160,7 @@ class Preparer:
                 if entry is not None and not entry.holds:
                     return True
                 if entry is not None:
-                    refuse_unknown(entry, self._kinds)
+                    refuse_unknown(entry)
                 self._release.claim(uid, entry)
                 self._leave_tombstone(uid, entry)
                 self._ports.step("released")
@@ -199,12 +199,10 @@ class Preparer:
         A container that starts again needs them, and the kubelet does not prepare the claim again for that.
         Raises DriverError.
         """
-        if not self._is_finished(entry, self._identity.driver_generation()) or self._files.are_as_written(
-            entry
-        ):
+        if not self._is_finished(entry) or self._files.are_as_written(entry):
             return False
         with self._unchanged(entry) as is_unchanged:
-            if not is_unchanged or not self._is_intact(entry, self._identity.driver_generation()):
+            if not is_unchanged or not self._is_intact(entry):
                 return False
             # Prepare writes the entry before the files, so the files may have come while this waited.
             if self._files.are_as_written(entry):
@@ -273,36 +271,31 @@ class Preparer:
         return self._prepare_once(ref, call)
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        generation = self._identity.driver_generation()
         known, claim = self._journal.get(ref.uid), None
         # The usual retry: the claim is prepared, and is answered from the journal under as few locks as
         # possible. Only shares depend on what other claims have on the GPU, so only they need the GPUs'
         # locks.
-        if known is not None and self._is_finished(known, generation):
+        if known is not None and self._is_finished(known):
             claim = self._allocations.changed(ref, known, call)
             shared = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, shared)], lock_seconds(call)):
-                if (
-                    claim is None
-                    and self._journal.get(ref.uid) == known
-                    and self._is_intact(known, generation)
-                ):
+                if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known):
                     return answer(self._verify(known).devices)
         claim = claim or self._allocations.read(ref)
-        planned = plan(claim, self._identity.pool, self._kinds)
+        planned = plan(claim, self._identity.pool)
         wanted = {*(known.places if known is not None else ()), *gpus_of(planned)}
         # A leftover share or fabric partition may span other GPUs too, and clearing it needs the locks of
         # all.
         seconds, gpus = lock_seconds(call), wanted | self._leftovers.places_beside(wanted)
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], seconds):
             # Everything is read again, since the wait for the locks may have been long.
-            generation = self._identity.driver_generation()
+            generation = self._journal.generation()
             entry, left_behind = self._journal.get(ref.uid), self._leftovers.places_beside(gpus)
             is_locked = entry is None or not entry.holds or gpus.issuperset(entry.places)
             # An entry written since the call came in may come from a newer read of the claim than ours.
             is_current = entry is not None and (_is_newer(entry, call) or has_allocated(entry, claim))
             can_verify = is_current and (is_locked or (entry is not None and not entry.shares))
-            if entry is not None and can_verify and self._is_intact(entry, generation):
+            if entry is not None and can_verify and self._is_intact(entry):
                 return answer(self._verify(entry).devices)
             if not is_locked:
                 # Taking the missing locks now could deadlock: locks are taken in one order.
@@ -311,14 +304,14 @@ class Preparer:
                 )
             _refuse_late_prepare(entry, call)
             if entry is not None:
-                refuse_unknown(entry, self._kinds)
+                refuse_unknown(entry)
             entry = self._without_former_devices(entry, claim)
             if left_behind:
                 self._shares.clear(gpus, ref.uid)
                 self._fabric.clear(gpus)
             hardware = self._ports.hardware_now()
             with self._during("locate"):
-                held = self._locate_all(ref, planned, entry, generation, hardware)
+                held = self._locate_all(ref, planned, entry, hardware)
             if not held:
                 return ()
             return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, generation, hardware))
@@ -345,19 +338,17 @@ class Preparer:
         ref: ClaimRef,
         planned: Sequence[PlannedDevice],
         before: Entry | None,
-        generation: str,
         hardware: HardwareNow,
     ) -> tuple[HeldDevice, ...]:
         """Find the devices as the claim will hold them, before anything is changed.
 
         Everything that can be refused is refused here.
         """
-        own = own_devices(before, generation, self._kinds)
+        own = own_devices(before, self._journal)
         held = []
         for device in planned:
-            found = locate(
-                device, own.get(device.allocated.device), ref.uid, hardware, self._kinds, self._journal
-            )
+            before_device, kind = own.get(device.allocated.device), self._kinds.of_name(device.name)
+            found = locate(device, before_device, ref.uid, hardware, kind, self._journal)
             held.append(with_board(found, self._ports.published_uuid(found.device)))
         if all(device.sharing is None for device in planned):
             return tuple(held)
@@ -436,7 +427,7 @@ class Preparer:
         if before is None:
             self._journal.forget(uid)
         else:
-            self._journal.put(without_made(before, self._kinds))
+            self._journal.put(self._release.without_made(before))
 
     def _verify(self, entry: Entry) -> Entry:
         """Check a prepared claim against the hardware, and write lost or outdated files again."""
@@ -447,16 +438,16 @@ class Preparer:
             are_there = self._files.are_there(entry, spec)
         return entry if are_there else self._commit(entry, spec)
 
-    def _is_finished(self, entry: Entry, generation: str) -> bool:
+    def _is_finished(self, entry: Entry) -> bool:
         """Whether the claim is prepared with this load of the driver, and its entry is complete."""
-        return self._kinds.standing(entry, generation).is_prepared
+        return self._journal.standing(entry).is_prepared
 
-    def _is_intact(self, entry: Entry, generation: str) -> bool:
-        return self._is_finished(entry, generation) and self._kinds.all_intact(entry)
+    def _is_intact(self, entry: Entry) -> bool:
+        return self._is_finished(entry) and self._kinds.all_intact(entry)
 
     def _is_as_made(self, entry: Entry) -> bool:
         """Whether its devices are as they were made, even if the NVIDIA driver was loaded again since."""
-        now = self._kinds.standing(entry, self._identity.driver_generation())
+        now = self._journal.standing(entry)
         if now.is_prepared:
             return self._kinds.all_intact(entry)
         return now.state == "prepared" and self._kinds.outlive_driver(entry)

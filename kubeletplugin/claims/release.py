@@ -12,11 +12,10 @@ from driver.errors import DriverError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.journal.entry import Entry, Record, State
-from kubeletplugin.claims.journal.identity import Identity
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
-from kubeletplugin.devices.kinds.kind import HeldKinds, Note
+from kubeletplugin.devices.kinds.kind import NodeKinds, Note
 from kubeletplugin.sharing.claim_sharing import ClaimShares
 
 _log = get_logger("release")
@@ -27,15 +26,13 @@ class Release:
 
     def __init__(
         self,
-        identity: Identity,
         journal: Journal,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         shares: ClaimShares,
         fabric: ClaimFabric,
         files: ClaimFiles,
         ports: Ports,
     ) -> None:
-        self._identity = identity
         self._journal = journal
         self._kinds = kinds
         self._shares = shares
@@ -68,45 +65,41 @@ class Release:
                 self._shares.leave(entry)
         try:
             with self._ports.timing.during("hardware"):
-                take_back(
-                    entry, self._identity.driver_generation(), self._kinds, self._journal, self._ports.step
-                )
+                self._take_back(entry)
         except DriverError:
             self._ports.left_behind(entry.uid)
             raise
         self._fabric.leave(entry)
 
+    def _take_back(self, entry: Entry) -> None:
+        """Take back everything that the entry says was made for the claim.
 
-def take_back(
-    entry: Entry, generation: str, kinds: HeldKinds, journal: Journal, step: Callable[[str], None]
-) -> None:
-    """Take back everything that the entry says was made for the claim.
+        It is no error if something is gone already. If one device cannot be taken back, the others are taken
+        back all the same. The first error is raised at the end, and the journal then has the entry as
+        ``releasing``.
+        """
+        progress = Progress(self._journal, entry, self._ports.step, is_written=True)
+        failure: DriverError | None = None
+        for index in reversed(range(len(entry.devices))):
+            held = progress.entry.devices[index]
+            kind = self._kinds.of(held)
+            # Nothing that was made outlives a reboot or a lost GPU, and little outlives a load of the driver.
+            # Of a lost claim nothing says what was made.
+            if entry.state == "lost" or not self._journal.is_live(entry, held) or not kind.is_made(held):
+                continue
+            note = progress.note_for(index, "releasing")
+            try:
+                progress.update(index, kind.unmake(progress.entry, index, note))
+            except DriverError as error:
+                failure = failure or error
+                progress.write("releasing", "releasing")
+        if failure is not None:
+            raise failure
 
-    It is no error if something is gone already. If one device cannot be taken back, the others are taken back
-    all the same. The first error is raised at the end, and the journal then has the entry as ``releasing``.
-    """
-    progress = Progress(journal, entry, step, is_written=True)
-    failure: DriverError | None = None
-    for index in reversed(range(len(entry.devices))):
-        held = progress.entry.devices[index]
-        kind = kinds.of(held)
-        # Nothing that was made outlives a reboot or a lost GPU, and little outlives a load of the driver.
-        # Of a lost claim nothing says what was made.
-        if entry.state == "lost" or not kinds.is_live(entry, held, generation) or not kind.is_made(held):
-            continue
-        try:
-            progress.update(index, kind.unmake(progress.entry, index, progress.note_for(index, "releasing")))
-        except DriverError as error:
-            failure = failure or error
-            progress.write("releasing", "releasing")
-    if failure is not None:
-        raise failure
-
-
-def without_made(entry: Entry, kinds: HeldKinds) -> Entry:
-    """The entry with the records that its devices have while nothing is made for them."""
-    devices = tuple(replace(held, record=kinds.of(held).unmade(held)) for held in entry.devices)
-    return replace(entry, devices=devices)
+    def without_made(self, entry: Entry) -> Entry:
+        """The entry with the records that its devices have while nothing is made for them."""
+        devices = tuple(replace(held, record=self._kinds.of(held).unmade(held)) for held in entry.devices)
+        return replace(entry, devices=devices)
 
 
 class Progress:

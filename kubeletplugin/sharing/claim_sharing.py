@@ -11,9 +11,9 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
-from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, members_of_entry
+from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, cuda_uuid, members_of, members_of_entry
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.shares import (
     Shareable,
@@ -44,16 +44,14 @@ class ClaimShares:
     def __init__(
         self,
         sharing: Sharing,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         journal: Journal,
-        generation: Callable[[], str],
         published: Published,
         limits: GpuLimits,
     ) -> None:
         self._sharing = sharing
         self._kinds = kinds
         self._journal = journal
-        self._generation = generation
         self._published = published
         self._limits = limits
 
@@ -125,7 +123,7 @@ class ClaimShares:
         for group, gpus in groups_of(entry).items():
             try:
                 if not self._is_lost(gpus):
-                    mine = members_of_entry(group, entry, self._kinds)
+                    mine = members_of_entry(group, entry)
                     self._sharing.settle(group, self._members(group, gpus, without=entry.uid), mine)
             except DriverError as error:
                 _log.warning(
@@ -136,7 +134,7 @@ class ClaimShares:
         """Set a group up as the journal says, after reading the GPU again; raises DriverError."""
         members = self._members(group, gpus)
         # Only a newer version knows this kind of device, so its share stays as that version left it.
-        if not all(self._kinds.knows(member.held) for member in members):
+        if not all(held.offered is not None for _, held in members):
             return
         if members:
             self._sharing.note_lost_settings(group)
@@ -152,7 +150,7 @@ class ClaimShares:
         return tuple(self._each_member(group, gpus, without))
 
     def _each_member(self, group: str, gpus: Iterable[str], without: str) -> Iterator[Member]:
-        return members_of(group, self._holders(gpus), self._generation(), self._kinds, without)
+        return members_of(group, self._holders(gpus), self._journal, without)
 
     def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:
         """The claims that hold a device on the GPUs, each once."""
@@ -172,7 +170,7 @@ class ClaimShares:
             name,
             device.allocated.request,
             device.sharing,
-            self._kinds.of(held).cuda_uuid(held),
+            cuda_uuid(held),
             memory_bytes,
             self._divided_bytes(device, held, memory_bytes, published_bytes),
             published_bytes,

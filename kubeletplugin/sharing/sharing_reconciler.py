@@ -12,12 +12,12 @@ from functools import partial
 
 from driver.devices.node_state import BlockedPlacement
 from driver.errors import DriverError
+from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
-from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.sharing.claim_sharing import ClaimShares, groups_of
 from kubeletplugin.sharing.gpus import Sharing
@@ -40,7 +40,6 @@ class SharingReconciler:
         self,
         sharing: Sharing,
         shares: ClaimShares,
-        kinds: HeldKinds,
         journal: Journal,
         locks: KeyedLocks,
         mps: MpsClient,
@@ -49,7 +48,6 @@ class SharingReconciler:
     ) -> None:
         self._sharing = sharing
         self._shares = shares
-        self._kinds = kinds
         self._journal = journal
         self._locks = locks
         self._mps = mps
@@ -79,7 +77,7 @@ class SharingReconciler:
         # The records are from the beginning of this pass. A daemon that was started meanwhile looks
         # unrecorded here, but end_unrecorded() reads its record again under the locks.
         for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
-            name = self._kinds.parse(daemon)
+            name = KINDS.parse(daemon)
             if name is not None and name.pci is not None:
                 gpu = {str(name.pci)}
                 self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))

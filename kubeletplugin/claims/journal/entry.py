@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from driver.devices.sharing import Strategy
+from driver.kinds.kind import OfferedKind
+from driver.kinds.registry import KINDS
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.journal.identity import is_same_load
@@ -137,6 +139,16 @@ class HeldDevice:
         )
 
     @property
+    def offered(self) -> OfferedKind | None:
+        """The half of its kind that publishes; None if only a newer version knows the kind."""
+        return KINDS.of_word(self.kind)
+
+    @property
+    def leaves_driver(self) -> bool:
+        """Whether its GPU leaves the NVIDIA driver while the claim has it; true for an unknown kind."""
+        return self.offered is None or self.offered.leaves_driver
+
+    @property
     def allocated_name(self) -> str:
         """The device's name in the claim's allocation."""
         return self.published_as or self.device
@@ -248,17 +260,22 @@ class Standing:
 _PREPARED = Standing("prepared")
 
 
-def standing(
-    entry: Entry | None, generation: str, outlives: Callable[[HeldDevice], bool] = lambda _: False
-) -> Standing:
+def standing(entry: Entry | None, generation: str) -> Standing:
     """What a claim's entry means in this load of the NVIDIA driver; see ``is_same_load``.
 
-    ``outlives(device)`` is true if a device outlives a load of the driver.
+    Devices whose GPUs have left the driver outlive another load of it.
     """
     if entry is None:
         return Standing("unknown")
-    is_there = is_same_load(entry.driver_generation, generation) or all(map(outlives, entry.devices))
+    is_there = is_same_load(entry.driver_generation, generation) or all(
+        held.leaves_driver for held in entry.devices
+    )
     return Standing(entry.state, not is_there)
+
+
+def is_live(entry: Entry, held: HeldDevice, generation: str) -> bool:
+    """Whether the entry's record of this one of its devices is still true in this load of the driver."""
+    return standing(entry, generation).is_live or (held.leaves_driver and entry.holds)
 
 
 def encode(entry: Entry) -> bytes:

@@ -16,7 +16,16 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import TEMPORARY_PREFIX
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
+from kubeletplugin.claims.journal.entry import (
+    Entry,
+    HeldDevice,
+    MalformedEntry,
+    Standing,
+    decode,
+    encode,
+    is_live,
+    standing,
+)
 from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 
@@ -45,6 +54,7 @@ class Journal:
     """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
 
     ``changed_elsewhere()`` returns whether another instance may have written since the last call.
+    ``generation()`` differs between the loads of the NVIDIA driver, and is empty if it is not known.
     ``on_change()`` is called after a claim's state has changed here. It must not block. ``timed(seconds)``
     gets how long each write took.
     """
@@ -53,10 +63,12 @@ class Journal:
         self,
         folder: Path,
         changed_elsewhere: Callable[[], bool],
+        generation: Callable[[], str] = lambda: "",
         on_change: Callable[[], None] = lambda: None,
         timed: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self._folder = folder
+        self.generation = generation
         self._on_change = on_change
         self._timed = timed
         self._files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
@@ -75,6 +87,14 @@ class Journal:
                 "check the disk; other claims are not affected",
             )
         return known.record if known else None
+
+    def standing(self, entry: Entry | None) -> Standing:
+        """What a claim's entry means now."""
+        return standing(entry, self.generation())
+
+    def is_live(self, entry: Entry, held: HeldDevice) -> bool:
+        """Whether the entry's record of this one of its devices is still true in this load of the driver."""
+        return is_live(entry, held, self.generation())
 
     def unreadable(self) -> frozenset[str]:
         """The claims whose file can neither be read nor moved aside."""

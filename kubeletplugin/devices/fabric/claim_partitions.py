@@ -24,7 +24,7 @@ from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.fabric.activation import Activation
 from kubeletplugin.devices.fabric.matching import PartitionTaken, partition_of, refuse_taken
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 
 _LOCK_SECONDS = 5.0
@@ -173,19 +173,14 @@ class PartitionHolders:
     ``step(name)`` lets tests stop at a step.
     """
 
-    def __init__(
-        self, kinds: HeldKinds, journal: Journal, generation: Callable[[], str], step: Callable[[str], None]
-    ) -> None:
-        self._kinds = kinds
+    def __init__(self, journal: Journal, step: Callable[[str], None]) -> None:
         self._journal = journal
-        self._generation = generation
         self._step = step
 
     def is_needed(self, record: FabricRecord, without: str = "") -> bool:
         """Whether a claim other than ``without`` needs the partition of a record."""
-        generation = self._generation()
-        return record.is_live(generation) and any(
-            not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, generation)
+        return record.is_live(self._journal.generation()) and any(
+            not self.gpus([held]).isdisjoint(record.gpus) and self._journal.is_live(entry, held)
             for pci in record.gpus
             for entry in self._journal.holders(pci)
             if entry.uid != without
@@ -194,7 +189,7 @@ class PartitionHolders:
 
     def outlive_driver(self, devices: Iterable[HeldDevice]) -> bool:
         """Whether one of the GPUs is not bound to the NVIDIA driver, so its reload does not end the claim."""
-        return any(self._kinds.leaves_driver(held) for held in devices)
+        return any(held.leaves_driver for held in devices)
 
     def note_release(self, uid: str) -> None:
         """Journal that a claim is being released, if it was prepared; raises StorageError."""
@@ -205,11 +200,10 @@ class PartitionHolders:
 
     def gpus(self, devices: Iterable[HeldDevice]) -> set[str]:
         """The addresses of the GPUs that the devices have together with their NVLinks."""
-        kinds = self._kinds
         # Admin access comes without NVLinks. A kind that only a newer version knows may come with them.
         return {
             pci
             for held in devices
-            if not held.admin_access and (not kinds.knows(held) or kinds.of(held).offered.word in WITH_LINKS)
+            if not held.admin_access and (held.offered is None or held.kind in WITH_LINKS)
             for pci in held.gpus
         }

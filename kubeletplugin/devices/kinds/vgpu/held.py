@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from driver.claims.opaque import VfioDeviceConfig
@@ -18,7 +17,6 @@ from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
 from driver.hardware.gpu import Gpu, Inventory
-from driver.hardware.inventory import Discovery
 from driver.hardware.vgpu_places import MadeVgpu, VgpuHost, VgpuPlace, read_vgpu_host
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
@@ -28,8 +26,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.device_nodes import DeviceNode
-from kubeletplugin.devices.host.gpu_nodes import VfioNodes
-from kubeletplugin.devices.kinds.kind import DriverKind, HardwareNow, Note
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKind, NodePorts, Note
 from kubeletplugin.devices.kinds.vgpu.making import Vgpus
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
@@ -38,17 +35,15 @@ _PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOUR
 """The prefixes under which KubeVirt looks for devices, as device plugins set them (pkg/virt-launcher)."""
 
 
-class HeldVgpu(DriverKind):
+class HeldVgpu(NodeKind):
     """The vGPUs that are made for claims."""
 
     offered: OfferedKind = VGPU
     condition = ("VgpuMade", "The vGPU exists, and a virtual machine can have it.")
 
-    def __init__(self, discovery: Discovery, sysfs_root: Path, vgpus: Vgpus, nodes: VfioNodes) -> None:
-        self._discovery = discovery
-        self._sysfs_root = sysfs_root
-        self._vgpus = vgpus
-        self._nodes = nodes
+    def __init__(self, node: NodePorts) -> None:
+        super().__init__(node)
+        self._vgpus = Vgpus(node.sysfs_root, node.kernel, node.users)
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its type and its function, or the record of an earlier try that has begun.
@@ -69,7 +64,8 @@ class HeldVgpu(DriverKind):
             known = _configured(self._located(name), device)
         return HeldDevice.of(device, uuid, written(known))
 
-    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+    @staticmethod
+    def occupies(held: HeldDevice) -> tuple[Region, ...]:
         """Its slot."""
         return (name_of(held.device).region,)
 
@@ -91,7 +87,8 @@ class HeldVgpu(DriverKind):
         """Whether it exists as it was made."""
         return self._vgpus.is_there(record_of(held))
 
-    def is_made(self, held: HeldDevice) -> bool:
+    @staticmethod
+    def is_made(held: HeldDevice) -> bool:
         """Whether making it was started."""
         return record_of(held).attempted
 
@@ -119,7 +116,8 @@ class HeldVgpu(DriverKind):
         value = f"{variable}{name}={record.uuid or record.function}"
         return Edits(self._opening(record), (value,), needs_driver=False)
 
-    def cuda_uuid(self, held: HeldDevice) -> str:
+    @staticmethod
+    def cuda_uuid(held: HeldDevice) -> str:
         """Empty: CUDA on this node cannot use it."""
         return ""
 
@@ -154,7 +152,8 @@ class HeldVgpu(DriverKind):
 
     def _located(self, name: VgpuName) -> VgpuRecord:
         """The record of a vGPU that is not made yet; raises ClaimRefused, ClaimBlocked, NvmlError."""
-        types = self._discovery.on_gpu(name.pci, lambda device, watch: watch("vgpu_types", device.vgpu_types))
+        discovery = self._node.discovery
+        types = discovery.on_gpu(name.pci, lambda device, watch: watch("vgpu_types", device.vgpu_types))
         # The name of a device has the profile's label, not the id of the type.
         kind = next((one for one in types if profile_label(one.profile) == name.profile), None)
         if kind is None:
@@ -163,7 +162,7 @@ class HeldVgpu(DriverKind):
                 "delete the pod, so that it is scheduled again with a device that exists",
             )
         # Without virtual functions there are no places to make a vGPU in.
-        host: VgpuHost = read_vgpu_host(self._sysfs_root, name.pci, types)
+        host: VgpuHost = read_vgpu_host(self._node.sysfs_root, name.pci, types)
         place = host.place(name.pci, name.slot) if host.places else None
         if host.framework is None or place is None:
             raise ClaimBlocked(
@@ -182,7 +181,7 @@ class HeldVgpu(DriverKind):
         """The nodes that open it, by IOMMUFD if that is preferred and available; raises NodeIncomplete."""
         if record.prefers_iommufd:
             names = [self._vgpus.vfio_device(record)]
-            found = self._nodes.of_iommufd(names, with_api=record.api_device)
+            found = self._node.vfio_nodes.of_iommufd(names, with_api=record.api_device)
             if found is not None:
                 return found
         number = self._vgpus.iommu_group(record)
@@ -191,7 +190,7 @@ class HeldVgpu(DriverKind):
                 f"{record.function} is not behind an IOMMU, so no virtual machine gets it",
                 "turn on the IOMMU in the firmware and on the kernel's command line",
             )
-        return self._nodes.of_group(number, with_api=record.api_device)
+        return self._node.vfio_nodes.of_group(number, with_api=record.api_device)
 
 
 def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:
