@@ -30,9 +30,8 @@ from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts, request_path
 from kubeletplugin.claims.ports import NO_TIMING, Timing
-from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode, GpuNodes, HostNow
 from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKinds
 from kubeletplugin.sharing.shares import MpsFolders, mps_edits
 

@@ -44,8 +44,8 @@ class Allocations:
 
     def read(self, ref: ClaimRef) -> Claim:
         """Read the claim. Raises ApiError, ClaimRefused, ClaimBlocked."""
-        with self._ports.timing.during("claim"):
-            return read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._driver)
+        with self._ports.listeners.timing.during("claim"):
+            return read_claim(self._ports.cluster.get_claim(ref.namespace, ref.name), ref.uid, self._driver)
 
     def changed(self, ref: ClaimRef, prepared: Entry, call: Call) -> Claim | None:
         """The claim if it has other devices now than it was prepared with, else None.

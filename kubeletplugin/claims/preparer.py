@@ -14,9 +14,8 @@ from driver.claims.allocation import Claim
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles, Spec, Specs
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
-from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity, boottime_ns
+from kubeletplugin.claims.journal.journal import Journal, Progress
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.claims.journal.record_folder import RecordIndex
 from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
@@ -32,7 +31,7 @@ from kubeletplugin.claims.plan import (
     with_board,
 )
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.claims.release import Progress, Release
+from kubeletplugin.claims.release import Release
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
 from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKinds
 from kubeletplugin.devices.kinds.unknown import refuse_unknown
@@ -81,7 +80,7 @@ class Preparer:
         self._ports = ports
         self._allocations = Allocations(ports, identity.driver)
         self._release = Release(journal, kinds, shares, fabric, files, ports)
-        self._during = ports.timing.during
+        self._during = ports.listeners.timing.during
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
 
@@ -100,7 +99,7 @@ class Preparer:
             call,
             lambda: self._prepare_releasing_unneeded(claim, call),
             self._patience_seconds,
-            lambda error: self._ports.complain(claim, error),
+            lambda error: self._ports.cluster.complain(claim, error),
         )
 
     def unprepare(self, claim: ClaimRef, call: Call) -> DriverError | None:
@@ -153,7 +152,7 @@ class Preparer:
             entry = self._journal.get(uid)
             places = entry.places if entry is not None and entry.holds else ()
             keys = [gpu_key(place) for place in places]
-            with self._locks.holding(keys, lock_seconds()), self._ports.releasing(uid):
+            with self._locks.holding(keys, lock_seconds()), self._ports.watch.releasing(uid):
                 # Asked only now, since the wait for the locks may have been long.
                 if not is_due(entry):
                     return False
@@ -163,7 +162,7 @@ class Preparer:
                     refuse_unknown(entry)
                 self._release.claim(uid, entry)
                 self._leave_tombstone(uid, entry)
-                self._ports.step("released")
+                self._ports.listeners.step("released")
             return True
 
     def adopt(self, entry: Entry) -> bool:
@@ -179,7 +178,7 @@ class Preparer:
             try:
                 # It has the device names of that driver's spec: the kubelet has told the runtime those, and a
                 # container that starts again asks for them.
-                spec = self._specs.spec(entry, self._ports.hardware_now())
+                spec = self._specs.spec(entry, self._kinds.hardware_now())
             except DriverError as error:
                 _log.warning(
                     "cannot replace the CDI spec of a claim that another driver prepared",
@@ -189,7 +188,7 @@ class Preparer:
                 self._journal.put(entry)
                 return True
             self._journal.put(replace(entry, spec_sha256=spec.sha256))
-            self._ports.step("taken over")
+            self._ports.listeners.step("taken over")
             self._files.write(entry, spec)
             return True
 
@@ -207,7 +206,7 @@ class Preparer:
             # Prepare writes the entry before the files, so the files may have come while this waited.
             if self._files.are_as_written(entry):
                 return False
-            spec = self._specs.spec(entry, self._ports.hardware_now())
+            spec = self._specs.spec(entry, self._kinds.hardware_now())
             if spec.sha256 == entry.spec_sha256:
                 # The entry is not written again: an unprepare that waits for this lock would be refused as
                 # late if the entry were younger than its call.
@@ -225,7 +224,7 @@ class Preparer:
         with self._unchanged(entry) as is_unchanged:
             if not is_unchanged or not self._is_as_made(entry):
                 return False
-            spec = self._specs.spec(entry, self._ports.hardware_now())
+            spec = self._specs.spec(entry, self._kinds.hardware_now())
             if spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
@@ -309,7 +308,7 @@ class Preparer:
             if left_behind:
                 self._shares.clear(gpus, ref.uid)
                 self._fabric.clear(gpus)
-            hardware = self._ports.hardware_now()
+            hardware = self._kinds.hardware_now()
             with self._during("locate"):
                 held = self._locate_all(ref, planned, entry, hardware)
             if not held:
@@ -323,12 +322,12 @@ class Preparer:
         """
         if entry is None or not entry.holds or not has_former(entry, claim):
             return entry
-        if self._ports.is_used(entry):
+        if self._ports.cluster.uses(entry):
             raise DeviceHeld(
                 f"claim {entry.uid} was allocated other devices, but a container still has the former ones",
                 "they are released when that container has ended",
             )
-        with self._ports.releasing(entry.uid):
+        with self._ports.watch.releasing(entry.uid):
             self._release.claim(entry.uid, entry)
             self._journal.forget(entry.uid)
         return None
@@ -349,7 +348,7 @@ class Preparer:
         for device in planned:
             before_device, kind = own.get(device.allocated.device), self._kinds.of_name(device.name)
             found = locate(device, before_device, ref.uid, hardware, kind, self._journal)
-            held.append(with_board(found, self._ports.published_uuid(found.device)))
+            held.append(with_board(found, self._ports.cluster.published_uuid(found.device)))
         if all(device.sharing is None for device in planned):
             return tuple(held)
         return self._shares.with_shares(ref.uid, planned, held)
@@ -368,7 +367,7 @@ class Preparer:
         entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", boottime_ns(), held)
         entry = replace(entry, driver_generation=generation, pod_claim_name=pod_claim_name)
         shares = entry.shares
-        progress = Progress(self._journal, entry, self._ports.step, is_written=False)
+        progress = Progress(self._journal, entry, self._ports.listeners.step, is_written=False)
         try:
             if shares or partition is not None or changes:
                 # From here on a crash may leave something on the hardware, so the journal has to know. Whole
@@ -383,7 +382,7 @@ class Preparer:
                     progress.update(index, self._kinds.of(device).make(progress.entry, index, hardware, note))
             with self._during("sharing"):
                 for text in self._shares.join(progress.entry) if shares else ():
-                    self._ports.note(ref, text)
+                    self._ports.cluster.note(ref, text)
             with self._during("spec"):
                 spec = self._specs.spec(progress.entry, hardware)
             return self._commit(progress.entry, spec, is_new=True).devices
@@ -399,10 +398,10 @@ class Preparer:
         changed_ns = boottime_ns() if is_new else entry.changed_ns
         done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
         self._journal.put(done)
-        self._ports.step("committed")
+        self._ports.listeners.step("committed")
         self._files.write(done, spec, is_new=is_new)
-        self._ports.step("spec written")
-        self._ports.prepared(done)
+        self._ports.listeners.step("spec written")
+        self._ports.listeners.prepared(done)
         return done
 
     def _undo(self, uid: str, before: Entry | None) -> None:
@@ -434,7 +433,7 @@ class Preparer:
         if entry.shares:
             self._shares.join(entry)
         with self._during("spec"):
-            spec = self._specs.spec(entry, self._ports.hardware_now())
+            spec = self._specs.spec(entry, self._kinds.hardware_now())
             are_there = self._files.are_there(entry, spec)
         return entry if are_there else self._commit(entry, spec)
 

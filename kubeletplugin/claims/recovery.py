@@ -18,8 +18,7 @@ from driver.process.boot import boot_folder, is_boot_folder
 from driver.process.durable import remove_unfinished, storage_errors
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec

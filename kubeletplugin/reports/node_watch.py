@@ -17,7 +17,7 @@ from driver.errors import StorageError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.entry import Entry, standing
+from kubeletplugin.claims.journal.entry import Entry, is_live, standing
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
@@ -179,12 +179,13 @@ class NodeWatch:
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
         """What somebody else made on the GPUs: it belonged to no claim before the check and to none now."""
+        generation = self._journal.generation()
         owners = [
             held
             for entry in (*before, *self._journal.held())
             if entry.holds
             for held in entry.devices
-            if self._journal.is_live(entry, held)
+            if is_live(entry, held, generation)
         ]
         return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 

@@ -21,12 +21,13 @@ from driver.nvml.deadline import Watch
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.claim_call import left_of_call
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from kubeletplugin.sharing.shares import interval_of, limits_together
@@ -56,9 +57,7 @@ class NotReady(ClaimBlocked):
 class Sharing:
     """The sharing of one node's GPUs. Callers hold the locks of the GPUs.
 
-    ``note_mps_use()`` is called for each daemon that a share needs. ``note_hang(program, gpus, what)`` gets
-    which program hung for which GPUs, and what it did not do, empty once it has done its work for them.
-    ``step(name)`` lets tests stop there.
+    ``watch`` gets which program hung for which GPUs. ``step(name)`` lets tests stop there.
     """
 
     def __init__(
@@ -67,8 +66,7 @@ class Sharing:
         time_slices: TimeSlices,
         mps: MpsClient,
         records: SharingRecords,
-        note_mps_use: Callable[[], None],
-        note_hang: Callable[[Hanging, tuple[str, ...], str], None],
+        watch: NodeWatch,
         step: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,8 +77,7 @@ class Sharing:
         self._time_slices = time_slices
         self._mps = mps
         self._records = records
-        self._note_mps_use = note_mps_use
-        self._note_hang = note_hang
+        self._watch = watch
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
@@ -169,7 +166,7 @@ class Sharing:
             wanted = self._set_modes(replace(wanted, daemon=True), whole_gpus)
         with self._noting_hangs("mps-hangs", wanted.gpus):
             self._mps.ensure(daemon)
-        self._note_mps_use()
+        self._mps.note_use()
         self._step("daemon")
         self._mark_applied(wanted)
 
@@ -204,9 +201,9 @@ class Sharing:
         except ProgramHangs as error:
             # At the end of a call of the kubelet there may have been too little time for it.
             if left_of_call(_ENOUGH_SECONDS) == _ENOUGH_SECONDS:
-                self._note_hang(program, gpus, error.what)
+                self._watch.program_hangs(program, gpus, error.what)
             raise
-        self._note_hang(program, gpus, "")
+        self._watch.program_hangs(program, gpus, "")
 
     def _mark_applied(self, record: SharingRecord) -> None:
         if not record.applied:
@@ -391,13 +388,14 @@ def cuda_uuid(held: HeldDevice) -> str:
 
 def members_of(group: str, entries: Iterable[Entry], journal: Journal, without: str = "") -> Iterator[Member]:
     """The shares of a group that claims have, except those of the claim ``without``."""
+    generation = journal.generation()
     # Without a UUID the partition is not made: the claim's prepare was interrupted, so it has no process
     # there and counts once it is prepared again. A kind that only a newer version knows never has a UUID
     # here.
     return (
         (uid, held)
         for entry in entries
-        if entry.uid != without and journal.standing(entry).has_devices
+        if entry.uid != without and standing(entry, generation).has_devices
         for uid, held in members_of_entry(group, entry)
         if cuda_uuid(held) or held.offered is None
     )

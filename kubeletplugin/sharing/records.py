@@ -20,7 +20,7 @@ from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import is_same_load
+from kubeletplugin.claims.journal.entry import is_same_load
 from kubeletplugin.claims.journal.record_folder import (
     Damage,
     Kept,

@@ -13,7 +13,7 @@ from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
 from kubeletplugin.devices.kinds.kind import NodeKinds, NodePorts
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, partition_name, record_of, written
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
@@ -33,7 +33,7 @@ def held_kinds() -> NodeKinds:
         Journal(nowhere / "journal", lambda: False),
         nowhere,
         *pci_parts(NoKernel(), nowhere)[:3],
-        VfioNodes(InstalledDriver.below(nowhere)),
+        InstalledDriver.below(nowhere),
         Controllers(lambda _number: None),
     )
     return HELD_KINDS.on(ports)

@@ -27,7 +27,8 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Users
@@ -75,8 +76,8 @@ class NodePorts:
     binder: GroupBinder
     # Lists the processes that have a function open.
     users: Users
-    # Finds the device nodes that open functions.
-    vfio_nodes: VfioNodes
+    # Where the NVIDIA driver is installed.
+    driver: InstalledDriver
     # The node's controllers, which have GPUs open as well.
     controllers: Controllers
 
@@ -213,18 +214,24 @@ class HeldKinds:
     def on(self, node: NodePorts) -> NodeKinds:
         """The kinds as objects that work on this node."""
         kinds = {word: kind(node) for word, kind in self._by_word.items()}
-        return NodeKinds(kinds, self._unknown(node))
+        return NodeKinds(kinds, self._unknown(node), node)
 
 
 class NodeKinds:
     """The kinds of a node."""
 
-    def __init__(self, by_word: Mapping[str, HeldKind], unknown: HeldKind) -> None:
+    def __init__(self, by_word: Mapping[str, HeldKind], unknown: HeldKind, node: NodePorts) -> None:
         self._by_word = by_word
         self._unknown = unknown
+        self._boards = Boards(node.discovery, node.sysfs_root)
+        self._driver = node.driver
 
     def __iter__(self) -> Iterator[HeldKind]:
         return iter(self._by_word.values())
+
+    def hardware_now(self) -> HardwareNow:
+        """What one call of the kubelet reads of the hardware."""
+        return HardwareNow(self._boards, HostNow(self._driver))
 
     def of_name(self, name: DeviceName) -> HeldKind:
         """The kind of a parsed name."""

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from driver.devices.names import DRIVER_NAME
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.recovery import Recovered, recover
-from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.kubelet.wire.names import cdi_device_name
 from tests.examples import examples
 

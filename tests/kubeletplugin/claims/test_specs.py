@@ -21,7 +21,7 @@ from kubeletplugin.claims.files import Specs
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
 from kubeletplugin.devices.kinds.kind import HardwareNow, NodePorts
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
@@ -51,7 +51,7 @@ class Built:
             Journal(folder / "journal", lambda: False),
             sysfs,
             *pci_parts(NoKernel(), sysfs)[:3],
-            VfioNodes(driver),
+            driver,
             Controllers(lambda _number: None),
         )
         self.driver, kinds = driver, HELD_KINDS.on(ports)

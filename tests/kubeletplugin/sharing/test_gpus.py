@@ -92,7 +92,7 @@ def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
     records = SharingRecords(tmp_path / "sharing", lambda: "")
     guard = Guard(5.0)
     deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
-    sharing = Sharing(deaf, node.time_slices, node.mps, records, nobody, nobody, nobody)
+    sharing = Sharing(deaf, node.time_slices, node.mps, records, node.watch, nobody)
     share = ShareRecord(whole(node), "MPS", 1)
     held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):

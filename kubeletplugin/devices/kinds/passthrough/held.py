@@ -21,10 +21,9 @@ from driver.kinds.passthrough.kind import PASSTHROUGH, passthrough_uuid
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
-from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode, VfioNodes
 from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKind, NodePorts, Note
-from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
-from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, record_of, written
+from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver, PassthroughRecord, record_of, written
 from kubeletplugin.devices.vfio.binder import functions_to_bind
 from kubeletplugin.devices.vfio.failures import in_use
 from kubeletplugin.devices.vfio.function_files import Users
@@ -45,6 +44,7 @@ class HeldPassthrough(NodeKind):
 
     def __init__(self, node: NodePorts) -> None:
         super().__init__(node)
+        self._nodes = VfioNodes(node.driver)
         self._bus = Bus(node.sysfs_root)
         self._hand_over = HandOver(node.discovery, node.controllers, node.binder)
 
@@ -199,10 +199,10 @@ class HeldPassthrough(NodeKind):
         """
         if record.iommufd:
             names = [one.vfio_device for one in self._bus.endpoints(record.group, gpu.pci)]
-            nodes = self._node.vfio_nodes.of_iommufd(names, with_api=record.api_device)
+            nodes = self._nodes.of_iommufd(names, with_api=record.api_device)
             if nodes is not None:
                 return nodes
-        return self._node.vfio_nodes.of_group(record.group, with_api=record.api_device)
+        return self._nodes.of_group(record.group, with_api=record.api_device)
 
 
 def _gpus(held: HeldDevice) -> list[PciAddress]:
