@@ -139,7 +139,7 @@ def test_a_controller_that_does_not_answer_keeps_no_gpu_from_coming_back(
 ) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    monkeypatch.setattr("kubeletplugin.devices.kinds.passthrough.hand_over._BACK_SECONDS", 0.01)
+    monkeypatch.setattr("kubeletplugin.devices.kinds.passthrough.held._BACK_SECONDS", 0.01)
     vms.controllers.joined("controller")
     assert vms.unprepare(claim) is None
     assert vms.changed() == {}
