@@ -10,7 +10,7 @@ from threading import Event, Thread
 import pytest
 
 from driver.errors import ApiError, DeviceHeld
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
 from tests.kubeletplugin.fake_node import FakeNode
 

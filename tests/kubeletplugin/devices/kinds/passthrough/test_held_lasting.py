@@ -12,7 +12,7 @@ from driver.errors import DeviceHeld
 from driver.hardware.gpu import Inventory
 from driver.hardware.pci_view import pci_view
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.reports.device_status import claim_statuses
+from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL, Crash
 
@@ -199,7 +199,7 @@ def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) ->
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    (told,) = claim_statuses(vms.journal.entries(), vms.driver_generation, vms.kinds)
+    (told,) = claim_statuses(vms.journal.entries(), vms.driver_generation, Observed(vms.kinds))
     (device,) = told.devices
     assert device.ready.reason == "BoundToVfio"
     assert (device.pool, device.device) == (POOL, vms.device(0))
