@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import stat
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -59,19 +58,6 @@ def wait_until_gone(pid: int) -> None:
         assert select.select([descriptor], [], [], 30)[0]
     finally:
         os.close(descriptor)
-
-
-def test_a_daemon_in_the_background_leaves_the_files_of_the_real_one(serving: Programs) -> None:
-    assert {path.name: stat.filemode(path.stat().st_mode) for path in serving.pipes.iterdir()} == {
-        "control": "srw-rw-rw-",
-        "control_lock": "-rw-rw-rw-",
-        "control_privileged": "srwxr-xr-x",
-        "log": "prwxrwxrwx",
-        "nvidia-cuda-mps-control.pid": "-rw-rw-rw-",
-    }
-    os.kill(serving.daemon_pid(), 0)
-    log = (serving.logs / "control.log").read_text()
-    assert f"Starting control daemon using socket {serving.pipes}/control" in log
 
 
 def test_quit_ends_the_daemon_and_takes_its_files_away(serving: Programs) -> None:
@@ -168,12 +154,6 @@ def test_a_command_that_makes_no_sense_is_answered_and_changes_nothing(
     assert serving.ask("get_server_list") == []
 
 
-def test_several_commands_are_answered_in_turn(serving: Programs) -> None:
-    said = "set_default_active_thread_percentage 30\n\nset_default_device_pinned_mem_limit 0 1G\n"
-    code, lines = serving.control(said=f"{said}get_default_device_pinned_mem_limit 0\n")
-    assert (code, lines) == (0, ["30.0", "1G"])
-
-
 def test_defaults_touch_only_servers_that_start_later(serving: Programs) -> None:
     serving.ask("set_default_active_thread_percentage 40")
     serving.ask("set_default_device_pinned_mem_limit 0 2G")
@@ -187,13 +167,6 @@ def test_defaults_touch_only_servers_that_start_later(serving: Programs) -> None
     assert serving.ask(f"get_device_pinned_mem_limit {pid} 0") == ["3G"]
     assert serving.ask("get_default_device_pinned_mem_limit 0") == ["2G"]
     assert serving.ask("get_default_active_thread_percentage") == ["50.0"]
-
-
-def test_limits_are_lost_when_the_daemon_quits(serving: Programs) -> None:
-    serving.ask("set_default_active_thread_percentage 40")
-    serving.ask("quit")
-    assert serving.control("-d")[0] == 0
-    assert serving.ask("get_default_active_thread_percentage") == ["100.0"]
 
 
 def test_a_server_is_a_process_that_holds_the_gpu(serving: Programs) -> None:

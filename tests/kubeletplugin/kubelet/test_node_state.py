@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,7 +15,6 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
 from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
 
@@ -107,40 +106,6 @@ def test_a_block_at_the_first_slice_is_not_taken_for_one_of_the_whole_gpu() -> N
     first = BlockedPlacement(GPU, Placement(0, 1), "in-use", "")
     sent = v1.State.FromString(answer(NodeState((), (first,))).SerializeToString())
     assert sent.blocked[0].HasField("span")
-
-
-def test_an_unchanged_state_is_sent_again() -> None:
-    class Listener:
-        def is_active(self) -> bool:
-            return True
-
-        def add_callback(self, _callback: object) -> bool:
-            return True
-
-    board = NodeStateBoard()
-    board.update(HELD)
-    states = board.follow(Listener(), resend_seconds=0.001)
-    assert [next(states), next(states)] == [HELD, HELD]
-
-
-def test_one_stream_too_many_is_refused() -> None:
-    board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, ExitStack() as stack:
-        for _ in range(MAX_STREAMS):
-            next(stack.enter_context(watch(connection)))
-        with watch(connection) as refused, pytest.raises(grpc.RpcError) as caught:
-            next(refused)
-        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-def test_the_streams_end_when_the_plugin_stops() -> None:
-    board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, watch(connection) as states:
-        next(states)
-        board.close()
-        assert list(states) == []
 
 
 def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:

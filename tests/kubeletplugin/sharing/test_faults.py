@@ -71,17 +71,6 @@ def test_limits_that_the_supervisor_refuses_are_refused_for_good(node: FakeNode)
     assert node.complaints == []
 
 
-def test_a_share_that_fails_leaves_the_others_as_they_are(node: FakeNode) -> None:
-    node.prepare(claimed(node, "a"))
-    device = shared(node, "mps-4")
-    node.mps.failures = [ClaimRefused("the daemon refused its limits", "ask for others")]
-    larger = node.claim_shares("b", f"{device}+{device}")
-    with pytest.raises(ClaimRefused):
-        node.prepare(larger)
-    assert_holds_nothing(node, larger)
-    assert (limits(node), mode(node)) == ((25, (H100_MIB // 4,)), "exclusive-process")
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("code", [Code.UNKNOWN, Code.NO_PERMISSION])
 def test_a_compute_mode_that_cannot_be_set_leaves_nothing(node: FakeNode, code: int, *, after: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -43,13 +42,6 @@ def alone(folder: Path) -> Journal:
     return Journal(folder, lambda: next(answers, False))
 
 
-def test_an_entry_is_there_after_a_restart(tmp_path: Path) -> None:
-    alone(tmp_path).put(entry())
-
-    assert alone(tmp_path).get("u-1") == entry()
-    assert alone(tmp_path).get("u-2") is None
-
-
 def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Path) -> None:
     journal = alone(tmp_path)
     journal.put(entry("u-1"))
@@ -79,18 +71,6 @@ def test_each_change_of_a_state_is_reported(tmp_path: Path) -> None:
     journal.put(replace(tombstone, uid="u-2"))
 
     assert changed == [1, 0, 0, 0]
-
-
-def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
-    mine, other = Journal(tmp_path, lambda: True), Journal(tmp_path, lambda: True)
-    assert mine.get("u-1") is None
-
-    other.put(entry("u-1"))
-    assert mine.get("u-1") == entry("u-1")
-    other.put(replace(entry("u-1"), state="released"))
-    assert mine.holders(GPU_0) == ()
-    other.forget("u-1")
-    assert mine.get("u-1") is None
 
 
 @pytest.mark.parametrize(
@@ -196,14 +176,6 @@ def test_an_entry_of_a_newer_schema_holds_its_gpu(tmp_path: Path) -> None:
 
     assert [(one.uid, one.devices[0].kind) for one in journal.holders(GPU_0)] == [("u-1", "schema 2")]
     assert journal.take_set_aside() == ()
-
-
-def test_unfinished_files_and_strangers_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    for name in (".tmp-u-1.json-0011", "README", "..json", "x y.json"):
-        (tmp_path / name).write_text("not ours")
-
-    assert alone(tmp_path).entries() == ()
-    assert len(os.listdir(tmp_path)) == 4
 
 
 def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:

@@ -49,9 +49,12 @@ def test_a_foreign_instance_of_the_same_profile_at_the_same_place_is_not_taken_o
     assert instances(node) == (theirs,)
 
 
-def test_a_compute_instance_that_fails_takes_its_gpu_instance_with_it(node: FakeNode) -> None:
+@pytest.mark.parametrize(
+    "call", ["create_gpu_instance", "create_compute_instance", "compute_instance_profiles", "mig_devices"]
+)
+def test_a_failure_on_the_way_takes_everything_back(node: FakeNode, call: str) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.machine.fail("create_compute_instance", code=Code.UNKNOWN, times=1)
+    node.machine.fail(call, code=Code.UNKNOWN, times=1)
     with pytest.raises(NvmlError):
         node.prepare(ref)
     assert instances(node) == ()
