@@ -10,7 +10,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from controller.health.incident_file import read_incidents, write_incidents
@@ -19,7 +20,7 @@ from driver.errors import StorageError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.health.health_rules import HealthRules
 from driver.health.problems import verdicts
-from driver.health.verdict import EFFECTS, Kind, Verdict
+from driver.health.verdict import Kind, Verdict
 from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.health.xids import XID_CLASSES
 from driver.nvml.pci_address import PciAddress
@@ -70,9 +71,8 @@ class IncidentStore:
         self._written: Mapping[Incident, float] = {}
         self._failure = ""
         self._damping = Damping(hold_seconds)
-        # What the last check found, and what it or earlier checks found and damping still keeps.
-        self._found: dict[PciAddress, tuple[Verdict, ...]] = {}
-        self._lingering: dict[tuple[PciAddress, Kind], Verdict] = {}
+        # What the last check found, and what earlier ones found and damping still keeps.
+        self._lingering: dict[tuple[PciAddress, Kind], list[Verdict]] = {}
         self._verdicts: tuple[Verdict, ...] = ()
 
     @property
@@ -81,14 +81,8 @@ class IncidentStore:
         return self._rules
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts for which devices get taints beside those of the last check; the worst comes first."""
+        """Everything that is wrong: what was reported, the worst first, and what checks found."""
         return self._verdicts
-
-    def everything(self) -> tuple[Verdict, ...]:
-        """Everything that is wrong: what was reported, and what the last check found."""
-        with self._lock:
-            found = [verdict for of_gpu in self._found.values() for verdict in of_gpu]
-            return tuple(dict.fromkeys((*self._verdicts, *found)))
 
     def keep_in(self, folder: Path) -> None:
         """Take over what an earlier process kept in ``folder``, and keep the incidents there from now on.
@@ -201,27 +195,18 @@ class IncidentStore:
 
     def _damp(self, gpus: dict[PciAddress, Gpu], now: float) -> None:
         """Keep problems that come back again and again until they were away long enough. The lock is held."""
-        self._found = {
-            pci: tuple(self._effective(one) for one in verdicts(pci, gpu.problems))
-            for pci, gpu in gpus.items()
-            if gpu.problems
-        }
-        # One verdict for each GPU and kind: sorted by effect, so that the strongest is last and stays.
-        found: dict[tuple[PciAddress, Kind], Verdict] = {}
-        for pci, of_gpu in self._found.items():
-            for verdict in sorted(of_gpu, key=lambda one: EFFECTS.index(one.effect)):
-                found[pci, verdict.kind] = verdict
+        found: dict[tuple[PciAddress, Kind], list[Verdict]] = {}
+        for pci, gpu in gpus.items():
+            for verdict in verdicts(pci, gpu.problems, self._rules):
+                found.setdefault((pci, verdict.kind), []).append(verdict)
         for what in found:
             self._damping.note_bad(what, now)
-        known = {what: verdict for what, verdict in self._lingering.items() if what[0] in gpus}
+        known = {what: of_kind for what, of_kind in self._lingering.items() if what[0] in gpus}
         for what in known.keys() - found.keys():
             if self._damping.note_well(what, now):
                 del known[what]
         self._lingering = known | found
         self._damping.forget_old(now)
-
-    def _effective(self, verdict: Verdict) -> Verdict:
-        return replace(verdict, effect=self._rules.effect(verdict.kind, verdict.effect))
 
     def _judge(self) -> bool:
         """Work out the verdicts again; returns whether they have changed. The lock is held."""
@@ -231,7 +216,7 @@ class IncidentStore:
             key=lambda one: (-XID_CLASSES.index(one.xid_class(self._rules)), str(one)),
         )
         reported = [verdict for one in worst_first for verdict in verdicts_of(one, self._rules)]
-        judged = (*reported, *self._lingering.values())
+        judged = (*reported, *chain.from_iterable(self._lingering.values()))
         changed = judged != self._verdicts
         self._verdicts = judged
         return changed

@@ -30,6 +30,11 @@ def test_a_fault_of_a_gpu_is_on_all_of_its_forms_and_on_no_other_gpu() -> None:
     assert all(bool(device.taints) == (device.pci == PCI) for device in found)
 
 
+def test_a_device_of_several_gpus_is_hit_by_a_fault_of_any() -> None:
+    pair = Device("pair", OTHER, more_regions=(Region(PCI),))
+    assert tainted(Incident(Region(PCI), 95), [pair])[0].taints
+
+
 def test_a_fault_of_a_partition_is_on_it_and_on_what_lies_over_it() -> None:
     found = tainted(Incident(Region(PCI, Placement(2, 2)), 94), forms(PCI))
     hit = {device.span for device in found if device.taints}

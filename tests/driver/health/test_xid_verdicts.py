@@ -138,14 +138,6 @@ def test_what_the_admin_says_of_a_code_decides_alone(rules: HealthRules, xid: in
             assert rules.class_of(xid, told) == rules.xids[xid]
 
 
-def test_the_effects_of_other_taints_stay() -> None:
-    rules = HealthRules(evict=frozenset(EVICTING))
-    others = (Taint("gpu.nvidia.com/changing", "", "NoSchedule"), Taint("gpu.nvidia.com/fabric", "", "None"))
-    assert rules.effective(others) == others
-    lost = Taint("gpu.nvidia.com/gpu-lost", "x", "NoSchedule")
-    assert rules.effective([lost])[0].effect == "NoExecute"
-
-
 some_incident = st.builds(
     Incident,
     st.just(Region(PCI)),

@@ -146,9 +146,9 @@ def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Sc
     scene.take_over()
     scene.node.health.run_once()
     sent = next(iter(scene.node.board.follow(_Open(), 10.0)))
-    told = {(one.pool, one.device): one.health for one in sent}
-    assert told[NODE, "gpu-0"] == "healthy"
-    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "healthy"
+    told = {(one.pool, one.device): one.health.word for one in sent}
+    assert told[NODE, "gpu-0"] == "Healthy"
+    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "Healthy"
 
 
 @pytest.mark.parametrize("step", ["taken over"])

@@ -33,7 +33,7 @@ def health_of(node: PassthroughNode) -> dict[str, str]:
     """What the kubelet hears of each device."""
     node.health.run_once()
     sent = next(iter(node.board.follow(Open(), 10.0)))
-    return {one.device: one.health for one in sent}
+    return {one.device: one.health.word for one in sent}
 
 
 def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: PassthroughNode) -> None:
@@ -46,7 +46,7 @@ def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: Passth
 
     device = told["spec written"].keys() - told["begun"].keys()
     assert len(device) == 1, "it is told of when it is handed over"
-    assert told["spec written"].items() >= {(one, "healthy") for one in device}
+    assert told["spec written"].items() >= {(one, "Healthy") for one in device}
 
 
 def test_a_reload_of_the_nvidia_driver_ends_no_claim(vms: PassthroughNode) -> None:
@@ -102,21 +102,21 @@ def test_a_claim_that_was_deleted_while_the_plugin_was_away_is_let_go(vms: Passt
 
 
 def test_a_gpu_that_a_claim_has_is_held_and_not_lost(vms: PassthroughNode) -> None:
-    assert set(health_of(vms).values()) == {"healthy"}
+    assert set(health_of(vms).values()) == {"Healthy"}
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
     found = health_of(vms)
-    assert found[vms.device(0)] == "healthy"
+    assert found[vms.device(0)] == "Healthy"
     assert "gpu-0000-17-00-0" not in found
     vms.unprepare(claim)
-    assert health_of(vms)["gpu-0000-17-00-0"] == "healthy"
+    assert health_of(vms)["gpu-0000-17-00-0"] == "Healthy"
 
 
 def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
     (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
-    assert health_of(vms)[vms.device(0)] == "unhealthy"
+    assert health_of(vms)[vms.device(0)] == "Unhealthy"
 
 
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
