@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,6 +15,7 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
 from kubeletplugin.kubelet.wire.server import SocketServer
+from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
 
@@ -142,3 +143,23 @@ def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() 
         while told[-1].let_go:
             told.append(next(states))
         assert list(told[-1].held) == []
+
+
+def test_one_stream_too_many_is_refused() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            next(stack.enter_context(watch(connection)))
+        with watch(connection) as refused, pytest.raises(grpc.RpcError) as caught:
+            next(refused)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_streams_end_when_the_plugin_stops() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, watch(connection) as states:
+        next(states)
+        board.close()
+        assert list(states) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NvmlError, StorageError
+from driver.errors import ClaimBlocked, ClaimRefused, NvmlError, StorageError
 from driver.nvml.api import Code
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
@@ -309,14 +309,6 @@ def disk_takes(node: FakeNode, ref: ClaimRef) -> bool:
         return bool(node.prepare(ref))
     except StorageError:
         return False
-
-
-def test_a_gpu_that_was_exchanged_is_not_shared(node: FakeNode) -> None:
-    device = shared(node, "mps-4")
-    node.published[device] = "GPU-of-another-board"
-    with pytest.raises(HardwareChanged):
-        node.prepare(node.claim_shares("a", device))
-    assert_as_before(node)
 
 
 def test_memory_that_was_never_published_is_waited_for(node: FakeNode) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,6 +70,15 @@ def alone(tmp_path: Path) -> SharingRecords:
     """Records of an instance beside which no other writes."""
     answers = iter([True])
     return SharingRecords(tmp_path / "sharing", lambda: "", lambda: next(answers, False))
+
+
+def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
+    other = SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
+    for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
+        other.put(record)
+        assert records.get(GROUP) == record
+    other.forget(GROUP)
+    assert records.get(GROUP) is None
 
 
 def test_the_records_on_gpus_are_found_by_any_of_their_gpus(tmp_path: Path) -> None:
@@ -174,3 +184,11 @@ def test_a_file_that_the_disk_does_not_give_is_put_aside_and_concerns_its_group_
     assert file(tmp_path).is_dir()
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").is_dir()
+
+
+def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: SharingRecords) -> None:
+    names = ["README", "notes.json", "GPU-1.json", f".tmp-{GROUP}.json-0011", f"{GROUP}.unreadable", "..json"]
+    for name in names:
+        (tmp_path / "sharing" / name).write_text("not ours")
+    assert records.all() == ()
+    assert sorted(os.listdir(tmp_path / "sharing")) == sorted(names)

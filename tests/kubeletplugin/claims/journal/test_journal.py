@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,18 @@ def test_an_unreadable_file_is_put_aside_and_only_its_claim_suffers(tmp_path: Pa
     assert aside.path.read_bytes() == content
     assert not (tmp_path / "u-1.json").exists()
     assert journal.take_set_aside() == ()
+
+
+def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
+    mine, other = Journal(tmp_path, lambda: True), Journal(tmp_path, lambda: True)
+    assert mine.get("u-1") is None
+
+    other.put(entry("u-1"))
+    assert mine.get("u-1") == entry("u-1")
+    other.put(replace(entry("u-1"), state="released"))
+    assert mine.holders(GPU_0) == ()
+    other.forget("u-1")
+    assert mine.get("u-1") is None
 
 
 def test_of_files_that_were_put_aside_the_newest_hundred_are_kept(tmp_path: Path) -> None:
@@ -176,6 +189,14 @@ def test_an_entry_of_a_newer_schema_holds_its_gpu(tmp_path: Path) -> None:
 
     assert [(one.uid, one.devices[0].kind) for one in journal.holders(GPU_0)] == [("u-1", "schema 2")]
     assert journal.take_set_aside() == ()
+
+
+def test_unfinished_files_and_strangers_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    for name in (".tmp-u-1.json-0011", "README", "..json", "x y.json"):
+        (tmp_path / name).write_text("not ours")
+
+    assert alone(tmp_path).entries() == ()
+    assert len(os.listdir(tmp_path)) == 4
 
 
 def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_a_container_that_starts_again_has_its_part_though_its_old_group_lingers
     assert (l4s.hard(first), l4s.hard(second)) == (0, 8 * GIB)
 
 
+def test_parts_are_whole_mib_rounded_down(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 10 * GIB)
+    l4s.announce(device, "a", "b", "c")
+    assert l4s.hard(l4s.run(device, "a")) == 10 * GIB // 3 // MIB * MIB
+
+
 def test_a_limit_is_not_raised_while_its_container_runs(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     first, second = l4s.run(device, "a"), l4s.run(device, "b")

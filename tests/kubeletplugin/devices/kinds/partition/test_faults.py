@@ -84,7 +84,7 @@ def test_a_new_attempt_forgets_the_ids_of_one_that_is_gone(scene: Scene) -> None
 def test_a_creation_that_hangs_is_found_once_it_comes_back(
     open_scene: Callable[..., Scene], call: str
 ) -> None:
-    scene = open_scene(deadline_seconds=1.0)
+    scene = open_scene(deadline_seconds=0.4)
     scene.turn_on()
     scene.machine.hang(call)
 

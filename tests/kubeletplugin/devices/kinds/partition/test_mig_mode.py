@@ -13,6 +13,15 @@ from driver.process.log import configure
 from tests.kubeletplugin.partition_scene import Scene
 
 
+def test_a_gpu_without_mig_or_with_the_mode_off_is_ready_for_a_whole_claim(
+    open_scene: Callable[..., Scene],
+) -> None:
+    for machine in ("l40s-octo", "hgx-h100", "dgx-a100"):
+        scene = open_scene(machine)
+        scene.partitions.turn_off_for_whole(scene.pci())
+        assert scene.mode() == (False, False)
+
+
 def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Scene) -> None:
     made = scene.make(scene.located("1g-10gb", 6))
 
