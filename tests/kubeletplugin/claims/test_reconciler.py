@@ -9,11 +9,6 @@ from threading import Event, Thread
 import pytest
 
 from driver.errors import ApiError, DeviceHeld
-<<<<<<< HEAD
-from kubeletplugin.claims.journal.entry import boottime_ns
-from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
-=======
->>>>>>> cb70a610ed7ac9ee35f41cc6f46b3f62944043b5
 from tests.kubeletplugin.fake_node import FakeNode
 
 

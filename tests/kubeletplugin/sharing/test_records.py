@@ -73,7 +73,7 @@ def alone(tmp_path: Path) -> SharingRecords:
 
 
 def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
-    other = SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
+    other = SharingRecords(tmp_path / "sharing", lambda: "")
     for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
         other.put(record)
         assert records.get(GROUP) == record
