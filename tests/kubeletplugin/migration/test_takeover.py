@@ -146,17 +146,9 @@ def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Sc
     scene.take_over()
     scene.node.health.run_once()
     sent = next(iter(scene.node.board.follow(_Open(), 10.0)))
-    told = {(one.pool, one.device): one.health for one in sent}
-    assert told[NODE, "gpu-0"] == "healthy"
-    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "healthy"
-
-
-def test_it_stays_taken_over_when_the_plugin_is_started_anew(scene: Scene) -> None:
-    scene.whole()
-    scene.take_over()
-    scene.node.restart()
-    assert scene.node.prepare(REF)[0].device == "gpu-0"
-    assert scene.blocked() == [(str(scene.node.gpus[0]), "held-by-claim", None)]
+    told = {(one.pool, one.device): one.health.word for one in sent}
+    assert told[NODE, "gpu-0"] == "Healthy"
+    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "Healthy"
 
 
 @pytest.mark.parametrize("step", ["taken over"])

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from driver.health.verdict import Health
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     ClaimStatus,
     DeviceMemory,
-    Ill,
     Observed,
     changed_much,
     claim_statuses,
@@ -32,9 +32,9 @@ ENTRY = Entry("uid", "team", "train", "prepared", 7, (MADE,))
 WELL = Observed(
     held_kinds(),
     healths={
-        ("pool", MADE.device): None,
-        ("pool", "gpu-0000-8a-00-0-ts-4"): None,
-        ("pool", memory_claims.DEVICE): None,
+        ("pool", MADE.device): Health("Healthy"),
+        ("pool", "gpu-0000-8a-00-0-ts-4"): Health("Healthy"),
+        ("pool", memory_claims.DEVICE): Health("Healthy"),
     },
 )
 
@@ -80,12 +80,14 @@ def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
     assert told.key == (DRIVER_NAME, "pool", MADE.device, "")
 
 
-ILL = Ill("False", "GpuLost", "it fell off the bus")
+SOUND = Health("Healthy")
+ILL = Health("Unhealthy", "it fell off the bus", "GpuLost")
+DOUBT = Health("Unknown", "no right", "Unmonitored")
 
 
-def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
+def ready(health: Health, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
     """The condition that is written for a device that is so."""
-    healths = {("pool", MADE.device): ill} if seen else {}
+    healths = {("pool", MADE.device): health} if seen else {}
     known = Observed(held_kinds(), {("uid", "cdi"): DeviceMemory(fault)}, healths)
     (found,) = claim_statuses([ENTRY], "", known)
     there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
@@ -96,24 +98,30 @@ def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, see
 def test_an_ill_device_is_not_ready_with_the_reason_and_the_words_of_its_health() -> None:
     told = ready(ILL)
     assert (told["status"], told["reason"], told["message"]) == ("False", "GpuLost", "it fell off the bus")
-    well = ready(None, before={**told, "lastTransitionTime": EARLIER})
+    well = ready(SOUND, before={**told, "lastTransitionTime": EARLIER})
     assert (well["status"], well["reason"], well["lastTransitionTime"]) == ("True", "PartitionMade", NOW)
 
 
 def test_what_is_wrong_for_certain_comes_before_a_limit_and_a_limit_before_doubt() -> None:
     assert ready(ILL, fault="not held")["reason"] == "GpuLost"
-    assert (
-        ready(Ill("Unknown", "Unmonitored", "no right"), fault="not held")["reason"] == "MemoryLimitNotHeld"
-    )
-    assert ready(Ill("Unknown", "Unmonitored", "no right"))["status"] == "Unknown"
+    assert ready(DOUBT, fault="not held")["reason"] == "MemoryLimitNotHeld"
+    assert ready(DOUBT)["status"] == "Unknown"
+
+
+def test_a_word_stands_in_where_the_look_gives_no_reason() -> None:
+    told = [ready(health) for health in (Health("Unhealthy", "gone"), Health("Unknown", "busy"))]
+    assert [(one["status"], one["reason"]) for one in told] == [
+        ("False", "Unhealthy"),
+        ("Unknown", "Unknown"),
+    ]
 
 
 def test_what_the_status_says_of_a_device_stays_until_somebody_looks_at_it() -> None:
     ill = {**ready(ILL), "lastTransitionTime": EARLIER}
-    assert ready(None, seen=False, before=ill) == ill
-    assert ready(None, seen=False)["status"] == "True", "nobody has said anything of it"
-    held = {**ready(None, fault="not held"), "lastTransitionTime": EARLIER}
-    assert ready(None, seen=False, before=held)["status"] == "True", "that is known without a look"
+    assert ready(SOUND, seen=False, before=ill) == ill
+    assert ready(SOUND, seen=False)["status"] == "True", "nobody has said anything of it"
+    held = {**ready(SOUND, fault="not held"), "lastTransitionTime": EARLIER}
+    assert ready(SOUND, seen=False, before=held)["status"] == "True", "that is known without a look"
 
 
 def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_look_on() -> None:
@@ -250,13 +258,6 @@ def test_another_reason_is_told_and_does_not_count_as_a_transition() -> None:
     lost = told("NVML does not hold it", now=EARLIER)
     (condition,) = told("the GPU hangs", before=lost)["conditions"]
     assert (condition["message"], condition["lastTransitionTime"]) == ("the GPU hangs", EARLIER)
-
-
-def test_used_memory_is_told_and_little_that_changed_is_not() -> None:
-    before = told(used_bytes=1000)
-    assert before["data"]["memoryUsedBytes"] == 1000
-    assert told(used_bytes=1050, before=before) is None
-    assert told(used_bytes=1051, before=before)["data"]["memoryUsedBytes"] == 1051
 
 
 def test_used_memory_that_is_not_asked_for_or_not_known_any_more_goes() -> None:

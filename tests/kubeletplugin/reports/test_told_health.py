@@ -25,12 +25,12 @@ def test_a_fault_of_a_partition_is_of_its_claim_alone(node: FakeNode) -> None:
     node.prepare(node.claim_devices("spared", spared))
     published = PublishedDevices()
     node.health.add_reported(published.health_of)
-    assert checked(node)[hit].health == "healthy"
+    assert checked(node)[hit].word == "Healthy"
 
     published.take("ADDED", fault(hit))
 
     found = checked(node)
-    assert (found[hit].health, found[hit].reason, found[spared].health) == ("unhealthy", "Xid", "healthy")
+    assert (found[hit].word, found[hit].reason, found[spared].word) == ("Unhealthy", "Xid", "Healthy")
     assert "XID 95" in found[hit].message
     published.take("MODIFIED", {"spec": {"devices": [{"name": hit}]}})
-    assert checked(node)[hit].health == "healthy"
+    assert checked(node)[hit].word == "Healthy"
