@@ -13,7 +13,7 @@ from typing import Any
 
 from driver.devices.region import Region
 from driver.errors import StorageError
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.health.xids import XID_CLASSES
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress

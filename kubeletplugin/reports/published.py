@@ -12,8 +12,8 @@ from driver.devices.device import Taint
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
 from driver.health.health_rules import HealthRules
+from driver.health.judge import incidents_of, verdicts_of
 from driver.health.verdict import Health, health_of
-from driver.health.xid_verdicts import incidents_of, verdicts_of
 from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES

@@ -19,7 +19,7 @@ from driver.devices.region import Region
 from driver.errors import StorageError
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.health.xids import XID_CLASSES, XidClass
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
