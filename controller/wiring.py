@@ -353,7 +353,7 @@ def _plugin_watch(
         publisher.plugin_serves(serving > 0)
         several_plugins.serving(serving)
 
-    streams = (PluginServing(count, state.health_answered, state.health_ended).stream(), state.stream())
+    streams = (PluginServing(count).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 

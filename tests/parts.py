@@ -35,9 +35,14 @@ QUICK_FOLDERS = (
 )
 TAKE_LONG = (
     "tests/controller/test_faults.py",
+    "tests/controller/test_main.py",
+    "tests/controller/uninstall/test_program.py",
+    "tests/controller/webhook/test_main.py",
     "tests/envtest/embedded/test_shipped_manifests.py",
     "tests/envtest/test_standalone.py",
     "tests/fakegpu/mps/test_mps.py",
+    "tests/fakegpu/mps/test_sockets.py",
+    "tests/fakegpu/mps/test_transcripts.py",
     "tests/fakegpu/recorded/test_recorded.py",
     "tests/fakegpu/sysfs/test_sequences.py",
     "tests/fakegpu/test_mps_faults.py",
@@ -58,10 +63,13 @@ TAKE_LONG = (
     "tests/kubeletplugin/devices/kinds/vgpu/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py::test_the_next_start_finishes_what_a_crash_has_left",
     "tests/kubeletplugin/sharing/memory/test_hostile_sequences.py",
+    "tests/kubeletplugin/sharing/mps/test_daemon_shm.py",
     "tests/kubeletplugin/sharing/mps/test_faults.py",
     "tests/kubeletplugin/sharing/mps/test_recovery.py",
     "tests/kubeletplugin/sharing/test_crashes.py",
+    "tests/kubeletplugin/sharing/test_mps_client.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
+    "tests/kubeletplugin/sharing/test_time_slices.py",
     "tests/tools/hardware/test_recording.py::test_what_the_real_binding_answers_is_recorded",
 )
 """Files and tests in the folders above that belong to the rest: they start processes or take many steps."""

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
 from driver.health.verdict import Health
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, is_live
+from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.health_board import Devices
 
 _Key = tuple[str, str]
@@ -90,6 +90,8 @@ _WELL = DeviceMemory()
 class Observed:
     """What is known besides the journal, at one moment."""
 
+    # The kinds, which look at the devices.
+    kinds: NodeKinds
     memory: DeviceMemories = field(default_factory=dict)
     # None before the first check of the devices.
     healths: Healths | None = None
@@ -177,23 +179,20 @@ class ClaimStatus:
     devices: tuple[DeviceStatus, ...]
 
 
-def claim_statuses(
-    entries: Iterable[Entry], generation: str, kinds: HeldKinds, observed: Observed | None = None
-) -> Iterator[ClaimStatus]:
+def claim_statuses(entries: Iterable[Entry], generation: str, observed: Observed) -> Iterator[ClaimStatus]:
     """The claims of journal entries that get a status, devices with admin access included.
 
     Left out are entries without a name, claims that another driver prepared, and kinds of a newer version.
     """
-    known = observed or Observed()
     for entry in entries:
         if entry.state != "prepared" or not entry.is_named:
             continue
         devices: dict[tuple[str, ...], DeviceStatus] = {}
         for held in entry.devices:
-            if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, generation):
+            if held.published_as or held.offered is None or not is_live(entry, held, generation):
                 continue
             # A device of several requests has one entry in the API.
-            status = _status(entry, held, kinds.of(held), known)
+            status = _status(entry, held, observed)
             devices.setdefault(status.key, status)
         if devices:
             yield ClaimStatus(
@@ -236,7 +235,8 @@ def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
 
 
-def _status(entry: Entry, held: HeldDevice, kind: HeldKind, now: Observed) -> DeviceStatus:
+def _status(entry: Entry, held: HeldDevice, now: Observed) -> DeviceStatus:
+    kind = now.kinds.of(held)
     memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
     share = {} if held.share is None else held.share.attributes
     limits = {} if held.memory_limit_bytes is None else {LIMIT: held.memory_limit_bytes}

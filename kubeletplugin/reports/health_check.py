@@ -16,7 +16,7 @@ from driver.health.verdict import REASONS, Health, health_of, worse
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.reports.node_watch import NodeWatch
 
@@ -40,7 +40,7 @@ class HealthCheck:
         pool: str,
         journal: Journal,
         watch: NodeWatch,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         given_elsewhere: Callable[[], frozenset[str]],
     ) -> None:
         """``given_elsewhere()`` returns the ids of pods' devices from device plugins; raises DriverError."""
@@ -86,7 +86,7 @@ class HealthCheck:
             for entry in entries
             if entry.holds
             for device in entry.devices
-            if not self._kinds.leaves_driver(device)
+            if not device.leaves_driver
             for pci in device.gpus
         }
         for pci in self._seen.keys() - now.keys():

@@ -9,10 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-from click.testing import CliRunner
-
-from controller.__main__ import main
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
 from gpuctl.demo.brisk import BRISK
@@ -45,45 +41,6 @@ def ended(process: subprocess.Popen[str], timeout_seconds: float) -> str:
     finally:
         process.kill()
         process.communicate()
-
-
-def failed(*arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit code and the last line on stderr of a controller that ends by itself."""
-    process = controller(*arguments, **environment)
-    errors = ended(process, 60)
-    assert "Traceback" not in errors
-    return process.returncode, errors.strip().splitlines()[-1]
-
-
-def test_it_publishes_and_republishes_and_leaves_the_slices_when_it_is_stopped(
-    server: EmbeddedApiServer, tmp_path: Path
-) -> None:
-    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-    with FakePlugin(tmp_path / "dra.sock"):
-        process = controller(
-            "--node-name=node-a",
-            f"--kubeconfig={kubeconfig}",
-            f"--plugin-data-dir={tmp_path}",
-            GPU_DRA_NVML="fake:hgx-h100",
-        )
-
-        def published() -> list[int]:
-            return [len(item["spec"]["devices"]) for item in server.objects("resourceslices", GROUP)]
-
-        try:
-            eventually("eight devices are published", published, lambda devices: devices == [8])
-            eventually(
-                "slices and the node are watched", lambda: server.watches, lambda watches: watches == 2
-            )
-            server.delete(SLICES)
-            eventually("they are published again", published, lambda devices: devices == [8])
-        finally:
-            process.send_signal(signal.SIGTERM)
-            errors = ended(process, 30)
-
-    assert process.returncode == 0, errors
-    assert published()
-    assert "Traceback" not in errors
 
 
 def test_it_offers_what_the_configuration_says_and_respects_what_the_plugin_holds(
@@ -179,65 +136,3 @@ def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
     assert process.returncode == 0, errors
     assert devices() == 32
     assert "pools[1].rules[0].offer" in told()[0]
-
-
-def test_a_node_that_does_not_exist_ends_it_with_its_name(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-
-    code, line = failed(
-        "--node-name=nobody", f"--kubeconfig={kubeconfig}", "--nvml=fake:t4", f"--plugin-data-dir={tmp_path}"
-    )
-
-    assert code == 1
-    assert "'nobody'" in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--kubeconfig=/missing/config"], "/missing/config"),
-        (["--nvml=fake:no-such-machine"], "no-such-machine"),
-        (["--nvml=magic"], "magic"),
-        (["--config=/missing/rules.yaml"], "/missing/rules.yaml"),
-        (["--plugin-data-dir=/" + "x" * 120], "107"),
-        (["--metrics-addr=nonsense"], "nonsense"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_a_flag_that_cannot_be_used_ends_it_with_one_clear_line(
-    server: EmbeddedApiServer, tmp_path: Path, arguments: list[str], named: str
-) -> None:
-    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-
-    code, line = failed("--node-name=node-a", f"--kubeconfig={kubeconfig}", "--nvml=fake:t4", *arguments)
-
-    assert code == 1
-    assert named in line
-
-
-@pytest.mark.parametrize("arguments", [["--no-such-flag"], []], ids=["unknown flag", "no node name"])
-def test_a_wrong_command_line_is_exit_code_2(arguments: list[str]) -> None:
-    result = CliRunner().invoke(main, arguments)
-
-    assert result.exit_code == 2
-    assert "--" in result.stderr
-
-
-def test_the_help_explains_each_flag_with_its_default_and_variable() -> None:
-    text = CliRunner().invoke(main, ["--help"]).output
-
-    for flag in (
-        "node-name",
-        "kubeconfig",
-        "nvml",
-        "config",
-        "driver-root",
-        "host-root",
-        "sysfs-root",
-        "plugin-data-dir",
-        "metrics-addr",
-        "log-level",
-    ):
-        assert f"--{flag}" in text
-        assert f"GPU_DRA_{flag.replace('-', '_').upper()}" in text
-    assert "/var/lib/kubelet/plugins/gpu.nvidia.com" in text

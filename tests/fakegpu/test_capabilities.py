@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,15 +124,3 @@ def test_a_root_that_is_built_again_is_put_right(root: Path, machine: FakeMachin
     (root / CAPABILITIES / "mig/stale").write_text("")
     build_driver_root(root, machine)
     assert files(root) == {*ALWAYS, f"gpu0/mig/gi{instance.id}/access"}
-
-
-def test_what_another_process_makes_shows_too(tmp_path: Path) -> None:
-    flag = f"fake:hgx-h100@{tmp_path / 'state.json'}"
-    root = build_driver_root(tmp_path / "root", FakeMachine.open(flag))
-    program = (
-        "from fakegpu.machine.fake_machine import FakeMachine\nfrom driver.nvml.mig import Placement\n"
-        f"nvml = FakeMachine.open({flag!r}).nvml()\nnvml.init()\ngpu = nvml.device_by_index(1)\n"
-        "gpu.set_mig_mode(True)\ngpu.create_gpu_instance(9, Placement(0, 4))\n"
-    )
-    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
-    assert files(root) == {*ALWAYS, "gpu1/mig/gi1/access"}

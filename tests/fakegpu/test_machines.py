@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,51 +26,6 @@ V100_PAIRS = {
     (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 5): 2, (2, 3): 2, (4, 7): 2, (5, 6): 2, (6, 7): 2,
     (0, 1): 1, (0, 2): 1, (1, 3): 1, (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (5, 7): 1,
 }  # fmt: skip
-
-
-def test_the_shipped_machines_are_all_there() -> None:
-    assert set(known_machines()) >= {
-        "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
-        "a100-vgpu-guest", "a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-passthrough-guest",
-        "l40s-vgpu-unlicensed", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
-        "passthrough-quad", "l4-quad", "hgx-a100-quad",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("machine", "gpus", "nodes", "roots", "links"),
-    [
-        ("dgx-a100", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
-        ("hgx-h100", 8, {0: 4, 1: 4}, 8, 18),
-        ("a30-quad", 4, {0: 2, 1: 2}, 4, 4),
-        ("l40s-octo", 8, {0: 4, 1: 4}, 2, 0),
-        ("l4-quad", 4, {0: 2, 1: 2}, 4, 0),
-        ("t4", 1, {None: 1}, 1, 0),
-        ("dgx1-v100", 8, {0: 4, 1: 4}, 2, 6),
-        ("gb200-tray", 4, {0: 2, 1: 2}, 4, 18),
-        ("a100-vgpu-guest", 1, {None: 1}, 1, 0),
-        ("a100-vgpu-guest-quad", 4, {None: 4}, 1, 0),
-        ("a30-vgpu-guest", 1, {None: 1}, 1, 0),
-        ("a30-passthrough-guest", 2, {None: 2}, 1, 0),
-        ("l40s-vgpu-unlicensed", 2, {None: 2}, 1, 0),
-        ("dgx2", 16, {0: 8, 1: 8}, 8, 6),
-        ("dgx-a100-80gb", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
-        ("hgx-a100-quad", 4, {3: 1, 1: 1, 7: 1, 5: 1}, 4, 12),
-        ("gh200", 1, {0: 1}, 1, 0),
-        ("hgx-h200", 8, {0: 4, 1: 4}, 8, 18),
-        ("hgx-b200", 8, {0: 4, 1: 4}, 8, 18),
-        ("rtx-pro-6000-octo", 8, {0: 4, 1: 4}, 4, 0),
-        ("passthrough-quad", 4, {0: 2, 1: 2}, 3, 0),
-    ],
-)
-def test_a_machine_has_its_gpus_nodes_roots_and_links(
-    machine: str, gpus: int, nodes: dict[int | None, int], roots: int, links: int
-) -> None:
-    slots = load_machine(machine).slots
-    assert len(slots) == gpus
-    assert Counter(slot.numa_node for slot in slots) == nodes
-    assert len({slot.pcie_root for slot in slots}) == roots
-    assert {len(slot.links) for slot in slots} == {links}
 
 
 def test_the_dgx1_is_a_hybrid_cube_mesh() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.api import GPU_CALLS, Code, GpuLost, MigMode, NotSupported, NvmlCallFailed, SessionLost
-from driver.nvml.mig import MIG_CALLS, MigProcess, Placement
+from driver.nvml.api import Code, MigMode, NotSupported, NvmlCallFailed, SessionLost
+from driver.nvml.mig import MigProcess, Placement
 from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
@@ -186,69 +185,6 @@ def test_ids_and_uuids_belong_to_the_place(hopper: FakeMachine) -> None:
     assert partition(gpu(hopper, 1), ONE_G, 0).uuid != partition(device, ONE_G, 0).uuid
 
 
-@pytest.mark.parametrize(
-    ("machine", "layout"),
-    [
-        ("hgx-h100", [(ONE_G, 0), (ONE_G, 1), (TWO_G, 2), (THREE_G, 4)]),
-        ("hgx-h100", [(FOUR_G, 0), (THREE_G, 4)]),
-        ("hgx-b200", [(FOUR_G, 0), (TWO_G, 4), (ONE_G, 6)]),
-        ("hgx-h200", [(TWO_G, 0), (TWO_G, 2), (TWO_G, 4), (ONE_G, 6)]),
-        ("gh200", [(ONE_G_DOUBLE, 0), (ONE_G_DOUBLE, 2), (ONE_G_DOUBLE, 4), (ONE_G_DOUBLE, 6)]),
-        ("gb200-tray", [(ONE_G_ME, 6), *((ONE_G, start) for start in range(6))]),
-        ("rtx-pro-6000-octo", [(65, 0), (67, 3), (66, 6)]),
-        ("rtx-pro-6000-octo", [(14, 0), (47, 3), (21, 6), (67, 9)]),
-    ],
-)
-def test_layouts_that_the_hardware_allows_can_be_made(machine: str, layout: list[tuple[int, int]]) -> None:
-    device = gpu(FakeMachine.open(machine))
-    device.set_mig_mode(True)
-    for profile_id, start in layout:
-        partition(device, profile_id, start)
-    assert len(device.mig_devices()) == len(layout)
-
-
-@pytest.mark.parametrize(
-    ("machine", "there", "wanted"),
-    [
-        ("hgx-h100", [(ONE_G_ME, 0)], (ONE_G_ME, 1)),  # one OFA
-        ("hgx-h100", [(ONE_G, 3)], (FOUR_G, 0)),
-        ("hgx-h100", [(ONE_G, 6)], (THREE_G, 4)),
-        ("hgx-h100", [(ONE_G, 0)], (SEVEN_G, 0)),
-        ("rtx-pro-6000-octo", [(65, 0)], (14, 3)),  # +me.all holds all decoders
-        ("rtx-pro-6000-octo", [(64, 0)], (21, 6)),
-        ("rtx-pro-6000-octo", [(21, 0)], (65, 3)),
-    ],
-)
-def test_what_slices_or_engines_forbid_is_refused(
-    machine: str, there: list[tuple[int, int]], wanted: tuple[int, int]
-) -> None:
-    device = gpu(FakeMachine.open(machine))
-    device.set_mig_mode(True)
-    for profile_id, start in there:
-        partition(device, profile_id, start)
-    before = device.mig_devices()
-    profile_id, start = wanted
-    place = next(place for place in device.gpu_instance_placements(profile_id) if place.start == start)
-    assert refused(device.create_gpu_instance, profile_id, place) == Code.INSUFFICIENT_RESOURCES
-    assert device.mig_devices() == before
-
-
-def test_media_extensions_of_an_a30_are_one_profile_at_a_time() -> None:
-    machine = FakeMachine.open("a30-quad")
-    gpu(machine).set_mig_mode(True)
-    machine.reset(0)
-    device = gpu(machine)
-    partition(device, 6, 0)
-    assert refused(device.create_gpu_instance, 21, Placement(2, 1)) == Code.INSUFFICIENT_RESOURCES
-    partition(device, 14, 2)
-    partition(device, 14, 3)
-
-
-@pytest.mark.parametrize("place", [Placement(1, 2), Placement(6, 2), Placement(0, 1), Placement(-2, 2)])
-def test_a_place_that_is_not_listed_is_refused(hopper: FakeMachine, place: Placement) -> None:
-    assert refused(gpu(hopper).create_gpu_instance, TWO_G, place) == Code.INVALID_ARGUMENT
-
-
 def test_a_gpu_instance_is_cut_into_compute_instances_until_it_is_full(hopper: FakeMachine) -> None:
     device = gpu(hopper)
     instance = device.create_gpu_instance(SEVEN_G, Placement(0, 8))
@@ -263,14 +199,6 @@ def test_a_gpu_instance_is_cut_into_compute_instances_until_it_is_full(hopper: F
     assert device.create_compute_instance(instance.id, 1).id == 1
 
 
-def test_a_vgpu_guest_has_no_mig_to_change() -> None:
-    device = gpu(FakeMachine.open("a100-vgpu-guest"))
-    for call in (device.gpu_instance_profiles, device.gpu_instances, device.mig_without_reset):
-        assert refused(call) == Code.NOT_SUPPORTED
-    assert refused(device.set_mig_mode, True) == Code.NOT_SUPPORTED
-    assert refused(device.create_gpu_instance, ONE_G, Placement(0, 1)) == Code.NOT_SUPPORTED
-
-
 def test_a_guest_that_shows_mig_may_look_and_not_touch(tmp_path: Path) -> None:
     path = tmp_path / "guest.yaml"
     path.write_text(
@@ -282,94 +210,3 @@ def test_a_guest_that_shows_mig_may_look_and_not_touch(tmp_path: Path) -> None:
     device = gpu(FakeMachine.open(str(path)))
     assert device.mig_mode() == MigMode(enabled=False, pending=False)
     assert refused(device.set_mig_mode, True) == Code.NOT_SUPPORTED
-
-
-CALLS: dict[str, Callable[[NvmlDevice], object]] = {
-    "set_mig_mode": lambda device: device.set_mig_mode(True),
-    "mig_without_reset": lambda device: device.mig_without_reset(),
-    "gpu_instance_profiles": lambda device: device.gpu_instance_profiles(),
-    "gpu_instance_placements": lambda device: device.gpu_instance_placements(ONE_G),
-    "mig_devices": lambda device: device.mig_devices(),
-    "gpu_instances": lambda device: device.gpu_instances(),
-    "create_gpu_instance": lambda device: device.create_gpu_instance(ONE_G, Placement(0, 1)),
-    "destroy_gpu_instance": lambda device: device.destroy_gpu_instance(13),
-    "compute_instance_profiles": lambda device: device.compute_instance_profiles(13),
-    "compute_instances": lambda device: device.compute_instances(13),
-    "create_compute_instance": lambda device: device.create_compute_instance(13, 0),
-    "destroy_compute_instance": lambda device: device.destroy_compute_instance(13, 0),
-    "mig_processes": lambda device: device.mig_processes(),
-}
-
-
-def test_every_mig_call_is_tried_with_faults() -> None:
-    assert set(CALLS) == set(MIG_CALLS)
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_a_fault_hits_each_mig_call_and_changes_nothing(hopper: FakeMachine, call: str) -> None:
-    device = gpu(hopper)
-    partition(device, ONE_G, 6)
-    before = hopper.state.gpus
-    hopper.fail(call, gpu=0, code=Code.NO_PERMISSION)
-    with pytest.raises(NvmlCallFailed) as caught:
-        CALLS[call](device)
-    assert (caught.value.call, caught.value.code) == (GPU_CALLS[call], Code.NO_PERMISSION)
-    assert "root" in str(caught.value)
-    hopper.heal()
-    hopper.not_supported(call, gpu=0)
-    with pytest.raises(NotSupported):
-        CALLS[call](device)
-    hopper.heal()
-    hopper.lose(0)
-    with pytest.raises(GpuLost):
-        CALLS[call](device)
-    hopper.restore(0)
-    assert hopper.state.gpus == before
-
-
-def test_a_call_can_fail_although_it_did_its_work(hopper: FakeMachine) -> None:
-    device = gpu(hopper)
-    hopper.fail_after("create_gpu_instance", gpu=0, code=Code.UNKNOWN, times=1)
-    assert refused(device.create_gpu_instance, THREE_G, Placement(4, 4)) == Code.UNKNOWN
-    (made,) = device.gpu_instances()
-    assert made.placement == Placement(4, 4)
-    hopper.fail_after("destroy_gpu_instance", times=1)
-    assert refused(device.destroy_gpu_instance, made.id) == Code.UNKNOWN
-    assert device.gpu_instances() == ()
-    assert hopper.state.faults == ()
-    with pytest.raises(ConfigError, match="changes nothing"):
-        hopper.fail_after("gpu_instances")
-
-
-def test_a_hung_creation_is_made_when_it_goes_on(hopper: FakeMachine) -> None:
-    device = gpu(hopper)
-    hopper.hang("create_gpu_instance", gpu=0)
-    caller = threading.Thread(target=device.create_gpu_instance, args=(ONE_G, Placement(0, 1)), daemon=True)
-    caller.start()
-    caller.join(0.1)
-    assert caller.is_alive()
-    assert device.gpu_instances() == ()
-    hopper.heal()
-    caller.join(10)
-    assert [instance.placement for instance in device.gpu_instances()] == [Placement(0, 1)]
-
-
-def test_a_slow_call_takes_its_time_and_succeeds(hopper: FakeMachine) -> None:
-    device = gpu(hopper)
-    hopper.slow(0.2, "create_gpu_instance", gpu=0)
-    caller = threading.Thread(target=device.create_gpu_instance, args=(ONE_G, Placement(0, 1)), daemon=True)
-    caller.start()
-    caller.join(0.05)
-    assert caller.is_alive()
-    caller.join(10)
-    assert len(device.gpu_instances()) == 1
-
-
-def test_instances_are_shared_by_all_that_use_one_state_file(tmp_path: Path) -> None:
-    flag = f"fake:hgx-h200@{tmp_path / 'state.json'}"
-    here, there = FakeMachine.open(flag), FakeMachine.open(flag)
-    gpu(here).set_mig_mode(True)
-    mig = partition(gpu(here), THREE_G, 0)
-    assert gpu(there).mig_devices() == (mig,)
-    there.set_processes(mig.uuid, (8,))
-    assert refused(gpu(here).destroy_compute_instance, mig.gpu_instance_id, 0) == Code.IN_USE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -87,6 +86,8 @@ def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine)
         machine.fail("uid")
     with pytest.raises(ConfigError, match="no GPU 8"):
         machine.fail("uuid", gpu=8)
+    with pytest.raises(ConfigError, match="changes nothing"):
+        machine.fail_after("gpu_instances")
 
 
 def test_a_hung_call_answers_when_its_rule_is_gone(machine: FakeMachine, nvml: FakeNvml) -> None:
@@ -214,24 +215,6 @@ def test_a_broken_state_file_is_refused_with_its_name(tmp_path: Path, text: str)
     state.write_text(text)
     with pytest.raises(ConfigError, match=r"state\.json"):
         FakeMachine.open(f"fake:t4@{state}")
-
-
-def test_a_state_file_is_plain_json_that_a_person_can_read(tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    FakeMachine.open(f"fake:t4@{state}").hang("uuid", gpu=0)
-    document = json.loads(state.read_text())
-    assert document["faults"] == [
-        {
-            "number": 1,
-            "call": "uuid",
-            "pci": "0000:3b:00.0",
-            "code": None,
-            "times": None,
-            "seconds": None,
-            "after": False,
-            "lie": False,
-        }
-    ]
 
 
 def test_a_removed_state_file_is_told(tmp_path: Path) -> None:

@@ -74,11 +74,6 @@ def test_sets_the_compute_mode_of_the_gpu_that_is_named(programs: Programs, by: 
     assert modes(programs) == ["exclusive-process"] + ["default"] * 7
 
 
-def test_a_mode_that_is_set_already_is_said_to_be(programs: Programs) -> None:
-    said = [f"Compute mode is already set to DEFAULT for GPU {FIRST}.", "All done."]
-    assert programs.smi("-i", "0", "-c", "0") == (0, said)
-
-
 def test_a_mode_that_a_guest_cannot_have_is_only_warned_about(tmp_path: Path) -> None:
     guest = Programs(tmp_path, "a100-vgpu-guest")
     code, lines = guest.smi("-c", "EXCLUSIVE_PROCESS")
@@ -127,15 +122,6 @@ def test_a_gpu_before_volta_has_no_time_slice(tmp_path: Path) -> None:
     (tmp_path / "p4.yaml").write_text(old)
     code, _ = Programs(tmp_path, str(tmp_path / "p4.yaml")).smi("compute-policy", "--set-timeslice=0")
     assert code == Code.NOT_SUPPORTED
-
-
-def test_a_reboot_and_a_new_driver_forget_both(programs: Programs) -> None:
-    for again in (programs.machine.reboot, programs.machine.driver_gone):
-        assert programs.smi("-c", "EXCLUSIVE_PROCESS")[0] == 0
-        assert programs.smi("compute-policy", "--set-timeslice=1")[0] == 0
-        assert (set(modes(programs)), set(time_slices(programs))) == ({"exclusive-process"}, {1})
-        again()
-        assert (set(modes(programs)), set(time_slices(programs))) == ({"default"}, {0})
 
 
 def test_a_time_slice_that_fails_after_its_work_is_set_all_the_same(programs: Programs) -> None:

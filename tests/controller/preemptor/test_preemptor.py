@@ -10,10 +10,6 @@ import pytest
 from controller.preemptor import decisions
 from controller.preemptor.kept import (
     END_SECONDS,
-    FIRST_BACKOFF_SECONDS,
-    MOST_END_SECONDS,
-    TAKEN_SECONDS,
-    UNUSED_SECONDS,
 )
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
@@ -228,42 +224,6 @@ def test_a_pod_that_cannot_be_judged_evicts_nobody_and_an_event_says_why(full: S
     assert "affinity to pods" in text
 
 
-def test_a_claim_that_two_pods_share_is_free_only_when_both_have_gone(scene: Scene) -> None:
-    scene.node("node-a", gpus=2)
-    first = scene.runs("shared", 1, "node-a", "gpu-0")
-    source = [{"name": "gpu", "resourceClaimName": "shared"}]
-    second = scene.runs("beside", 2, "node-a", resourceClaims=source)
-    scene.allocate("shared", "node-a", user=second)
-    scene.runs("alone", 3, "node-a", "gpu-1")
-    scene.waits("urgent", 10)
-    played = Played(scene)
-    played.round()
-
-    assert first["metadata"]["name"] == "shared"
-    assert scene.names() == {"alone", "urgent"}, "their highest priority is lower"
-    assert played.told(PREEMPTED) == {"shared", "beside"}
-
-
-def test_a_claim_that_is_shared_with_an_important_pod_stays(scene: Scene) -> None:
-    scene.node("node-a", gpus=1)
-    scene.runs("shared", 1, "node-a", "gpu-0")
-    source = [{"name": "gpu", "resourceClaimName": "shared"}]
-    scene.allocate("shared", "node-a", user=scene.runs("important", 20, "node-a", resourceClaims=source))
-    scene.waits("urgent", 10)
-    Played(scene).round()
-
-    assert scene.names() == {"shared", "important", "urgent"}
-
-
-def test_a_budget_leads_to_another_victim(full: Scene) -> None:
-    labelled(full, "batch", app="db")
-    budget(full, "db", 0, app="db")
-    full.waits("urgent", 10)
-    Played(full).round()
-
-    assert full.names() == {"batch", "urgent"}
-
-
 def test_a_budget_that_protects_everybody_is_kept_until_it_allows_it(full: Scene) -> None:
     for name in ("batch", "notebook"):
         labelled(full, name, app="db")
@@ -332,71 +292,6 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.round()
     assert full.names() == {"urgent"}
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
-
-
-@pytest.mark.parametrize("who", ["preemptor", "scheduler", "owner"])
-def test_a_victim_with_an_endless_grace_period_keeps_its_gpu_for_five_minutes_only(
-    who: str, scene: Scene
-) -> None:
-    scene.node("node-a")
-    scene.runs("batch", 1, "node-a", "gpu-0", terminationGracePeriodSeconds=10**9)
-    scene.runs("other", 2, "node-a", "gpu-1")
-    urgent = scene.waits("urgent", 10)
-    if who == "scheduler":
-        scene.status(urgent, {**urgent["status"], "nominatedNodeName": "node-a"})
-        told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-        batch = scene.pod("batch")
-        scene.status(batch, {**batch["status"], "conditions": [told]})
-    if who != "preemptor":
-        scene.server.delete(f"{PODS}/batch")
-    played = Played(scene)
-    played.round()
-    played.clock.now += MOST_END_SECONDS - 1
-    played.round()
-    assert scene.names() == {"other", "urgent"}
-
-    for _ in range(2):
-        played.clock.now += FIRST_BACKOFF_SECONDS
-        played.round()
-    assert scene.names() == {"urgent"}
-
-
-def test_victims_that_are_made_again_at_once_are_evicted_ever_more_rarely(scene: Scene) -> None:
-    scene.node("node-a", gpus=1)
-    scene.runs("batch-0", 1, "node-a", "gpu-0")
-    scene.waits("urgent", 10)
-    played = Played(scene)
-    began = played.clock.now
-    times = []
-    for number in range(4):
-        due = played.round()
-        if f"batch-{number}" in scene.names():
-            played.clock.now += due
-            played.round()
-        assert f"batch-{number}" not in scene.names()
-        times.append(played.clock.now - began)
-        scene.ends(f"batch-{number}")
-        # Its controller makes it again, and the scheduler happens to try that one first.
-        scene.runs(f"batch-{number + 1}", 1, "node-a", "gpu-0")
-        played.round()
-        played.clock.now += TAKEN_SECONDS
-        played.round()
-
-    assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [12, 22, 42]
-    assert "another pod took the devices on node node-a" in played.text(LOST)
-
-
-def test_a_room_that_the_scheduler_does_not_use_is_given_up(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    played.round()
-    played.clock.now += UNUSED_SECONDS
-    played.round()
-
-    assert "the scheduler did not place the pod" in played.text(LOST)
-    assert full.names() == {"notebook", "urgent"}
 
 
 def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Scene) -> None:

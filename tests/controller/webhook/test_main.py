@@ -15,9 +15,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from click.testing import CliRunner
 
-from controller.webhook.__main__ import main
 from tests.controller.webhook.peer import Peer, make_pair
 from tests.controller.webhook.reviewed import asked, claim, config
 
@@ -109,20 +107,3 @@ def test_a_certificate_that_expires_is_told_at_the_start_and_in_the_metrics(tmp_
     assert said["certificate expires soon"]["days"] == 1
     [value] = re.findall(r"^gpu_dra_webhook_certificate_remaining_seconds (\S+)$", metrics, re.MULTILINE)
     assert 0 < float(value) <= 2 * 86400
-
-
-@pytest.mark.parametrize("arguments", [["--no-such-flag"], []], ids=["unknown flag", "no certificate"])
-def test_a_wrong_command_line_is_exit_code_2(arguments: list[str]) -> None:
-    result = CliRunner().invoke(main, arguments)
-
-    assert result.exit_code == 2
-    assert "--" in result.stderr
-
-
-def test_the_help_explains_each_flag_with_its_default_and_variable() -> None:
-    text = CliRunner().invoke(main, ["--help"]).output
-
-    for flag in ("cert-file", "key-file", "addr", "metrics-addr", "log-level"):
-        assert f"--{flag}" in text
-        assert f"GPU_DRA_{flag.replace('-', '_').upper()}" in text
-    assert ":8443" in text

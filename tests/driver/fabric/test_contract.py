@@ -13,7 +13,6 @@ from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotSh
 from driver.fabric.real import RealFabricManager
 from driver.nvml.pci_address import PciAddress
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.fabric.fake_fabric import FakeFabric
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import load_machine
 from tests import needs
@@ -139,40 +138,3 @@ def test_what_is_not_below_the_driver_root_is_looked_for_below_that_of_the_host(
     manager = RealFabricManager(DriverRoots.probed(node.root, tmp_path / "sys"))
     assert manager.instance() == node.manager().instance()
     assert len(manager.partitions()) == 15
-
-
-def test_a_fault_of_the_fake_may_come_before_or_after_the_work() -> None:
-    fabric = FakeMachine.open(MACHINE).fabric
-    manager = fabric.manager()
-    fabric.fail("activate", -10, times=1)
-    with pytest.raises(FabricError, match="NVLINK_ERROR"):
-        manager.activate(3)
-    assert _connected(fabric) == ()
-    fabric.fail("activate", times=1, after=True)
-    with pytest.raises(FabricTimeout):
-        manager.activate(3)
-    assert _connected(fabric) == (3,)
-    manager.deactivate(3)
-    assert _connected(fabric) == ()
-    assert fabric.state.faults == ()
-
-
-def _connected(fabric: FakeFabric) -> tuple[int, ...]:
-    return fabric.state.connected
-
-
-def test_processes_share_a_fabric_by_the_state_file(tmp_path: Path) -> None:
-    one, other = (FakeMachine.open(f"{MACHINE}@{tmp_path / 'state.json'}").fabric for _ in range(2))
-    one.manager().activate(2)
-    other.fail("deactivate", -2)
-    assert one.state == other.state
-    assert [part.number for part in other.manager().partitions() if part.active] == [2]
-
-
-def test_a_reboot_disconnects_everything() -> None:
-    machine = FakeMachine.open(MACHINE)
-    machine.fabric.manager().activate(0)
-    before = machine.fabric.manager().instance()
-    machine.reboot()
-    assert machine.fabric.state.connected == machine.fabric.state.active == ()
-    assert machine.fabric.manager().instance() != before

@@ -315,7 +315,7 @@ def test_the_identity_survives_a_reloaded_driver(node: Node) -> None:
 def test_the_identity_of_a_broken_gpu_is_an_error_of_its_kind(hasty: Node) -> None:
     lost, hung, gone = hasty.machine.pci(0), hasty.machine.pci(1), PciAddress(0, 0x99, 0, 0)
     hasty.machine.lose(0)
-    hasty.machine.hang(gpu=1)
+    hasty.machine.hang("uuid", gpu=1)
     for pci, kind in ((lost, GpuLost), (hung, NvmlTimeout), (gone, NotFound)):
         with pytest.raises(NvmlCallFailed) as caught:
             hasty.discovery.identity(pci)

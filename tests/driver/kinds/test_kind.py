@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from driver.devices.names import gpu_device_name, shared_device_name, unshared_name
 from driver.devices.region import Region
 from driver.devices.sharing import SharedForm
-from driver.kinds.partition.kind import MADE, STATIC
+from driver.kinds.partition.kind import STATIC
 from driver.kinds.partition.names import (
     PartitionName,
     parse_partition_name,
@@ -20,7 +20,6 @@ from driver.kinds.partition.names import (
     static_device_name,
 )
 from driver.kinds.registry import KINDS
-from driver.kinds.whole import WHOLE
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 
@@ -63,19 +62,6 @@ def test_the_part_of_a_static_instance_is_shared_under_a_name_of_its_own() -> No
     assert name is not None
     assert (name.unshared, name.kind, name.shared) == (base, STATIC, SharedForm("TimeSlicing", 4))
     assert parse_partition_name(base) == PartitionName(pci, "1c-3g-40gb", 4, True, 2)
-
-
-def test_a_name_is_of_exactly_one_kind() -> None:
-    pci = PciAddress.parse("0000:8a:00.0")
-    named = {
-        gpu_device_name(pci): WHOLE,
-        partition_device_name(pci, "1g.10gb", 6): MADE,
-        static_device_name(pci, "1g.10gb", 6): STATIC,
-        static_device_name(pci, "1c.3g.40gb", 4, 2): STATIC,
-    }
-
-    for name, kind in named.items():
-        assert [one for one in KINDS if one.parse(name) is not None] == [kind]
 
 
 @pytest.mark.parametrize(

@@ -109,15 +109,6 @@ def test_a_server_that_is_not_there_is_unreachable(server: EmbeddedApiServer, cl
         client.get(NODE_A)
 
 
-def test_a_server_that_hangs_is_unreachable_after_the_timeout(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.fail("get", "/nodes/a", kind="hang")
-
-    with pytest.raises(errors.Unreachable):
-        client.get(NODE_A, timeout_seconds=0.1)
-
-
 def test_a_get_is_repeated_when_the_server_had_closed_the_idle_connection(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
@@ -149,18 +140,6 @@ def test_a_delete_with_the_uid_of_another_object_is_a_conflict(
     assert server.objects("nodes") == []
 
 
-def test_an_apply_patch_creates_and_then_changes(server: EmbeddedApiServer, client: KubeClient) -> None:
-    for value in ("1", "2"):
-        client.patch(
-            NODE_A,
-            {**node("a"), "metadata": {"name": "a", "labels": {"x": value}}},
-            "application/apply-patch+yaml",
-            {"fieldManager": "test", "force": "true"},
-        )
-
-    assert [item["metadata"]["labels"] for item in server.objects("nodes")] == [{"x": "2"}]
-
-
 def test_closing_the_client_ends_a_watch_that_waits(server: EmbeddedApiServer, client: KubeClient) -> None:
     server.create(NODES, node("a"))
     stream = client.watch(NODES, {}, idle_seconds=60)
@@ -184,11 +163,6 @@ def test_a_watch_from_a_version_that_is_too_old_is_gone(
 
     with pytest.raises(errors.Gone):
         list(client.watch(NODES, {"resourceVersion": "1"}, idle_seconds=5))
-
-
-def test_a_silent_watch_ends_as_unreachable(client: KubeClient) -> None:
-    with pytest.raises(errors.Unreachable):
-        list(client.watch(NODES, {}, idle_seconds=0.05))
 
 
 def test_the_hook_hears_verb_resource_and_outcome(server: EmbeddedApiServer, client: KubeClient) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
 from driver.kube.reflector import Reflector, Selection
@@ -84,22 +86,19 @@ def stays_silent(pace: Pace, asked: Conversation) -> None:
     asked.say_nothing()
 
 
-def test_watches_that_end_after_a_bookmark_are_repeated_ever_more_slowly(tmp_path: Path) -> None:
-    stop = CountingStop(6)
-
-    Pace(tmp_path, stop, 50).run(ends_after_a_bookmark)
-
-    assert stop.waits == [1, 2, 4, 8, 8, 8]
-
-
-def test_watches_that_break_off_after_an_event_are_repeated_ever_more_slowly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "failures"), [(ends_after_a_bookmark, 0), (breaks_after_an_event, 5)], ids=["end", "break off"]
+)
+def test_watches_that_end_soon_are_repeated_ever_more_slowly(
+    tmp_path: Path, ending: Callable[[Pace, Conversation], None], failures: int
+) -> None:
     stop = CountingStop(5)
     pace = Pace(tmp_path, stop, 50)
 
-    pace.run(breaks_after_an_event)
+    pace.run(ending)
 
     assert stop.waits == [1, 2, 4, 8, 8]
-    assert len(pace.failures) == 5
+    assert len(pace.failures) == failures
 
 
 def test_a_watch_that_lived_for_a_while_is_followed_by_the_next_at_once(tmp_path: Path) -> None:

@@ -203,9 +203,9 @@ def test_the_calls_that_are_given_more_time_are_those_that_change_mig_or_initial
     assert {*MIG_CHANGES, "set_persistence_mode"} == LONG_CALLS
 
 
-def test_a_call_that_is_made_patiently_has_the_time_of_a_long_one(guard: Guard) -> None:
-    hang = Hang()
-    with pytest.raises(NvmlTimeout, match=f"within {SHORT * LONG_FACTOR:g} s"):
+def test_a_call_that_is_made_patiently_has_the_time_of_a_long_one() -> None:
+    guard, hang = Guard(SHORT / LONG_FACTOR), Hang()
+    with pytest.raises(NvmlTimeout, match=f"within {SHORT:g} s"):
         guard.run("gpu", lambda watch: watch("device_by_index", hang, patient=True))
     hang.released.set()
 

@@ -19,7 +19,6 @@ from driver.nvml.api import (
 from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
-from driver.roots.places import LIBRARY_FOLDERS
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
@@ -81,32 +80,6 @@ def test_without_a_library_the_driver_is_not_there() -> None:
 def test_a_driver_root_without_a_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(DriverNotLoaded, match=str(tmp_path)):
         RealNvml(DriverRoots.fixed(tmp_path)).init()
-
-
-def test_an_upgraded_library_is_loaded_by_its_version_and_no_old_function_is_called(
-    tmp_path: Path, machine: FakeMachine
-) -> None:
-    machines = {machine.spec.driver_version: machine, "580.1.2": FakeMachine.open("a30-quad")}
-    machines["580.1.2"].driver_back("580.1.2")
-    link = tmp_path / LIBRARY_FOLDERS[0] / SONAME
-    link.parent.mkdir(parents=True)
-    loaded: list[str] = []
-
-    def load(name: str) -> object:
-        loaded.append(Path(name).name)
-        return CLibrary(machines[name.rpartition(".so.")[2]].nvml())
-
-    nvml = RealNvml(DriverRoots.fixed(tmp_path), load)
-    versions = []
-    for version in machines:
-        link.unlink(missing_ok=True)
-        link.with_name(f"libnvidia-ml.so.{version}").write_text(version)
-        link.symlink_to(f"libnvidia-ml.so.{version}")
-        nvml.init()
-        versions.append(nvml.driver_version())
-        nvml.shutdown()
-    assert versions == list(machines)
-    assert loaded == [f"libnvidia-ml.so.{version}" for version in machines]
 
 
 def test_links_are_walked_up_to_the_last_one_of_the_gpu(machine: FakeMachine) -> None:

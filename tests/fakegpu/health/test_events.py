@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import ConfigError
-from driver.nvml.api import DriverNotLoaded, GpuLost, NvmlCallFailed, SessionLost
+from driver.nvml.api import DriverNotLoaded, SessionLost
 from driver.nvml.health.calls import GpuEvent
 from fakegpu.health.state import MOST_EVENTS
 from fakegpu.machine.fake_machine import FakeMachine
@@ -68,22 +67,6 @@ def test_events_of_before_and_of_other_gpus_are_not_told() -> None:
     assert told.xid == 43
 
 
-def test_each_event_is_told_once_in_their_order() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    _, events = watching(machine)
-    for code in (13, 31, 13):
-        machine.xid(2, code)
-    machine.event(2, kind="double-bit-ecc")
-    told = [events.wait(0) for _ in range(5)]
-    assert [one and (one.kind, one.xid) for one in told] == [
-        ("xid", 13),
-        ("xid", 31),
-        ("xid", 13),
-        ("double-bit-ecc", None),
-        None,
-    ]
-
-
 @pytest.mark.parametrize(("version", "tells"), [("580.65.06", False), ("615.36.01", True)])
 def test_events_that_were_dropped_are_told_by_drivers_that_know_structured_events(
     version: str, tells: bool
@@ -95,28 +78,6 @@ def test_events_that_were_dropped_are_told_by_drivers_that_know_structured_event
     told = [events.wait(0) for _ in range(MOST_EVENTS + 1)]
     assert told[-1] is None
     assert [one.dropped for one in told if one] == [tells] + [False] * (MOST_EVENTS - 1)
-
-
-def test_a_structured_event_takes_a_driver_that_knows_it() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    with pytest.raises(ConfigError, match="severity"):
-        machine.event(0, severity="fatal")
-    machine.driver_back("615.36.01")
-    _, events = watching(machine)
-    machine.event(0, xid=95, severity="fatal", contained=False, incident="7")
-    uuid = machine.uuid(machine.pci(0))
-    assert events.wait(0) == GpuEvent("xid", uuid, 95, severity="fatal", contained=False, incident="7")
-
-
-def test_a_gpu_that_falls_off_the_bus_is_told_after_its_xid() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    _, events = watching(machine)
-    machine.xid(5, 79)
-    told = events.wait(LONG)
-    assert told is not None
-    assert told.xid == 79
-    with pytest.raises(GpuLost, match=str(machine.pci(5))):
-        events.wait(LONG)
 
 
 def test_a_new_set_leaves_out_the_gpu_that_is_lost() -> None:
@@ -166,20 +127,3 @@ def test_a_wait_ends_when_the_driver_goes(machines: tuple[FakeMachine, FakeMachi
     machines[1].driver_back()
     with pytest.raises(SessionLost):
         events.wait(LONG)
-
-
-def test_a_wait_fails_and_hangs_as_other_calls_do() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    _, events = watching(machine)
-    machine.fail("wait_events", times=1)
-    with pytest.raises(NvmlCallFailed, match="nvmlEventSetWait_v2"):
-        events.wait(LONG)
-    machine.hang("wait_events")
-    machine.xid(0, 13)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(events.wait, 0)
-        assert not waiting.done()
-        machine.heal("wait_events")
-        told = waiting.result()
-    assert told is not None
-    assert told.xid == 13

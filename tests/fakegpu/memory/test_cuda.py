@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,19 +62,6 @@ def test_a_client_has_its_groups_limit_to_the_last_byte(node: Node) -> None:
     assert node.gpu.memory_limits(node.one) == MemoryLimits(0, GIB, GIB)
 
 
-def test_all_clients_of_a_group_share_its_limit(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    first, second = node.cuda(node.one), node.cuda(node.one)
-    first.allocate(GIB)
-    with pytest.raises(OutOfMemory):
-        second.allocate(1)
-    first.free(7)
-    second.allocate(7)
-    first.end()
-    second.allocate(GIB - 7)
-    assert node.gpu.memory_limits(node.one).used_bytes == second.allocated_bytes == GIB
-
-
 def test_a_group_without_limits_has_what_the_gpu_has_left(node: Node) -> None:
     node.gpu.set_memory_limits(node.one, GIB, GIB)
     limited, free = node.cuda(node.one), node.cuda(node.two)
@@ -86,52 +71,11 @@ def test_a_group_without_limits_has_what_the_gpu_has_left(node: Node) -> None:
         free.allocate(1)
 
 
-def test_a_soft_limit_takes_nothing_from_who_borrowed(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 10 * GIB, 10 * GIB)
-    borrower, guaranteed = node.cuda(node.two), node.cuda(node.one)
-    borrower.allocate(GPU_BYTES)
-    with pytest.raises(OutOfMemory, match="0 bytes are free"):
-        guaranteed.allocate(1)
-
-
-def test_a_nested_group_is_held_by_the_nearest_limits_above(node: Node) -> None:
-    nested = node.groups.make("/pod/one/nested/deeper").path
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    inside, outside = node.cuda(nested), node.cuda(node.one)
-    inside.allocate(GIB - 1)
-    with pytest.raises(OutOfMemory):
-        outside.allocate(2)
-    assert node.gpu.memory_limits(nested) == MemoryLimits(0, GIB, GIB - 1)
-    beside = node.groups.make("/pod/one-more").path
-    node.cuda(beside).allocate(2 * GIB)
-
-
 def test_limits_of_its_own_take_a_nested_group_out_of_those_above(node: Node) -> None:
     nested = node.groups.make("/pod/one/nested").path
     node.gpu.set_memory_limits(node.one, 0, GIB)
     node.gpu.set_memory_limits(nested, 0, 2 * GIB)
     node.cuda(nested).allocate(2 * GIB)
-    assert node.gpu.memory_limits(node.one).used_bytes == 0
-
-
-def test_lowering_a_limit_below_what_is_used_takes_nothing(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, 2 * GIB)
-    client = node.cuda(node.one)
-    client.allocate(2 * GIB)
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    with pytest.raises(OutOfMemory):
-        client.allocate(1)
-    client.free(GIB)
-    with pytest.raises(OutOfMemory):
-        client.allocate(1)
-    assert client.allocated_bytes == GIB
-
-
-def test_limits_are_for_each_gpu(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, 0)
-    with pytest.raises(OutOfMemory):
-        node.cuda(node.one).allocate(1)
-    node.machine.cuda(1, node.one).allocate(GIB)
     assert node.gpu.memory_limits(node.one).used_bytes == 0
 
 
@@ -148,22 +92,6 @@ def test_limits_and_contexts_go_with_their_group(node: Node) -> None:
     with pytest.raises(NoMemoryLimits):
         node.gpu.memory_limits(node.one)
     assert client.allocated_bytes == 0
-
-
-def test_limits_and_contexts_go_with_a_load_of_the_driver(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    client = node.cuda(node.one)
-    client.allocate(GIB)
-    node.machine.driver_gone()
-    with pytest.raises(CudaFailed):
-        node.cuda(node.one)
-    node.machine.driver_back()
-    node.nvml.init()
-    with pytest.raises(NoMemoryLimits):
-        node.gpu.memory_limits(node.one)
-    with pytest.raises(ContextLost):
-        client.free(1)
-    node.cuda(node.one).allocate(2 * GIB)
 
 
 def test_a_reset_waits_for_clients_and_clears_limits(node: Node) -> None:
@@ -210,26 +138,3 @@ def test_a_client_frees_no_more_than_it_has(node: Node) -> None:
         with pytest.raises(ValueError, match="-1"):
             call(-1)
     assert client.allocated_bytes == 5
-
-
-def test_another_process_sees_limits_and_allocations(tmp_path: Path) -> None:
-    flag = f"fake:l4-quad@{tmp_path / 'state.json'}"
-    node = Node(FakeMachine.open(flag), tmp_path / "cgroups")
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    program = (
-        "from fakegpu.machine.fake_machine import FakeMachine\n"
-        "from fakegpu.memory.cuda import OutOfMemory\n"
-        f"client = FakeMachine.open({flag!r}).cuda(0, {node.one!r})\n"
-        "taken = 0\n"
-        "while True:\n"
-        f"    try:\n        client.allocate({GIB // 4})\n"
-        "    except OutOfMemory:\n        break\n"
-        f"    taken += {GIB // 4}\n"
-        "print(taken)\n"
-    )
-    commands = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(3)]
-    taken = [int(command.communicate(timeout=60)[0]) for command in commands]
-    assert sum(taken) == GIB
-    assert node.gpu.memory_limits(node.one).used_bytes == GIB
-    node.groups.remove("/pod/one")
-    node.cuda(node.two).allocate(GPU_BYTES)

@@ -43,17 +43,6 @@ def test_a_lie_says_yes_and_holds_nobody(gpu: Gpu) -> None:
     assert gpu.device.memory_limits(gpu.group) == MemoryLimits(0, GIB, 2 * GIB)
 
 
-def test_a_lie_keeps_the_limits_that_were_there(gpu: Gpu) -> None:
-    gpu.device.set_memory_limits(gpu.group, 0, 2 * GIB)
-    gpu.machine.lie("set_memory_limits")
-    for soft, hard in ((0, GIB), (0, NO_LIMIT_BYTES)):
-        gpu.device.set_memory_limits(gpu.group, soft, hard)
-        assert gpu.device.memory_limits(gpu.group) == MemoryLimits(0, 2 * GIB)
-    gpu.machine.heal("set_memory_limits")
-    gpu.device.set_memory_limits(gpu.group, 0, GIB)
-    assert gpu.device.memory_limits(gpu.group) == MemoryLimits(0, GIB)
-
-
 def test_a_lie_is_told_on_one_gpu_and_of_what_is_right_alone(gpu: Gpu) -> None:
     gpu.machine.lie("set_memory_limits", gpu=1)
     gpu.device.set_memory_limits(gpu.group, 0, GIB)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import stat
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -61,27 +60,6 @@ def wait_until_gone(pid: int) -> None:
         os.close(descriptor)
 
 
-def test_a_daemon_in_the_background_leaves_the_files_of_the_real_one(serving: Programs) -> None:
-    assert {path.name: stat.filemode(path.stat().st_mode) for path in serving.pipes.iterdir()} == {
-        "control": "srw-rw-rw-",
-        "control_lock": "-rw-rw-rw-",
-        "control_privileged": "srwxr-xr-x",
-        "log": "prwxrwxrwx",
-        "nvidia-cuda-mps-control.pid": "-rw-rw-rw-",
-    }
-    os.kill(serving.daemon_pid(), 0)
-    log = (serving.logs / "control.log").read_text()
-    assert f"Starting control daemon using socket {serving.pipes}/control" in log
-
-
-def test_quit_ends_the_daemon_and_takes_its_files_away(serving: Programs) -> None:
-    pid = serving.daemon_pid()
-    assert serving.ask("quit") == []
-    wait_until_gone(pid)
-    assert [path.name for path in serving.pipes.iterdir()] == ["control_lock"]
-    assert serving.control(said="get_server_list\n") == (1, NO_DAEMON)
-
-
 def test_sigterm_ends_the_daemon_and_its_server(serving: Programs) -> None:
     serving.ask("start_server -uid 0")
     pid, child = serving.daemon_pid(), server(serving)
@@ -97,18 +75,6 @@ def test_one_pipe_directory_has_one_daemon(serving: Programs) -> None:
     assert serving.control("-d") == (1, ALREADY)
     assert serving.control("-f") == (1, ALREADY)
     assert serving.daemon_pid() == pid
-    assert serving.ask("get_server_list") == []
-
-
-def test_a_killed_daemon_takes_its_server_along_and_another_one_takes_its_place(serving: Programs) -> None:
-    serving.ask("start_server -uid 0")
-    child, pid = server(serving), serving.daemon_pid()
-    os.kill(pid, signal.SIGKILL)
-    wait_until_gone(child)
-    assert serving.control(said="get_server_list\n") == (1, NO_DAEMON)
-    assert holders(serving) == ()
-    assert serving.control("-d") == (0, [])
-    assert serving.daemon_pid() != pid
     assert serving.ask("get_server_list") == []
 
 
@@ -166,45 +132,6 @@ def test_a_command_that_makes_no_sense_is_answered_and_changes_nothing(
     assert serving.ask("get_default_active_thread_percentage") == ["100.0"]
     assert serving.ask("get_default_device_pinned_mem_limit 0") == ["0M"]
     assert serving.ask("get_server_list") == []
-
-
-def test_several_commands_are_answered_in_turn(serving: Programs) -> None:
-    said = "set_default_active_thread_percentage 30\n\nset_default_device_pinned_mem_limit 0 1G\n"
-    code, lines = serving.control(said=f"{said}get_default_device_pinned_mem_limit 0\n")
-    assert (code, lines) == (0, ["30.0", "1G"])
-
-
-def test_defaults_touch_only_servers_that_start_later(serving: Programs) -> None:
-    serving.ask("set_default_active_thread_percentage 40")
-    serving.ask("set_default_device_pinned_mem_limit 0 2G")
-    serving.ask("start_server -uid 0")
-    pid = server(serving)
-    serving.ask("set_default_active_thread_percentage 50")
-    assert serving.ask(f"get_active_thread_percentage {pid}") == ["40.0"]
-    assert serving.ask(f"get_device_pinned_mem_limit {pid} 0") == ["2G"]
-    assert serving.ask(f"set_active_thread_percentage {pid} 60") == ["60.0"]
-    assert serving.ask(f"set_device_pinned_mem_limit {pid} 0 3G") == []
-    assert serving.ask(f"get_device_pinned_mem_limit {pid} 0") == ["3G"]
-    assert serving.ask("get_default_device_pinned_mem_limit 0") == ["2G"]
-    assert serving.ask("get_default_active_thread_percentage") == ["50.0"]
-
-
-def test_limits_are_lost_when_the_daemon_quits(serving: Programs) -> None:
-    serving.ask("set_default_active_thread_percentage 40")
-    serving.ask("quit")
-    assert serving.control("-d")[0] == 0
-    assert serving.ask("get_default_active_thread_percentage") == ["100.0"]
-
-
-def test_a_server_is_a_process_that_holds_the_gpu(serving: Programs) -> None:
-    serving.ask("start_server -uid 0")
-    pid = server(serving)
-    assert holders(serving) == (pid,)
-    assert serving.ask(f"get_server_status {pid}") == ["ACTIVE"]
-    serving.ask(f"shutdown_server {pid}")
-    wait_until_gone(pid)
-    assert serving.ask("get_server_list") == []
-    assert holders(serving) == ()
 
 
 def test_an_exclusive_gpu_that_another_process_has_takes_no_server(serving: Programs) -> None:
@@ -321,13 +248,6 @@ def test_quit_waits_for_clients_and_lets_no_new_ones_in(serving: Programs) -> No
     assert holders(serving) == ()
     with pytest.raises(DaemonGone):
         CudaProcess(serving.pipes)
-
-
-def test_quit_with_a_timeout_drops_the_clients_that_are_left(serving: Programs) -> None:
-    with CudaProcess(serving.pipes, process_id=11) as client:
-        assert serving.ask("quit -t 0") == []
-        client.wait_until_dropped()
-    assert holders(serving) == ()
 
 
 def test_a_server_ends_after_its_clients_or_at_once_when_forced(serving: Programs) -> None:

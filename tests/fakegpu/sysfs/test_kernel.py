@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NvmlError
 from driver.hardware.pci_view import pci_view
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
@@ -98,18 +97,6 @@ def test_nothing_of_vfio_is_there_before_its_modules_are(tmp_path: Path) -> None
     assert not pci_view(scene.sysfs).has_iommufd
 
 
-def test_two_gpus_in_one_group_are_read_as_such(scene: Scene) -> None:
-    view = pci_view(scene.sysfs)
-    groups = {tuple(one.pci for one in group.gpus): group for group in view.groups if len(group.gpus) > 1}
-    assert list(groups) == [(SHARED, OTHER)]
-    (group,) = groups.values()
-    assert [one.is_bridge for one in group.functions] == [True, False, False]
-    beside = view.group(31)
-    assert beside is not None
-    assert [one.class_code for one in beside.endpoints] == [0x030200, 0x040300, 0x0C0330, 0x0C8000]
-    assert [one.driver for one in beside.endpoints] == ["nvidia", "snd_hda_intel", "xhci_hcd", "nvidia-gpu"]
-
-
 def test_an_nvml_session_holds_the_gpus_that_it_has_looked_at(shared: Scene) -> None:
     nvml = shared.machine.nvml()
     nvml.init()
@@ -138,32 +125,6 @@ def test_an_unbind_returns_as_soon_as_the_gpu_is_let_go_of(scene: Scene) -> None
     assert ALONE not in scene.machine.state.listed()
 
 
-def test_a_process_on_a_gpu_holds_it(scene: Scene) -> None:
-    scene.machine.set_processes(ALONE, (4711,))
-    with pytest.raises(TimeoutError):
-        scene.unbind(ALONE, AT_ONCE)
-    scene.machine.set_processes(ALONE, ())
-    assert ALONE not in scene.machine.state.listed()
-
-
-def test_a_session_in_another_process_holds_a_gpu_till_it_ends(shared: Scene) -> None:
-    program = (
-        "import sys\nfrom fakegpu.machine.fake_machine import FakeMachine\n"
-        f"nvml = FakeMachine.open({shared.flag!r}).nvml()\nnvml.init()\ngpu = nvml.device_by_index(0)\n"
-        "print('open', flush=True)\nsys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "open\n"
-        with pytest.raises(TimeoutError):
-            shared.unbind(ALONE, AT_ONCE)
-        other.kill()
-    shared.kernel.write(shared.sysfs / "bus/pci/drivers_probe", str(BESIDE), LONG)
-    assert ALONE not in shared.machine.state.listed(), "whoever asks the kernel next finds it done"
-
-
 def test_a_session_does_not_list_what_was_bound_after_its_begin(scene: Scene) -> None:
     scene.rebind(ALONE, "vfio-pci")
     nvml = scene.machine.nvml()
@@ -173,18 +134,6 @@ def test_a_session_does_not_list_what_was_bound_after_its_begin(scene: Scene) ->
     nvml.shutdown()
     nvml.init()
     assert nvml.device_count() == 4
-    nvml.shutdown()
-
-
-def test_with_all_gpus_elsewhere_nvml_begins_and_has_no_device(scene: Scene) -> None:
-    for pci in (ALONE, BESIDE, SHARED, OTHER):
-        scene.rebind(pci, "vfio-pci")
-    nvml = scene.machine.nvml()
-    nvml.init()
-    assert nvml.device_count() == 0
-    with pytest.raises(NvmlError):
-        nvml.device_by_pci(ALONE)
-    assert nvml.driver_version()
     nvml.shutdown()
 
 
@@ -199,33 +148,6 @@ def test_a_virtual_machine_keeps_other_drivers_away_from_its_group(scene: Scene)
     hold.release()
     scene.kernel.write(bind, str(OTHER), LONG)
     assert scene.driver(OTHER) == "nvidia"
-
-
-def test_a_reboot_gives_every_function_its_driver_back(scene: Scene) -> None:
-    scene.rebind(ALONE, "vfio-pci")
-    hold = scene.machine.open_function(BESIDE)
-    with pytest.raises(TimeoutError):
-        scene.unbind(BESIDE, AT_ONCE)
-    hold.release()
-    scene.machine.reboot()
-    assert len(scene.machine.state.listed()) == 4
-    assert not (scene.sysfs / "bus/pci/drivers/vfio-pci").exists()
-    assert (
-        scene.kernel.read(scene.sysfs / "bus/pci/devices" / str(ALONE) / "driver_override", LONG)
-        == "(null)\n"
-    )
-    assert scene.agrees()
-
-
-def test_a_driver_that_is_loaded_anew_takes_no_gpu_that_another_one_has(scene: Scene) -> None:
-    scene.rebind(ALONE, "vfio-pci")
-    scene.machine.driver_gone()
-    assert scene.driver(ALONE) == "vfio-pci"
-    assert scene.driver(BESIDE) is None
-    scene.machine.driver_back()
-    assert scene.driver(BESIDE) == "nvidia"
-    assert scene.machine.state.listed() == [BESIDE, SHARED, OTHER]
-    assert scene.agrees()
 
 
 def test_writes_fail_do_nothing_or_hang_as_they_are_told(scene: Scene) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from driver.devices.names import gpu_device_name
 from driver.errors import ApiError, ClaimBlocked, DeviceHeld
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import FakeNode
@@ -38,16 +38,6 @@ def given(node: FakeNode, ref: ClaimRef) -> list[str]:
     return [device.device for device in node.prepare(ref)]
 
 
-def test_a_kubelet_that_forgot_a_claim_gets_the_gpu_that_it_has_now(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    node.claim("train", 2, uid=ref.uid)
-    node.register()
-
-    assert given(node, ref) == [gpu_device_name(node.gpus[2])]
-    node.prepare(node.claim("next", 1))
-
-
 def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
     ref = node.claim_shares("train", f"{gpu_device_name(node.gpus[1])}-ts-4")
     (before,) = node.prepare(ref)
@@ -58,26 +48,6 @@ def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
 
     assert now.share_id != before.share_id
     assert now.cdi_device_ids[0].partition("=")[2] in node.spec_path(ref).read_text()
-
-
-def test_of_two_gpus_one_may_be_another_now(node: FakeNode) -> None:
-    ref = node.claim("train", 1, 2)
-    node.prepare(ref)
-    node.claim("train", 1, 3, uid=ref.uid)
-
-    assert node.reconciler.run_once() == (ref.uid,)
-    assert given(node, ref) == [gpu_device_name(node.gpus[gpu]) for gpu in (1, 3)]
-
-
-def test_a_partition_makes_room_for_the_one_that_the_claim_has_now(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 1))
-    node.prepare(ref)
-    node.claim_devices("train", node.partition(0, "3g.40gb", 0), uid=ref.uid)
-    node.register()
-
-    node.prepare(ref)
-
-    assert starts(node) == [0]
 
 
 def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
 from driver.errors import ApiError, DeviceHeld
-from kubeletplugin.claims.journal.identity import boottime_ns
-from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
 from tests.kubeletplugin.fake_node import FakeNode
 
 
@@ -20,18 +17,6 @@ def node(tmp_path: Path) -> Iterator[FakeNode]:
     made = FakeNode(tmp_path)
     yield made
     made.stop()
-
-
-def test_a_deleted_claim_without_containers_is_let_go(node: FakeNode) -> None:
-    kept, gone = node.claim("kept", 0), node.claim("gone", 1)
-    node.prepare(kept)
-    node.prepare(gone)
-    del node.api["team", "gone"]
-
-    assert node.reconciler.run_once() == (gone.uid,)
-    assert node.spec_path(kept).exists()
-    assert not node.spec_path(gone).exists()
-    node.prepare(node.claim("next", 1))
 
 
 def test_a_deleted_claim_is_kept_while_a_container_has_it(node: FakeNode) -> None:
@@ -181,20 +166,6 @@ def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: 
 
     assert node.restart().removed == (ref.uid,)
     node.prepare(node.claim("next", 1))
-
-
-def test_tombstones_are_forgotten_after_a_while(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    node.unprepare(ref)
-    node.reconciler.run_once()
-    tomb = node.journal.get(ref.uid)
-    assert tomb is not None
-
-    node.journal.put(replace(tomb, changed_ns=boottime_ns() - int((TOMBSTONE_SECONDS + 1) * 1e9)))
-    node.reconciler.run_once()
-
-    assert node.journal.get(ref.uid) is None
 
 
 @pytest.mark.parametrize("device", ["", "mig", "share"])

@@ -126,14 +126,6 @@ def test_every_part_counts() -> None:
     assert states == [False, True, True, False]
 
 
-def test_a_part_that_was_not_named_is_a_fault() -> None:
-    serving = Serving("a")
-    with pytest.raises(KeyError):
-        serving.up("b")
-    with pytest.raises(KeyError):
-        serving.down("b")
-
-
 def test_what_is_closed_serves_no_more() -> None:
     serving = Serving("a")
     serving.close()

@@ -11,7 +11,6 @@ import pytest
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard
 from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
-from kubeletplugin.kubelet.wire.server import SOCKET_MODE
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet
 from tests.kubeletplugin.kubelet.test_node_state import served
@@ -94,7 +93,3 @@ def test_nobody_waits_longer_than_an_hour() -> None:
     with served(board) as connection:
         steps(connection, v1.HealRequest(gpu="x", reset=True, wait_seconds=2**31))
     assert wishes[0].wait_seconds == 3600.0
-
-
-def test_the_socket_is_for_its_owner_alone() -> None:
-    assert SOCKET_MODE == 0o600

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -15,7 +14,6 @@ from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
-from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin, running_plugin
 
 if TYPE_CHECKING:
@@ -76,19 +74,6 @@ def test_each_state_has_its_number_on_the_wire(word: Word, number: int) -> None:
         assert (sent.last_updated_time, sent.health_check_timeout_seconds, sent.message) == (7, 30, "why")
 
 
-def test_an_unchanged_list_is_sent_again_before_it_times_out(plugin: Plugin) -> None:
-    class Listener:
-        def is_active(self) -> bool:
-            return True
-
-        def add_callback(self, _callback: object) -> bool:
-            return True
-
-    plugin.board.update((WELL,))
-    lists = plugin.board.follow(Listener(), resend_seconds=0.001)
-    assert [next(lists), next(lists)] == [(WELL,), (WELL,)]
-
-
 def test_one_stream_too_many_is_refused_and_calls_still_go_through(
     plugin: Plugin, kubelet: FakeKubelet
 ) -> None:
@@ -100,22 +85,6 @@ def test_one_stream_too_many_is_refused_and_calls_still_go_through(
             next(refused)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert kubelet.prepare("train")["uid-train"].error == ""
-
-
-def first_list(kubelet: FakeKubelet) -> v1.NodeWatchResourcesResponse | None:
-    """What a new stream sends first; None when no place was free for it."""
-    try:
-        with watch(kubelet) as answers:
-            return next(answers)
-    except grpc.RpcError:
-        return None
-
-
-def test_streams_that_were_cancelled_leave_room_for_others(plugin: Plugin, kubelet: FakeKubelet) -> None:
-    plugin.board.update((WELL,))
-    for _ in range(MAX_STREAMS * 3):
-        # The server may have yet to notice that the last one left.
-        eventually("a place becomes free", partial(first_list, kubelet))
 
 
 def test_the_streams_end_when_the_plugin_stops(plugin: Plugin, kubelet: FakeKubelet) -> None:

@@ -109,40 +109,6 @@ def test_a_block_at_the_first_slice_is_not_taken_for_one_of_the_whole_gpu() -> N
     assert sent.blocked[0].HasField("span")
 
 
-def test_an_unchanged_state_is_sent_again() -> None:
-    class Listener:
-        def is_active(self) -> bool:
-            return True
-
-        def add_callback(self, _callback: object) -> bool:
-            return True
-
-    board = NodeStateBoard()
-    board.update(HELD)
-    states = board.follow(Listener(), resend_seconds=0.001)
-    assert [next(states), next(states)] == [HELD, HELD]
-
-
-def test_one_stream_too_many_is_refused() -> None:
-    board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, ExitStack() as stack:
-        for _ in range(MAX_STREAMS):
-            next(stack.enter_context(watch(connection)))
-        with watch(connection) as refused, pytest.raises(grpc.RpcError) as caught:
-            next(refused)
-        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-def test_the_streams_end_when_the_plugin_stops() -> None:
-    board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, watch(connection) as states:
-        next(states)
-        board.close()
-        assert list(states) == []
-
-
 def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:
     assert list(answer(NodeState(busy=(PciAddress(0, 0x8A, 0, 0),))).busy) == ["0000:8a:00.0"]
 
@@ -177,3 +143,23 @@ def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() 
         while told[-1].let_go:
             told.append(next(states))
         assert list(told[-1].held) == []
+
+
+def test_one_stream_too_many_is_refused() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            next(stack.enter_context(watch(connection)))
+        with watch(connection) as refused, pytest.raises(grpc.RpcError) as caught:
+            next(refused)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_streams_end_when_the_plugin_stops() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, watch(connection) as states:
+        next(states)
+        board.close()
+        assert list(states) == []

@@ -151,14 +151,6 @@ def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Sc
     assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "Healthy"
 
 
-def test_it_stays_taken_over_when_the_plugin_is_started_anew(scene: Scene) -> None:
-    scene.whole()
-    scene.take_over()
-    scene.node.restart()
-    assert scene.node.prepare(REF)[0].device == "gpu-0"
-    assert scene.blocked() == [(str(scene.node.gpus[0]), "held-by-claim", None)]
-
-
 @pytest.mark.parametrize("step", ["taken over"])
 def test_a_crash_in_between_is_finished_by_the_next_start(scene: Scene, step: str) -> None:
     scene.whole()

@@ -194,20 +194,6 @@ def test_a_write_that_may_succeed_later_is_repeated(cluster: Cluster, start: Sta
         cluster.wait_told(f"c{place}", device)
 
 
-def test_a_claim_that_may_not_be_written_does_not_hold_up_the_others(cluster: Cluster, start: Start) -> None:
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
-    refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
-    for ref in refs:
-        cluster.node.prepare(ref)
-    refused, other = sorted(refs, key=lambda ref: ref.uid)
-    cluster.server.fail("patch", f"/{refused.name}/status", code=403, times=ALWAYS)
-    start()
-
-    cluster.wait_told(other.name, devices[refs.index(other)])
-    eventually("it is tried again and again", lambda: cluster.asked("patch"), lambda asked: asked >= 4)
-    assert cluster.told(refused.name) == {}
-
-
 def test_a_claim_that_the_api_takes_for_invalid_is_given_up_and_delays_no_other(
     cluster: Cluster, start: Start
 ) -> None:
@@ -345,16 +331,3 @@ def test_a_limit_that_is_not_held_is_told_at_once_and_again_when_it_is(
         cluster.memory = {(ref.uid, entry.devices[0].cdi_device): DeviceMemory(fault)}
         statuses.changed()
         cluster.wait_ready("share", device, status, reason)
-
-
-def test_used_memory_that_is_told_already_costs_no_request(cluster: Cluster, start: Start) -> None:
-    statuses = start()
-    first, second = (cluster.node.partition(0, "1g.10gb", place) for place in (0, 1))
-    cluster.node.prepare(cluster.claim("first", first))
-    cluster.wait_told("first", first)
-    asked = cluster.asked("get")
-    statuses.changed()
-    cluster.node.prepare(cluster.claim("second", second))
-    cluster.wait_told("second", second)
-
-    assert cluster.asked("get") == asked + 1

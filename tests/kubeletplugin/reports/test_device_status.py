@@ -30,18 +30,19 @@ MADE = HeldDevice(
 ENTRY = Entry("uid", "team", "train", "prepared", 7, (MADE,))
 
 WELL = Observed(
+    held_kinds(),
     healths={
         ("pool", MADE.device): Health("Healthy"),
         ("pool", "gpu-0000-8a-00-0-ts-4"): Health("Healthy"),
         ("pool", memory_claims.DEVICE): Health("Healthy"),
-    }
+    },
 )
 
 Object = dict[str, Any]
 
 
 def claim(*devices: HeldDevice) -> ClaimStatus:
-    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], "", held_kinds(), WELL)
+    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], "", WELL)
     return found
 
 
@@ -61,8 +62,8 @@ def test_only_claims_that_are_prepared_and_known_by_name_have_something_to_tell(
         replace(ENTRY, state="lost"),
         replace(ENTRY, devices=()),
     )
-    assert list(claim_statuses(silent, "", held_kinds())) == []
-    assert [found.uid for found in claim_statuses([*silent, ENTRY], "", held_kinds())] == ["uid"]
+    assert list(claim_statuses(silent, "", WELL)) == []
+    assert [found.uid for found in claim_statuses([*silent, ENTRY], "", WELL)] == ["uid"]
 
 
 def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told() -> None:
@@ -71,7 +72,7 @@ def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told
         replace(MADE, device="gpu-0000-8a-00-0-beam", kind="beam", record={}),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(claim_statuses([replace(ENTRY, devices=others)], "", held_kinds(), WELL)) == []
+    assert list(claim_statuses([replace(ENTRY, devices=others)], "", WELL)) == []
 
 
 def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
@@ -87,8 +88,8 @@ DOUBT = Health("Unknown", "no right", "Unmonitored")
 def ready(health: Health, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
     """The condition that is written for a device that is so."""
     healths = {("pool", MADE.device): health} if seen else {}
-    known = Observed({("uid", "cdi"): DeviceMemory(fault)}, healths)
-    (found,) = claim_statuses([ENTRY], "", held_kinds(), known)
+    known = Observed(held_kinds(), {("uid", "cdi"): DeviceMemory(fault)}, healths)
+    (found,) = claim_statuses([ENTRY], "", known)
     there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
     (entry,) = found.devices[0].status(there if before else {}, NOW)["conditions"]
     return dict(entry)
@@ -128,7 +129,7 @@ def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_l
     both = replace(
         ENTRY, devices=(MADE, replace(MADE, device="gpu-0000-8a-00-0", kind="whole", admin_access=True))
     )
-    (found,) = claim_statuses([both], "", held_kinds(), known)
+    (found,) = claim_statuses([both], "", known)
     assert [device.data.get("fabricPartition") for device in found.devices] == [3, None]
 
 
@@ -220,7 +221,7 @@ def told(fault: str = "", used_bytes: int | None = None, before: Object | None =
     """The entry to apply for a share with a limit, None where the one before tells it already."""
     memory = {("a", SHARE.cdi_device): DeviceMemory(fault, used_bytes)}
     now_known = replace(WELL, memory=memory)
-    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", held_kinds(), now_known)
+    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", now_known)
     api = stored(*([before] if before else []), allocated=(SHARE,))
     return next(iter(statuses_to_apply(found, api, now)), None)
 
@@ -257,13 +258,6 @@ def test_another_reason_is_told_and_does_not_count_as_a_transition() -> None:
     lost = told("NVML does not hold it", now=EARLIER)
     (condition,) = told("the GPU hangs", before=lost)["conditions"]
     assert (condition["message"], condition["lastTransitionTime"]) == ("the GPU hangs", EARLIER)
-
-
-def test_used_memory_is_told_and_little_that_changed_is_not() -> None:
-    before = told(used_bytes=1000)
-    assert before["data"]["memoryUsedBytes"] == 1000
-    assert told(used_bytes=1050, before=before) is None
-    assert told(used_bytes=1051, before=before)["data"]["memoryUsedBytes"] == 1051
 
 
 def test_used_memory_that_is_not_asked_for_or_not_known_any_more_goes() -> None:

@@ -28,7 +28,7 @@ def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]
 
 
 def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
-    watch = NodeWatch(node.journal, lambda: node.driver_generation, node.kinds, lambda _: None, 1.0)
+    watch = NodeWatch(node.journal, node.kinds, lambda _: None, 1.0)
     return watch.foreign(seen, before)
 
 
@@ -211,6 +211,7 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
 
         def __init__(self) -> None:
             self.reads = 0
+            self.generation = node.journal.generation
 
         def held(self) -> tuple[Entry, ...]:
             self.reads += 1
@@ -218,7 +219,7 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
                 node.prepare(claim)
             return node.journal.held()
 
-    watch = NodeWatch(Late(), lambda: node.driver_generation, node.kinds, lambda _: None, 1.0)
+    watch = NodeWatch(Late(), node.kinds, lambda _: None, 1.0)
     watch.daemons(())
 
     assert watch.state().blocked == ()

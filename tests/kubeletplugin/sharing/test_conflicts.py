@@ -168,17 +168,6 @@ def test_a_share_too_many_waits_for_one_that_leaves(node: FakeNode) -> None:
     node.prepare(refs[2])
 
 
-def test_memory_too_much_waits_for_some_that_leaves(node: FakeNode) -> None:
-    device = shared(node, "mps-mem")
-    refs = [node.claim_shares(f"c-{number}", device, consumed={"memory": "30Gi"}) for number in range(3)]
-    for ref in refs[:2]:
-        node.prepare(ref)
-    with pytest.raises(DeviceHeld, match="bytes of memory"):
-        node.prepare(refs[2])
-    node.unprepare(refs[0])
-    node.prepare(refs[2])
-
-
 def test_two_classes_on_one_gpu_start_beside_each_other(node: FakeNode) -> None:
     device = shared(node, "ts-4")
     longer = node.claim_shares("a", device, config=class_slicing("Long"))

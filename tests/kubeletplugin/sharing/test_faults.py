@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NvmlError, StorageError
+from driver.errors import ClaimBlocked, ClaimRefused, NvmlError, StorageError
 from driver.nvml.api import Code
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
@@ -69,17 +69,6 @@ def test_limits_that_the_supervisor_refuses_are_refused_for_good(node: FakeNode)
     assert_holds_nothing(node, ref)
     assert_as_before(node)
     assert node.complaints == []
-
-
-def test_a_share_that_fails_leaves_the_others_as_they_are(node: FakeNode) -> None:
-    node.prepare(claimed(node, "a"))
-    device = shared(node, "mps-4")
-    node.mps.failures = [ClaimRefused("the daemon refused its limits", "ask for others")]
-    larger = node.claim_shares("b", f"{device}+{device}")
-    with pytest.raises(ClaimRefused):
-        node.prepare(larger)
-    assert_holds_nothing(node, larger)
-    assert (limits(node), mode(node)) == ((25, (H100_MIB // 4,)), "exclusive-process")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -320,14 +309,6 @@ def disk_takes(node: FakeNode, ref: ClaimRef) -> bool:
         return bool(node.prepare(ref))
     except StorageError:
         return False
-
-
-def test_a_gpu_that_was_exchanged_is_not_shared(node: FakeNode) -> None:
-    device = shared(node, "mps-4")
-    node.published[device] = "GPU-of-another-board"
-    with pytest.raises(HardwareChanged):
-        node.prepare(node.claim_shares("a", device))
-    assert_as_before(node)
 
 
 def test_memory_that_was_never_published_is_waited_for(node: FakeNode) -> None:

@@ -17,7 +17,6 @@ from tests.kubeletplugin.share_node import (
     assert_holds_nothing,
     entry_of,
     shared,
-    slicing,
 )
 from tests.kubeletplugin.sharing.limiting_node import (
     GIB,
@@ -94,15 +93,6 @@ def test_where_no_limits_were_published_a_share_has_none(node: FakeNode) -> None
     ref = gib(node, "a", 10)
     node.prepare(ref)
     assert memory_of(node, ref) is None
-
-
-def test_a_gpu_of_its_own_and_admin_access_are_held_to_nothing(node: FakeNode) -> None:
-    alone = node.claim("alone", 1)
-    sliced = node.claim("sliced", 2, config=slicing("Long"))
-    looking = node.claim_devices("looking", shared(node, "ts-4"), admin=True)
-    for ref in (alone, sliced, looking):
-        node.prepare(ref)
-        assert memory_of(node, ref) is None
 
 
 def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode) -> None:

@@ -18,14 +18,13 @@ from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
 from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS, NotReady
 from tests.kubeletplugin.cut_node import handle
-from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.share_node import (
     assert_as_before,
     class_slicing,
     interval,
-    limits,
     mode,
     mps,
     read_anew,
@@ -60,6 +59,7 @@ class TellingMps(FakeMps):
             self.heard.put(one[0])
 
     def close(self) -> None:
+        super().close()
         self.told.put(None)
 
 
@@ -82,7 +82,7 @@ def following(node: FakeNode) -> Iterator[TellingMps]:
 
 def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     """Let the supervisor tell of daemons that run, and wait until it was passed on."""
-    node.sharing_reconciler.note_mps_use()
+    node.mps.note_use()
     states = tuple(MpsState(name, running=True) for name in names)
     telling.told.put((states,))
     assert telling.heard.get(timeout=30) == states
@@ -288,19 +288,6 @@ def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
     assert recorded(node) == [whole(node)]
 
 
-def test_a_prepare_that_died_keeps_its_share_until_somebody_lets_it_go(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "mps-4"))
-    node.crash_after = "compute mode"
-    try:
-        node.prepare(ref)
-    except Crash:
-        node.restart()
-    node.sharing_reconciler.run_once()
-    assert (mode(node), limits(node)[0]) == ("exclusive-process", 25)
-    node.unprepare(ref)
-    assert_as_before(node)
-
-
 def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
     refs = [node.claim_shares(f"c-{gpu}", shared(node, "mps-4", gpu)) for gpu in range(3)]
     for ref in refs:
@@ -312,13 +299,5 @@ def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
     node.mps.failures = [ClaimBlocked("busy", ""), ClaimRefused("odd", "")]
     node.sharing_reconciler.run_once()
     assert recorded(node) == [whole(node, 0), whole(node, 1)]
-    node.sharing_reconciler.run_once()
-    assert_as_before(node)
-
-
-def test_no_record_outlives_its_boot(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    node.reboot()
-    assert recorded(node) == []
     node.sharing_reconciler.run_once()
     assert_as_before(node)

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import GpuConfig
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimRefused, DeviceHeld
@@ -22,7 +20,6 @@ from kubeletplugin.sharing.shares import (
     refuse_conflicts,
     refuse_overpromised,
     share_records,
-    sharing_request,
 )
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
@@ -85,13 +82,6 @@ def test_who_has_a_gpu_alone_is_held_to_nothing() -> None:
     assert [held_to(one) for one in (own_pods, all_of_it, shared)] == [None, None, None]
 
 
-def test_admin_access_is_held_to_nothing() -> None:
-    name = KINDS.parse(f"{GPU}-ts-4")
-    assert name is not None
-    looking = AllocatedDevice("r", "p", f"{GPU}-ts-4", None, True)
-    assert sharing_request(looking, name, GpuConfig(), GpuConfig()) is None
-
-
 def test_where_the_driver_holds_nobody_a_share_is_held_to_nothing() -> None:
     assert held_to(shareable("ts-4", Share(1), limits=False)) is None
 
@@ -102,11 +92,6 @@ def test_where_the_driver_holds_nobody_a_share_is_held_to_nothing() -> None:
 def test_a_share_in_which_nothing_starts_is_refused_for_good(form: str, taken: Share) -> None:
     with pytest.raises(ClaimRefused, match="no program starts with less than 512 MiB"):
         held_to(shareable(form, taken))
-
-
-def test_a_share_of_more_than_the_gpu_is_refused() -> None:
-    with pytest.raises(ClaimRefused, match="which has"):
-        held_to(shareable("ts-mem", Share(None, 24 * GIB)))
 
 
 def held(one: Shareable) -> HeldDevice:

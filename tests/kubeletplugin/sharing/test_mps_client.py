@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DriverError
+from driver.errors import ClaimBlocked
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
@@ -50,37 +50,6 @@ def served(mps: MpsScene) -> Iterator[tuple[MpsClient, Supervisor]]:
             client.close()
             supervisor.close()
             server.stop(0)
-
-
-def test_a_daemon_arrives_as_it_was_asked_for_and_its_end_as_well(mps: MpsScene) -> None:
-    with served(mps) as (client, supervisor):
-        client.ensure(mps.daemon(percentage=30, pinned=512, multi=True))
-        assert supervisor.states().daemons == (MpsState(NAME, running=True),)
-        assert mps.limits() == ("30.0", "512M")
-        assert mps.folder().read() == mps.daemon(percentage=30, pinned=512, multi=True)
-        client.stop(NAME)
-        assert (supervisor.states().daemons, mps.pid()) == ((), None)
-
-
-def test_forty_eight_claims_at_once_are_answered(mps: MpsScene) -> None:
-    with served(mps) as (client, _), ThreadPoolExecutor(48) as pool:
-        list(pool.map(lambda _: client.ensure(mps.daemon()), range(48)))
-    assert mps.commands() == 2
-
-
-def test_what_passes_can_be_retried_and_what_does_not_cannot(mps: MpsScene) -> None:
-    with served(mps) as (client, _):
-        mps.machine.spoil_mps("refuse", "start", "GPU is busy", times=1)
-        with pytest.raises(ClaimBlocked, match="did not start: it ended at once, and said: GPU is busy"):
-            client.ensure(mps.daemon())
-        with pytest.raises(ClaimRefused, match="must give clients 1 to 100 percent, not 0"):
-            client.ensure(mps.daemon(percentage=0))
-
-
-def test_a_missing_program_can_still_be_installed(mps: MpsScene) -> None:
-    (mps.root / "usr/bin/nvidia-cuda-mps-control").unlink()
-    with served(mps) as (client, _), pytest.raises(ClaimBlocked, match="install the driver package"):
-        client.ensure(mps.daemon())
 
 
 def test_a_supervisor_that_is_not_there_is_named_and_found_once_it_is(mps: MpsScene) -> None:
@@ -125,22 +94,6 @@ def test_what_the_system_refuses_the_supervisor_is_told_with_a_way_out(
         with pytest.raises(ClaimBlocked, match=r"Input/output error: '/proc/x': it is tried again"):
             client.ensure(mps.daemon())
         client.close()
-
-
-def test_the_changes_of_a_daemon_are_heard(mps: MpsScene) -> None:
-    heard: list[tuple[MpsState, ...] | None] = []
-    gone = Event()
-
-    def update(states: tuple[MpsState, ...] | None) -> None:
-        heard.append(states)
-        if states == () and len(heard) > 1:
-            gone.set()
-
-    with served(mps) as (client, _), following(client, update):
-        client.ensure(mps.daemon())
-        client.stop(NAME)
-        assert gone.wait(DEADLINE_SECONDS)
-    assert all(state.name == NAME for states in heard if states for state in states)
 
 
 class LateStream:
@@ -194,11 +147,6 @@ def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -
             stack.enter_context(following(MpsClient(mps.mps_dir / SOCKET), update))
         assert refused.wait(DEADLINE_SECONDS)
         client.ensure(mps.daemon())
-
-
-def test_all_its_errors_are_the_drivers(mps: MpsScene) -> None:
-    with served(mps) as (client, _), pytest.raises(DriverError):
-        client.ensure(MpsDaemon("..", ()))
 
 
 def test_the_daemons_that_the_supervisor_has_are_known_by_name(mps: MpsScene) -> None:

@@ -14,8 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.sharing import Strategy
-from driver.errors import StorageError
-from driver.kinds.registry import KINDS
 from driver.nvml.modes import ComputeMode
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
@@ -28,7 +26,7 @@ ASSUMED = SharingRecord(GROUP, "MPS", (PCI,), {PCI: "default"}, UNKNOWN, daemon=
 
 @pytest.fixture
 def records(tmp_path: Path) -> SharingRecords:
-    return SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
+    return SharingRecords(tmp_path / "sharing", lambda: "")
 
 
 def file(tmp_path: Path, group: str = GROUP) -> Path:
@@ -40,7 +38,7 @@ def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
 ) -> None:
     assert records.get(GROUP) is None
     records.put(RECORD)
-    for one in (records, SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)):
+    for one in (records, SharingRecords(tmp_path / "sharing", lambda: "")):
         assert one.get(GROUP) == RECORD
         assert one.all() == (RECORD,)
     records.forget(GROUP)
@@ -64,23 +62,23 @@ written = st.builds(
 @given(written)
 def test_every_record_reads_back(record: SharingRecord) -> None:
     with TemporaryDirectory() as folder:
-        SharingRecords(Path(folder), lambda: "", KINDS.parse).put(record)
-        assert SharingRecords(Path(folder), lambda: "", KINDS.parse).get(GROUP) == record
-
-
-def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
-    other = SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
-    for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
-        other.put(record)
-        assert records.get(GROUP) == record
-    other.forget(GROUP)
-    assert records.get(GROUP) is None
+        SharingRecords(Path(folder), lambda: "").put(record)
+        assert SharingRecords(Path(folder), lambda: "").get(GROUP) == record
 
 
 def alone(tmp_path: Path) -> SharingRecords:
     """Records of an instance beside which no other writes."""
     answers = iter([True])
-    return SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse, lambda: next(answers, False))
+    return SharingRecords(tmp_path / "sharing", lambda: "", lambda: next(answers, False))
+
+
+def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
+    other = SharingRecords(tmp_path / "sharing", lambda: "")
+    for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
+        other.put(record)
+        assert records.get(GROUP) == record
+    other.forget(GROUP)
+    assert records.get(GROUP) is None
 
 
 def test_the_records_on_gpus_are_found_by_any_of_their_gpus(tmp_path: Path) -> None:
@@ -111,7 +109,7 @@ def test_a_record_of_an_earlier_load_of_the_driver_counts_for_nothing(
     tmp_path: Path, records: SharingRecords
 ) -> None:
     """Another load has put everything back; what others see of it does not remove it without the locks."""
-    later = SharingRecords(tmp_path / "sharing", lambda: "later", KINDS.parse)
+    later = SharingRecords(tmp_path / "sharing", lambda: "later")
     records.put(replace(RECORD, driver_generation="earlier"))
     assert len(later.all()) == 1
     assert file(tmp_path).exists()
@@ -157,9 +155,7 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_the_most_is_assumed(
     assert file(tmp_path).read_bytes() == content
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").read_bytes() == content
-    assert SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse).get(GROUP) == ASSUMED, (
-        "it is written down"
-    )
+    assert SharingRecords(tmp_path / "sharing", lambda: "").get(GROUP) == ASSUMED, "it is written down"
 
 
 def test_of_a_partition_no_compute_mode_is_assumed(tmp_path: Path, records: SharingRecords) -> None:
@@ -177,32 +173,6 @@ def test_of_what_is_no_device_nothing_is_assumed(tmp_path: Path, records: Sharin
     assert records.assume("gpu-of-nobody") is None
 
 
-def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: SharingRecords) -> None:
-    names = ["README", "notes.json", "GPU-1.json", f".tmp-{GROUP}.json-0011", f"{GROUP}.unreadable", "..json"]
-    for name in names:
-        (tmp_path / "sharing" / name).write_text("not ours")
-    assert records.all() == ()
-    assert sorted(os.listdir(tmp_path / "sharing")) == sorted(names)
-
-
-@pytest.mark.parametrize("group", ["../gpu-1", "gpu-/x", "GPU-1", "", "gpu-" + "0" * 60, "gpu-1\n"])
-def test_a_name_that_is_no_device_never_becomes_a_file(records: SharingRecords, group: str) -> None:
-    for use in (records.get, records.forget, lambda name: records.put(replace(RECORD, group=name))):
-        with pytest.raises(StorageError, match="cannot be the name of a file"):
-            use(group)
-
-
-def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: SharingRecords) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="is writable"):
-        SharingRecords(tmp_path / "file", lambda: "", KINDS.parse)
-    (tmp_path / "sharing").rmdir()
-    with pytest.raises(StorageError):
-        records.all()
-    with pytest.raises(StorageError):
-        records.put(RECORD)
-
-
 def test_a_file_that_the_disk_does_not_give_is_put_aside_and_concerns_its_group_alone(
     tmp_path: Path, records: SharingRecords
 ) -> None:
@@ -214,3 +184,11 @@ def test_a_file_that_the_disk_does_not_give_is_put_aside_and_concerns_its_group_
     assert file(tmp_path).is_dir()
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").is_dir()
+
+
+def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: SharingRecords) -> None:
+    names = ["README", "notes.json", "GPU-1.json", f".tmp-{GROUP}.json-0011", f"{GROUP}.unreadable", "..json"]
+    for name in names:
+        (tmp_path / "sharing" / name).write_text("not ours")
+    assert records.all() == ()
+    assert sorted(os.listdir(tmp_path / "sharing")) == sorted(names)

@@ -26,7 +26,6 @@ from tests.kubeletplugin.share_node import (
     mode,
     mps,
     recorded,
-    share_of,
     shared,
     slicing,
     spec_of,
@@ -196,14 +195,6 @@ def test_admin_access_beside_shares_touches_nothing(node: FakeNode) -> None:
     assert_as_before(node)
 
 
-def test_shares_by_memory_have_their_part_of_the_threads(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "mps-mem"), consumed={"memory": "20Gi"})
-    node.prepare(ref)
-    share = share_of(node, ref)
-    assert (share.shares, share.memory_bytes) == (0, 20 * GIB)
-    assert limits(node) == (25, (20 * 1024,))
-
-
 def test_all_of_a_fractional_gpu_is_a_whole_gpu(node: FakeNode) -> None:
     """The prepared device says nothing of shares, and other claims are kept off."""
     device = shared(node, "mps-frac-mem")
@@ -263,14 +254,6 @@ def test_one_daemon_serves_the_gpus_that_a_claim_shares_alike(node: FakeNode) ->
     assert pipes == {whole(node, 0)}
     node.unprepare(ref)
     assert_as_before(node)
-
-
-def test_limits_of_its_own_go_to_the_gpu_that_is_named(node: FakeNode) -> None:
-    first, second = sorted((uuid(node, 0), uuid(node, 1)))
-    per_device = {first: "8Gi", "1": "4Gi"}
-    ref = node.claim("own", 0, 1, config=mps(defaultPerDevicePinnedMemoryLimit=per_device))
-    node.prepare(ref)
-    assert (daemon(node).devices, daemon(node).pinned_memory_mib) == ((first, second), (8192, 4096))
 
 
 def test_a_partition_that_its_claim_shares_has_a_daemon_of_its_own_and_no_mode(node: FakeNode) -> None:
@@ -343,21 +326,3 @@ def test_shares_of_an_admins_partition_leave_it_alone(node: FakeNode) -> None:
         node.unprepare(ref)
     assert instances(node) == (theirs,)
     assert_as_before(node)
-
-
-def test_shares_of_a_gpu_and_partitions_of_another_and_a_whole_one_go_together(node: FakeNode) -> None:
-    ref = node.claim_shares("share", shared(node, "mps-4", 0))
-    others = [node.claim_devices("part", node.partition(1, "1g.10gb", 0)), node.claim("whole", 2)]
-    for one in (ref, *others):
-        node.prepare(one)
-    assert [mode(node, gpu) for gpu in (0, 1, 2)] == ["exclusive-process", "default", "default"]
-    node.unprepare(ref)
-    assert_as_before(node)
-    assert starts(node, 1) == [0]
-
-
-def test_an_allocation_reads_the_amounts_with_and_without_the_domain(node: FakeNode) -> None:
-    for number, prefix in enumerate(("", "gpu.nvidia.com/")):
-        ref = node.claim_shares(f"c-{number}", shared(node, "mps-4"), consumed={f"{prefix}shares": "2"})
-        node.prepare(ref)
-        assert share_of(node, ref).shares == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -75,17 +74,6 @@ def test_where_the_copy_cannot_be_made_the_driver_roots_serves_until_it_can(node
 
     hooks_folder(node.data).unlink()
     hooks.keep(lambda _text: True)
-
-    hook = hooks.of(FILES, node.host)
-    assert hook is not None
-    assert Path(hook.path).is_file()
-
-
-def test_a_copy_that_somebody_removed_comes_back(node: Node) -> None:
-    hooks = node.hooks(HookSource(node.image))
-    shutil.rmtree(hooks_folder(node.data))
-
-    hooks.keep(lambda _text: False)
 
     hook = hooks.of(FILES, node.host)
     assert hook is not None

@@ -207,14 +207,6 @@ def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_wa
         node.prepare(claim_modules(node, "third", 4))
 
 
-def test_one_that_still_starts_is_waited_for(node: FakeNode) -> None:
-    node.machine.fabric.fail("partitions", -8, times=1)
-    with pytest.raises(FabricError, match="NOT_CONFIGURED"):
-        node.prepare(claim_modules(node, "train", 1, 2))
-    node.prepare(claim_modules(node, "train", 1, 2))
-    assert connected(node) == (3,)
-
-
 def test_a_lost_partition_that_cannot_come_back_keeps_no_other_claim(node: FakeNode) -> None:
     node.prepare(claim_modules(node, "train", 1, 2))
     node.machine.fabric.start(keeps=False)
@@ -260,14 +252,6 @@ def test_a_keeper_without_records_asks_nobody(node: FakeNode) -> None:
     node.machine.fabric.fail("partitions")
     node.fabric.run_once()
     assert len(node.machine.fabric.state.faults) == 1
-
-
-def test_a_reboot_leaves_no_record(node: FakeNode) -> None:
-    node.prepare(claim_modules(node, "train", 1, 2, 3, 4))
-    node.reboot()
-    assert (connected(node), records(node)) == ((), [])
-    node.prepare(claim_modules(node, "next", 1))
-    assert connected(node) == (7,)
 
 
 def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:

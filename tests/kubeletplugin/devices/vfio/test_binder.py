@@ -30,12 +30,6 @@ def scene(tmp_path: Path) -> GroupScene:
     return GroupScene(tmp_path)
 
 
-def test_all_of_the_group_but_its_bridge_goes_to_vfio(scene: GroupScene) -> None:
-    scene.bind()
-
-    assert scene.drivers() == BOUND
-
-
 def test_all_of_it_comes_back_and_nothing_is_remembered(scene: GroupScene) -> None:
     scene.bind()
     scene.restore()

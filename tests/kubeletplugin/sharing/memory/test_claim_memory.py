@@ -56,14 +56,6 @@ def test_what_a_container_uses_is_never_taken_from_it(l4s: MemoryNode) -> None:
     assert l4s.hard(first) == 5 * GIB, "else it would take what the next one is refused for"
 
 
-def test_a_container_that_ended_has_given_its_part_back(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    l4s.cuda(first).allocate(8 * GIB)
-    l4s.end(first)
-    assert l4s.hard(l4s.run(device, "a")) == 8 * GIB
-
-
 def test_an_init_container_has_all_before_the_containers_of_its_pod_come(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     l4s.announce(device, "a", "b")
@@ -89,13 +81,6 @@ def test_a_container_that_starts_again_has_its_part_though_its_old_group_lingers
     first = l4s.run(device)
     second = l4s.run(device)
     assert (l4s.hard(first), l4s.hard(second)) == (0, 8 * GIB)
-
-
-def test_several_pods_on_one_claim_divide_it(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    for pod in ("one", "two"):
-        l4s.announce(device, "main", pod=pod)
-    assert [l4s.hard(l4s.run(device, pod=pod)) for pod in ("one", "two")] == [4 * GIB] * 2
 
 
 def test_parts_are_whole_mib_rounded_down(l4s: MemoryNode) -> None:
@@ -233,21 +218,6 @@ def test_another_instance_goes_on_where_the_first_one_stopped(l4s: MemoryNode) -
         assert sum(map(l4s.hard, (first, second, third))) <= 8 * GIB
     finally:
         other.peers.close()
-
-
-def test_a_restarted_plugin_remembers_what_containers_have(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    l4s.restart()
-    second = l4s.run(device, "b")
-    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
-
-
-def test_a_reboot_forgets_all_of_it(l4s: MemoryNode) -> None:
-    l4s.run(l4s.share("u-1", 8 * GIB))
-    l4s.reboot()
-    assert l4s.files() == []
-    assert l4s.memory.used() == ()
 
 
 def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited(l4s: MemoryNode) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -214,14 +213,6 @@ def test_nvml_that_counts_in_units_too_large_is_not_believed(l4s: MemoryNode) ->
         l4s.run(l4s.share("u-1", 6 * GIB))
 
 
-def test_a_limit_that_somebody_took_away_is_set_again_by_the_next_pass(l4s: MemoryNode) -> None:
-    container = l4s.run(l4s.share("u-1", 8 * GIB))
-    clear(l4s, container)
-    l4s.memory.run_once()
-    assert l4s.hard(container) == 8 * GIB
-    assert l4s.memory.faults() == {}
-
-
 def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)
@@ -265,22 +256,6 @@ def test_a_crash_at_any_step_gives_nobody_more_than_the_claim_has(l4s: MemoryNod
         l4s.end(container)
     l4s.memory.run_once()
     assert l4s.files() == []
-
-
-def test_forty_eight_containers_at_once_have_equal_parts(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 30.0
-    l4s.restart()
-    devices = [l4s.share(f"u-{number}", 1 * GIB, gpu=number % 4) for number in range(48)]
-    containers = [l4s.container(device, f"c{number}") for number, device in enumerate(devices)]
-    barrier = threading.Barrier(48)
-
-    def start(container: int) -> None:
-        barrier.wait()
-        l4s.memory.start(containers[container].start)
-
-    with ThreadPoolExecutor(48) as pool:
-        list(pool.map(start, range(48)))
-    assert [l4s.hard(one, gpu=number % 4) for number, one in enumerate(containers)] == [1 * GIB] * 48
 
 
 def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import StorageError
 from driver.nvml.memory_limits import Cgroup
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.ledger import Ledger, Part, place_of
@@ -50,15 +49,6 @@ def test_a_claim_without_parts_has_no_file(tmp_path: Path) -> None:
     assert list((tmp_path / "claims").iterdir()) == []
 
 
-def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
-    first, second = ledger(tmp_path), ledger(tmp_path)
-    assert second.places() == ()
-    first.put("u-1", PCI, [part()])
-    assert second.on_gpu(PCI) == (part(),)
-    first.forget("u-1", PCI)
-    assert second.places() == ()
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -85,12 +75,6 @@ def test_a_file_that_is_none_concerns_its_claim_alone_and_can_be_removed(
     assert found.places() == (("u-2", PCI),)
 
 
-def test_what_this_test_spoils_can_be_read_otherwise(tmp_path: Path) -> None:
-    found = ledger(tmp_path)
-    (tmp_path / "claims" / f"u-1_{PCI}.json").write_text(written())
-    assert [one.hard_bytes for one in found.on_gpu(PCI)] == [2]
-
-
 def test_whatever_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
     found = ledger(tmp_path)
     for name in (
@@ -102,8 +86,3 @@ def test_whatever_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
         assert place_of(name) is None
     (tmp_path / "claims" / "notes.json").write_text("mine")
     assert found.places() == ()
-
-
-def test_a_uid_that_cannot_name_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be the name of a file"):
-        ledger(tmp_path).put("../u", PCI, [part("../u")])

@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, ConfigError
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState
+from driver.errors import ClaimBlocked, ConfigError
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, LiveCall, MpsScene, told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 OTHER = "gpu-0000-02-00-0"
-
-
-def test_a_daemon_serves_with_its_limits_once_ensure_has_returned(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(percentage=25, pinned=6144), DEADLINE_SECONDS)
-    assert supervisor.states().daemons == (MpsState(NAME, running=True),)
-    with mps.client() as client:
-        assert (client.limits.percentage, client.limits.pinned_mib) == (25.0, {"0": 6144})
 
 
 def test_a_daemon_leads_a_session_so_that_no_signal_to_the_supervisors_group_ends_it(mps: MpsScene) -> None:
@@ -43,13 +34,6 @@ def test_ensure_again_runs_no_program(mps: MpsScene) -> None:
     assert mps.commands() == before == 2  # the daemon, and one batch that set its limits and read them
 
 
-def test_many_that_ask_at_once_get_one_daemon(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    with ThreadPoolExecutor(48) as pool:
-        list(pool.map(lambda _: supervisor.ensure(mps.daemon(), DEADLINE_SECONDS), range(48)))
-    assert mps.commands() == 2
-
-
 def test_many_that_wait_for_a_start_that_fails_get_its_error_without_another_try(mps: MpsScene) -> None:
     mps.machine.spoil_mps("refuse", "start", "no room", times=1)
     supervisor = mps.supervisor()
@@ -66,14 +50,6 @@ def test_many_that_wait_for_a_start_that_fails_get_its_error_without_another_try
     assert all("no room" in text for text in errors)
 
 
-def test_other_limits_are_set_without_a_restart(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(percentage=25, pinned=6144), DEADLINE_SECONDS)
-    pid = mps.pid()
-    supervisor.ensure(mps.daemon(percentage=50, pinned=512), DEADLINE_SECONDS)
-    assert (mps.pid(), mps.limits()) == (pid, ("50.0", "512M"))
-
-
 def test_a_running_server_gets_the_limits_as_well(mps: MpsScene) -> None:
     """Defaults alone would reach the next server only, which starts when all clients have left."""
     supervisor = mps.supervisor()
@@ -82,44 +58,6 @@ def test_a_running_server_gets_the_limits_as_well(mps: MpsScene) -> None:
         supervisor.ensure(mps.daemon(percentage=50, pinned=512), DEADLINE_SECONDS)
         with mps.client(process_id=4_000_002) as later:
             assert (later.limits.percentage, later.limits.pinned_mib) == (50.0, {"0": 512})
-
-
-@pytest.mark.parametrize("change", ["device", "users", "no limit"])
-def test_what_no_command_can_change_takes_a_new_daemon(mps: MpsScene, change: str) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    pid = mps.pid()
-    wanted = {
-        "device": mps.daemon(gpu=1),
-        "users": mps.daemon(multi=True),
-        "no limit": mps.daemon(pinned=0),
-    }[change]
-    supervisor.ensure(wanted, DEADLINE_SECONDS)
-    assert mps.pid() not in (pid, None)
-    with mps.client() as client:
-        assert client.limits.pinned_mib == ({} if change == "no limit" else {"0": 6144})
-
-
-def test_two_daemons_run_side_by_side(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    both = (mps.daemon(25), mps.daemon(50, name=OTHER, gpu=1))
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda daemon: supervisor.ensure(daemon, DEADLINE_SECONDS), both))
-    assert (mps.limits()[0], mps.limits(OTHER)[0]) == ("25.0", "50.0")
-    supervisor.stop(NAME, DEADLINE_SECONDS)
-    assert supervisor.states().daemons == (MpsState(OTHER, running=True),)
-    assert (mps.pid(), mps.limits(OTHER)[0]) == (None, "50.0")
-
-
-def test_stop_leaves_nothing_and_can_be_repeated(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    supervisor.stop(NAME, DEADLINE_SECONDS)
-    supervisor.stop(NAME, DEADLINE_SECONDS)
-    assert (mps.pid(), supervisor.states().daemons) == (None, ())
-    assert [entry.name for entry in mps.mps_dir.iterdir()] == [".lock"]
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert supervisor.states().daemons == (MpsState(NAME, running=True),)
 
 
 def test_stop_ends_clients_that_are_still_there(mps: MpsScene) -> None:
@@ -158,16 +96,6 @@ def test_clients_of_any_user_reach_the_pipes_and_nobody_else_may_change_them(mps
     assert modes(mps.mps_dir, folder.path, folder.pipes, folder.logs) == [0o711] * 4
     assert modes(folder.clients) == [0o755]
     assert modes(folder.record, folder.output) == [0o600] * 2
-
-
-@pytest.mark.parametrize("name", ["", "../etc", "a/b", ".lock", "UP", "x" * 64, "new\nline"])
-def test_a_name_that_is_no_label_is_refused_for_good(mps: MpsScene, name: str) -> None:
-    supervisor = mps.supervisor()
-    with pytest.raises(ClaimRefused):
-        supervisor.ensure(mps.daemon(name=name), DEADLINE_SECONDS)
-    with pytest.raises(ClaimRefused):
-        supervisor.stop(name, DEADLINE_SECONDS)
-    assert [entry.name for entry in mps.mps_dir.iterdir()] == [".lock"]
 
 
 def test_a_folder_too_deep_for_sockets_is_refused_before_anything_is_made(mps: MpsScene) -> None:

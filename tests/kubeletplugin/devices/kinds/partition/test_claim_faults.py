@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, HardwareChanged, NodeIncomplete, NvmlError
-from driver.kinds.partition.names import static_device_name
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NodeIncomplete, NvmlError
 from driver.nvml.api import Code
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import (
@@ -18,7 +17,6 @@ from tests.kubeletplugin.cut_node import (
     handle,
     instances,
     mig_enabled,
-    nodes_of,
     starts,
     uuid_of,
 )
@@ -49,9 +47,12 @@ def test_a_foreign_instance_of_the_same_profile_at_the_same_place_is_not_taken_o
     assert instances(node) == (theirs,)
 
 
-def test_a_compute_instance_that_fails_takes_its_gpu_instance_with_it(node: FakeNode) -> None:
+@pytest.mark.parametrize(
+    "call", ["create_gpu_instance", "create_compute_instance", "compute_instance_profiles", "mig_devices"]
+)
+def test_a_failure_on_the_way_takes_everything_back(node: FakeNode, call: str) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.machine.fail("create_compute_instance", code=Code.UNKNOWN, times=1)
+    node.machine.fail(call, code=Code.UNKNOWN, times=1)
     with pytest.raises(NvmlError):
         node.prepare(ref)
     assert instances(node) == ()
@@ -117,26 +118,6 @@ def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: Fa
     node.machine.set_processes(uuid_of(node, ref), (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
     assert (starts(node, 0), instances(node, 1)) == ([6], ())
-
-
-def test_after_a_reboot_the_partition_is_made_again(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.reboot()
-    assert not mig_enabled(node)
-
-    assert len(node.prepare(ref)) == 1
-    assert starts(node) == [6]
-    assert node.spec_path(ref).exists()
-
-
-def test_after_a_reboot_nothing_of_somebody_else_is_destroyed(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.reboot()
-    theirs = foreign(node, ONE, 6, 1)
-    node.unprepare(ref)
-    assert instances(node) == (theirs,)
 
 
 def test_a_partition_that_was_destroyed_behind_our_back_is_made_again_by_the_replay(node: FakeNode) -> None:
@@ -213,16 +194,6 @@ def test_a_lost_claim_does_not_get_its_partition_again(
     assert node.spec_path(ref).exists(), "its pod may run"
 
 
-def test_a_partition_of_an_admin_is_handed_out_as_it_is_and_stays(node: FakeNode) -> None:
-    theirs = foreign(node, THREE, 4, 4)
-    ref = node.claim_devices("train", static_device_name(node.gpus[0], "3g.40gb", 4))
-    node.prepare(ref)
-    assert len(nodes_of(node, ref)[0]) == 3
-    node.unprepare(ref)
-    assert instances(node) == (theirs,)
-    assert mig_enabled(node)
-
-
 def test_a_missing_capability_node_leaves_nothing_behind(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
 
@@ -254,17 +225,6 @@ def test_on_ampere_the_mode_is_never_changed(tmp_path: Path) -> None:
     node.stop()
 
 
-def test_after_a_reboot_what_somebody_else_made_at_the_place_is_not_taken_over(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.reboot()
-    theirs = foreign(node, ONE, 6, 1)
-    with pytest.raises(ClaimBlocked, match="did not make"):
-        node.prepare(ref)
-    node.unprepare(ref)
-    assert instances(node) == (theirs,)
-
-
 def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
     """Else it would take what somebody else makes there afterwards for its own."""
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
@@ -284,15 +244,6 @@ def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
         node.prepare(ref)
     node.unprepare(ref)
     assert instances(node) == (theirs,)
-
-
-def test_a_partition_of_a_gpu_that_was_exchanged_is_refused(node: FakeNode) -> None:
-    device = node.partition(0, "1g.10gb", 6)
-    node.published[device] = "GPU-of-another-board"
-    with pytest.raises(HardwareChanged):
-        node.prepare(node.claim_devices("train", device))
-    assert instances(node) == ()
-    assert not mig_enabled(node)
 
 
 def test_what_was_made_for_an_earlier_allocation_goes_before_the_next_is_prepared(node: FakeNode) -> None:

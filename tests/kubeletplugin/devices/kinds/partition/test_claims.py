@@ -82,18 +82,6 @@ def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(nod
     assert starts(node) == ([] if whole else list(range(7)))
 
 
-def test_a_partition_waits_for_a_claim_that_has_the_whole_gpu(node: FakeNode) -> None:
-    whole = node.claim("whole", 0)
-    node.prepare(whole)
-    ref = node.claim_devices("part", node.partition(0, "1g.10gb", 0))
-    with pytest.raises(DeviceHeld, match=r"takes a part of .+ and is still held by another claim"):
-        node.prepare(ref)
-    assert not mig_enabled(node)
-
-    node.unprepare(whole)
-    assert len(node.prepare(ref)) == 1
-
-
 def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(node: FakeNode) -> None:
     devices = (
         node.partition(0, "1g.10gb", 0),
@@ -120,11 +108,6 @@ def test_a_replay_of_a_finished_claim_touches_nothing(node: FakeNode) -> None:
     assert len(node.steps) == steps
 
 
-def test_a_partition_of_an_admin_that_is_gone_is_refused(node: FakeNode) -> None:
-    with pytest.raises(ClaimRefused):
-        node.prepare(node.claim_devices("train", static_device_name(node.gpus[0], "3g.40gb", 4)))
-
-
 def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode) -> None:
     device = node.partition(0, "1g.10gb", 6)
     watcher = node.claim_devices("watch", device, admin=True)
@@ -137,29 +120,6 @@ def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode)
     assert nodes_of(node, watcher) == nodes_of(node, ref)
     node.unprepare(watcher)
     assert starts(node) == [6]
-
-
-def test_a_profile_or_a_place_that_the_gpu_does_not_have_is_refused_for_good(node: FakeNode) -> None:
-    for device in (node.partition(0, "1g.5gb", 0), node.partition(0, "3g.40gb", 2)):
-        with pytest.raises(ClaimRefused):
-            node.prepare(node.claim_devices("train", device))
-    assert not mig_enabled(node)
-
-
-@pytest.mark.parametrize(("strategy", "daemons"), [("TimeSlicing", 0), ("MPS", 1)])
-def test_the_config_of_nvidias_driver_for_partitions(node: FakeNode, strategy: str, daemons: int) -> None:
-    parameters = {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "MigDeviceConfig",
-        "sharing": {"strategy": strategy},
-    }
-    config = [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), config=config)
-    assert len(node.prepare(ref)) == 1
-    assert len(node.mps.running) == daemons
-    node.unprepare(ref)
-    assert not node.mps.running
-    assert not mig_enabled(node)
 
 
 def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:

@@ -22,14 +22,6 @@ def test_a_gpu_without_mig_or_with_the_mode_off_is_ready_for_a_whole_claim(
         assert scene.mode() == (False, False)
 
 
-def test_an_empty_mode_is_turned_off_for_a_whole_claim(scene: Scene) -> None:
-    scene.turn_on()
-
-    scene.partitions.turn_off_for_whole(scene.pci())
-
-    assert scene.mode() == (False, False)
-
-
 def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Scene) -> None:
     made = scene.make(scene.located("1g-10gb", 6))
 
@@ -58,15 +50,6 @@ def test_a_mode_that_only_a_reset_turns_off_blocks_the_whole_gpu(open_scene: Cal
         scene.partitions.turn_off_for_whole(scene.pci())
 
     assert scene.mode() == (True, True)
-
-
-def test_a_mode_is_not_put_to_rest_under_anybodys_instance(scene: Scene) -> None:
-    scene.turn_on()
-    other = scene.foreign(19, 0, 1)
-
-    scene.partitions.turn_off_if_empty(scene.pci())
-
-    assert scene.instances() == (other,)
 
 
 @pytest.mark.parametrize("spoilt", ["in use", "an error"])

@@ -10,34 +10,9 @@ from driver.errors import ClaimBlocked
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode, bind
+from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 
 AUDIO = PciAddress.parse("0000:65:00.1")
-
-
-def test_what_is_bound_to_vfio_already_stays_there_when_the_claim_ends(vms: PassthroughNode) -> None:
-    bind(vms.kernel, vms.sysfs, AUDIO, "vfio-pci")
-    half = vms.drivers()
-    claim = vms.vm("vm", 1)
-
-    vms.prepare(claim)
-
-    assert {driver for pci, driver in vms.drivers().items() if pci.startswith("0000:65")} == {"vfio-pci"}
-    assert vms.unprepare(claim) is None
-    assert vms.drivers() == half
-
-
-def test_a_function_that_an_admin_takes_from_the_group_while_it_is_claimed_is_left_there(
-    vms: PassthroughNode,
-) -> None:
-    claim = vms.vm("vm", 1)
-    vms.prepare(claim)
-    vms.kernel.write(vms.sysfs / "bus/pci/drivers/vfio-pci/unbind", str(AUDIO), 1.0)
-    vms.kernel.write(vms.sysfs / "bus/pci/devices" / str(AUDIO) / "driver_override", "none\n", 1.0)
-
-    assert vms.unprepare(claim) is None
-
-    assert vms.changed() == {str(AUDIO): None}, "what an admin set is the admin's"
 
 
 def test_half_a_group_that_a_virtual_machine_of_somebody_else_uses_is_not_taken(vms: PassthroughNode) -> None:

@@ -50,16 +50,6 @@ def test_the_container_gets_the_node_of_the_functions_group_and_nothing_of_the_d
     assert "libcuda" not in node.spec_path(ref).read_text()
 
 
-def test_unprepare_clears_the_type(open_node: Open) -> None:
-    node = open_node(L40S)
-    ref = node.claim_devices("vm", DEVICES[L40S])
-    node.prepare(ref)
-
-    assert node.unprepare(ref) is None
-    assert made(node) == {}
-    assert node.prepare(node.claim_devices("next", f"{GPU}-vgpu-l40s-24q-0"))
-
-
 def test_a_mediated_device_has_a_uuid_that_follows_from_the_claim(open_node: Open) -> None:
     node = open_node(A100)
     ref = node.claim_devices("vm", DEVICES[A100])
@@ -189,14 +179,3 @@ def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: s
     node.prepare(ref)
 
     assert made(node) == {pci: vgpu}
-
-
-def test_after_a_reboot_nothing_is_left_to_take_back(open_node: Open) -> None:
-    node = open_node(L40S)
-    ref = node.claim_devices("vm", DEVICES[L40S])
-    node.prepare(ref)
-
-    node.reboot()
-
-    assert made(node) == {}
-    assert node.unprepare(ref) is None
