@@ -275,6 +275,13 @@ def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_
     assert [*read_incidents(folder)] == [FATAL]
 
 
+def test_what_a_killed_process_left_unfinished_goes_with_the_next(folder: Path) -> None:
+    write_incidents(folder, {FATAL: 1000.0})
+    (folder / ".tmp-incidents.json-0123456789ab").write_text("{")
+    assert read_incidents(folder) == {FATAL: 1000.0}
+    assert [path.name for path in folder.iterdir()] == ["incidents.json"]
+
+
 def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
     folder.mkdir()
     os.mkfifo(folder / "incidents.json")
