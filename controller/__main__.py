@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import click
 
 from controller.process_inputs import Given
 from controller.wiring import NAME, Options, needed_capabilities, start
-from driver.errors import DriverError
+from driver.process import command_line
 from driver.process.log import Level, configure
 from driver.process.privileges import keep_only
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP
 
 
-@click.command(
-    name=NAME,
-    context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
-)
-@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
+@command_line.command(NAME)
 @click.option(
     "--node-name", required=True, show_envvar=True, help="The name of the Node whose GPUs are published."
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    show_envvar=True,
-    help="The kubeconfig; without it, the pod's service account is used.",
-)
-@click.option(
-    "--nvml",
-    default="real",
-    show_envvar=True,
-    help="real, or fake:MACHINE[@STATE] for a node without GPUs; MACHINE is a name or a file.",
-)
+@command_line.kubeconfig
+@command_line.nvml
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -66,25 +51,9 @@ from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP
     show_envvar=True,
     help="While a device plugin offers GPUs on the same node: taint all devices, or withhold (publish none).",
 )
-@click.option(
-    "--metrics-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
-)
-@click.option(
-    "--health-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(get_args(Level)),
-    default="info",
-    show_envvar=True,
-    help="The log level.",
-)
+@command_line.metrics_addr
+@command_line.health_addr
+@command_line.log_level
 @click.pass_obj
 def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     """Publish the GPUs of one node as ResourceSlices while its kubelet plugin serves.
@@ -101,8 +70,6 @@ def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
         keep_only(needed_capabilities(options))
         start(service, options, given)
         service.run()
-    except DriverError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
     finally:
         service.stop()
 

@@ -204,12 +204,20 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, publisher:
 
 
 def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
-    """Make the publisher write nothing while another controller of this node does."""
+    """Write neither slices nor faults while another controller of this node does."""
+    from controller.health.incident_file import FOLDER
     from controller.publish.publish_lock import PublishLock
 
+    incidents = publisher.incidents
+
+    def taken() -> None:
+        incidents.keep_in(folder / FOLDER)
+        publisher.has_turn()
+
     publisher.stand_by()
-    lock = PublishLock(folder, publisher.has_turn, publisher.another_publishes, service.stop_event)
+    lock = PublishLock(folder, taken, publisher.another_publishes, service.stop_event)
     service.on_stop("turn", lock.release)
+    service.on_stop("incidents", incidents.leave)
     service.spawn("turn", lock.run)
 
 
@@ -307,14 +315,11 @@ def _several_plugins(service: Service, events: NodeEvents, intervals: Intervals)
 
 def _plugin_state(offers: Observer, incidents: IncidentStore, driver_release: DriverRelease) -> PluginState:
     """The state that the kubelet plugins report, passed on to the observer and to the store of faults."""
-    from controller.health.incident_store import EndedByReset
     from controller.plugin.state import PluginState
-
-    resets = EndedByReset(incidents)
 
     def on_state(state: NodeState) -> None:
         offers.plugin_reports(state)
-        resets.plugin_reports(state)
+        incidents.plugin_reports(state)
 
     return PluginState(on_state, driver_release.request, driver_release.name)
 
@@ -348,7 +353,7 @@ def _plugin_watch(
         publisher.plugin_serves(serving > 0)
         several_plugins.serving(serving)
 
-    streams = (PluginServing(count, state.health_answered, state.health_ended).stream(), state.stream())
+    streams = (PluginServing(count).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from driver.errors import DriverError
-from driver.process.log import LEVELS, Level, configure
+from driver.process import command_line
+from driver.process.log import Level, configure
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
 from kubeletplugin.claims.cdi.hook import COPY
 from kubeletplugin.early_sockets import open_early_sockets
@@ -19,23 +19,10 @@ from kubeletplugin.wait_for_other_driver import wait_for_nvidia_driver
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
-@click.version_option(
-    package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-kubeletplugin %(version)s"
-)
+@command_line.command("gpu-dra-kubeletplugin")
 @click.option("--node-name", required=True, show_envvar=True, help="The name of this node's Node object.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    show_envvar=True,
-    help="The kubeconfig; without it, the pod's service account is used.",
-)
-@click.option(
-    "--nvml",
-    default="real",
-    show_envvar=True,
-    help="real, or fake:MACHINE[@STATE] for a node without GPUs; MACHINE is a name or a file.",
-)
+@command_line.kubeconfig
+@command_line.nvml
 @click.option(
     "--driver-root",
     callback=lambda _context, _option, text: checked_folder(text),
@@ -94,18 +81,8 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     show_envvar=True,
     help="The folder of the MPS supervisor; it needs the same path here, in the supervisor and on the host.",
 )
-@click.option(
-    "--metrics-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
-)
-@click.option(
-    "--health-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
-)
+@command_line.metrics_addr
+@command_line.health_addr
 @click.option(
     "--used-memory-status-seconds",
     type=click.IntRange(min=0),
@@ -126,32 +103,27 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     show_envvar=True,
     help="Do not serve; undo the plugin's changes to the node and remove its files.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="The log level."
-)
+@command_line.log_level
 @click.pass_obj
 def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
     given = given or Given()
+    settings = Settings.from_flags(**flags)
+    if retire:
+        from kubeletplugin.retire import retire_node
+
+        retire_node(settings, given)
+        return
+    # No socket is open yet: the kubelet must not find two drivers of one name.
+    taken = wait_for_nvidia_driver(settings, given.intervals)
+    early = open_early_sockets(settings, given.hung_seconds)
     try:
-        settings = Settings.from_flags(**flags)
-        if retire:
-            from kubeletplugin.retire import retire_node
+        from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            retire_node(settings, given)
-            return
-        # No socket is open yet: the kubelet must not find two drivers of one name.
-        taken = wait_for_nvidia_driver(settings, given.intervals)
-        early = open_early_sockets(settings, given.hung_seconds)
-        try:
-            from kubeletplugin.wiring import serve  # imported behind the open sockets
-
-            serve(settings, given, early, taken)
-        finally:
-            early.service.stop()
-    except DriverError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+        serve(settings, given, early, taken)
+    finally:
+        early.service.stop()
 
 
 if __name__ == "__main__":

@@ -6,41 +6,35 @@ here: the process adds threads and sockets, and decides in which order they end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from driver.devices.node_state import NodeState
-from driver.errors import DriverError
-from driver.hardware.boards import Boards
-from driver.hardware.persistence import Persistence
 from kubeletplugin.claims.cdi.hooks import Hooks
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles, Specs
-from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.claims.journal.entry import Identity
 from kubeletplugin.claims.journal.journal import FOLDER as JOURNAL
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, Peers
 from kubeletplugin.claims.journal.record_folder import RecordIndex
 from kubeletplugin.claims.metadata import ClaimMetadata, MetadataStore, sweep
-from kubeletplugin.claims.ports import NO_TIMING, Ports, Timing
+from kubeletplugin.claims.ports import Cluster, Listeners, Ports, Timing
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, begin_boot, recover, remove_litter
-from kubeletplugin.devices.fabric.activation import Activation, PartitionPersistence
-from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric, PartitionHolders
+from kubeletplugin.devices.fabric.claim_partitions import (
+    ClaimFabric,
+    PartitionHolders,
+)
 from kubeletplugin.devices.fabric.records import FOLDER as FABRIC
 from kubeletplugin.devices.fabric.records import FabricRecords
 from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
-from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.kinds.kind import NodeKinds, NodePorts
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.healing.healer import Healer
@@ -48,44 +42,20 @@ from kubeletplugin.reports.healing.records import FOLDER as HEALING
 from kubeletplugin.reports.healing.records import HealRecords
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
-from kubeletplugin.sharing.claim_sharing import ClaimShares, Published
+from kubeletplugin.sharing.claim_sharing import ClaimShares, Published, SharingReconciler
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.memory.cgroups import RealCgroups
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.memory.ledger import FOLDER as MEMORY
 from kubeletplugin.sharing.memory.ledger import Ledger
-from kubeletplugin.sharing.memory.one_gpu import Listed, MemoryPorts
+from kubeletplugin.sharing.memory.one_gpu import MemoryPorts
 from kubeletplugin.sharing.records import FOLDER as SHARING
 from kubeletplugin.sharing.records import SharingRecords
-from kubeletplugin.sharing.sharing_reconciler import SharingReconciler
 
 _STARTING_SECONDS = 30.0
 
 Disk = tuple[Peers, KeyedLocks, Path]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What the parts need from the API server and the kubelet, and how they report to the user of a claim."""
-
-    # Returns the claim with this namespace and name. Raises ApiError, and ClaimRefused if there is none.
-    get_claim: Callable[[str, str], dict[str, Any]]
-    # From this node's ResourceSlices, by device; None if never seen.
-    published_uuid: Callable[[str], str | None]
-    published_memory: Callable[[str], int | None]
-    # Returns the CDI device names that containers have; raises DriverError.
-    in_use: Callable[[], frozenset[str]]
-    # Returns the ids of NVIDIA's devices that containers have from device plugins; raises DriverError.
-    given_by_device_plugins: Callable[[], frozenset[str]]
-    # Reports that a claim waits.
-    complain: Callable[[ClaimRef, DriverError], None]
-    # Reports what a claim does not get.
-    note: Callable[[ClaimRef, str], None]
-    # From this node's ResourceSlices, by device; empty if never seen.
-    published_attributes: Callable[[str], Mapping[str, Any]] = lambda _device: {}
-    # Returns the containers that the kubelet lists, by CDI device; raises DriverError.
-    containers: Callable[[], Listed] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +67,6 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """Callbacks for events."""
-
-    # Gets the number of claims that hold devices.
-    changed: Callable[[int], None]
-    # Gets each prepared claim.
-    prepared: Callable[[Entry], None]
-    # Gets each new state of the node.
-    state: Callable[[NodeState], None]
-    # Gets the health of devices.
-    board: HealthBoard
-    # Called after each step of a claim, for tests.
-    step: Callable[[str], None] = lambda _step: None
-    # Measures the steps.
-    timing: Timing = NO_TIMING
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
     """The parts that work on claims, and the folder of the boot.
 
@@ -123,7 +75,7 @@ class Parts:
 
     boot: Path
     peers: Peers
-    kinds: HeldKinds
+    kinds: NodeKinds
     journal: Journal
     store: CdiStore
     hooks: Hooks
@@ -152,49 +104,44 @@ def assemble(
     Raises StorageError.
     """
 
-    # Some parts need each other. The one that is built first gets a function that finds the other one later.
-    def changed() -> None:
-        watch.claims_changed()
-        listeners.changed(journal.held_count())
-
-    def mps_is_used() -> None:
-        sharing_reconciler.note_mps_use()
+    # The preparer and the reconciler need each other.
+    def release_unneeded(uid: str) -> bool:
+        return reconciler.release_unneeded(uid)
 
     generation, step = identity.driver_generation, listeners.step
     # First, since it removes the files of earlier boots before anything reads them.
     store = CdiStore(folders.cdi)
     peers, locks, boot = disk = _disk(identity, folders, store, listeners.timing)
-    journal = Journal(boot / JOURNAL, peers.watch(), changed, listeners.timing.journal)
+    journal = Journal(boot / JOURNAL, peers.watch(), generation, listeners.timing.journal)
     # Absolute, since specs name it to the runtime, which has another working directory.
     metadata_store = MetadataStore(boot.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
-    kinds = kinds_of(_node_ports(identity, hardware, nodes, journal))
-    watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
-    limits = GpuLimits(hardware.discovery, identity.driver_generation)
-    memory = _memory(identity, hardware, cluster, disk, journal, limits, listeners, intervals)
+    kinds = HELD_KINDS.on(_node_ports(hardware, nodes, journal))
+    watch = _watch(hardware, listeners, journal, kinds, intervals)
+    journal.on_change = watch.claims_changed
+    limits = GpuLimits(hardware.discovery, generation)
+    memory = _memory(hardware, cluster, disk, journal, limits, listeners, intervals)
     # Each owner of a folder needs a watch of its own: a watch reports a change only once.
-    shared = SharingRecords(boot / SHARING, generation, kinds.parse, peers.watch())
+    shared = SharingRecords(boot / SHARING, generation, peers.watch())
     sharing = Sharing(
-        *(hardware.discovery, hardware.time_slices, hardware.mps, shared, kinds, generation),
-        *(mps_is_used, watch.program_hangs, step),
+        *(hardware.discovery, hardware.time_slices, hardware.mps, shared),
+        *(watch, step),
     )
     published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, generation, published, limits)
-    sharing_reconciler = SharingReconciler(
-        sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging
-    )
+    shares = ClaimShares(sharing, kinds, journal, published, limits)
+    sharing_reconciler = SharingReconciler(sharing, shares, journal, locks, hardware.mps, watch)
     partitions = FabricRecords(boot / FABRIC, peers.watch())
-    fabric = _fabric(identity, hardware, cluster, (partitions, locks), kinds, journal, listeners)
+    holders, attributes = PartitionHolders(journal, step), cluster.published_attributes
+    fabric = ClaimFabric(hardware.fabric, partitions, holders, locks, hardware.discovery, attributes)
     leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
     metadata = ClaimMetadata(metadata_store, kinds, cluster.published_attributes)
     claim_files = ClaimFiles(store, metadata, step, listeners.timing)
-    ports = _ports(cluster, hardware, listeners, watch, memory, lambda: reconciler)
+    ports = Ports(cluster, listeners, watch, memory, release_unneeded)
     written = specs, claim_files, ports, intervals.patience_seconds
     preparer = Preparer(identity, journal, locks, kinds, shares, fabric, leftovers, *written)
-    asked = cluster.get_claim, cluster.in_use, watch.deleted
-    reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), *asked)
+    reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), cluster, watch)
     sessions = hardware.discovery, hardware.controllers
     virtual = VirtualFunctions(
         hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks)
@@ -203,7 +150,7 @@ def assemble(
     health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
     # whose entry was lost stays, since the entry is there again when they are swept.
-    recovered = recover(journal, locks, store, identity, kinds.offered)
+    recovered = recover(journal, locks, store, identity)
     sweep(metadata_store, journal, locks)
     healer = _healer(hardware, folders.data, disk, (journal, locks, shares), watch, step)
     return Parts(
@@ -213,17 +160,14 @@ def assemble(
 
 
 def _watch(
-    identity: Identity,
     hardware: Hardware,
     listeners: Listeners,
     journal: Journal,
-    kinds: HeldKinds,
+    kinds: NodeKinds,
     intervals: Intervals,
 ) -> NodeWatch:
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(
-        journal, identity.driver_generation, kinds, listeners.state, again_seconds, settle_seconds
-    )
+    watch = NodeWatch(journal, kinds, listeners.state, again_seconds, settle_seconds)
     # A GPU whose MIG mode changes is reported as busy meanwhile.
     hardware.discovery.on_mode_change(watch.mode_changes)
     return watch
@@ -250,7 +194,6 @@ def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
 
 
 def _memory(
-    identity: Identity,
     hardware: Hardware,
     cluster: Cluster,
     disk: Disk,
@@ -266,57 +209,7 @@ def _memory(
         hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
         listeners.step,
     )
-    return ClaimMemory(
-        ports,
-        journal,
-        locks,
-        identity.driver_generation,
-        cluster.containers,
-        intervals.patience_seconds,
-    )
-
-
-def _fabric(
-    identity: Identity,
-    hardware: Hardware,
-    cluster: Cluster,
-    disk: tuple[FabricRecords, KeyedLocks],
-    kinds: HeldKinds,
-    journal: Journal,
-    listeners: Listeners,
-) -> ClaimFabric:
-    records, locks = disk
-    holders = PartitionHolders(kinds, journal, identity.driver_generation, listeners.step)
-    boards, generation, step = hardware.discovery, identity.driver_generation, listeners.step
-    members = PartitionPersistence(Persistence(boards))
-    activation = Activation(hardware.fabric, records, members, generation, holders.is_needed, step)
-    return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
-
-
-def _ports(
-    cluster: Cluster,
-    hardware: Hardware,
-    listeners: Listeners,
-    watch: NodeWatch,
-    memory: ClaimMemory,
-    reconciler: Callable[[], Reconciler],
-) -> Ports:
-    boards = Boards(hardware.discovery, hardware.sysfs_root)
-    return Ports(
-        cluster.get_claim,
-        cluster.published_uuid,
-        lambda: HardwareNow(boards, HostNow(hardware.driver)),
-        cluster.complain,
-        cluster.note,
-        listeners.prepared,
-        watch.left_behind,
-        watch.releasing,
-        lambda uid: reconciler().release_unneeded(uid),
-        lambda entry: reconciler().is_used(entry),
-        memory.forget,
-        listeners.step,
-        listeners.timing,
-    )
+    return ClaimMemory(ports, journal, locks, cluster.containers, intervals.patience_seconds)
 
 
 def _healer(
@@ -341,17 +234,16 @@ def _healer(
     )
 
 
-def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+def _node_ports(hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
     """The ports that kinds of devices use."""
     return NodePorts(
         hardware.discovery,
         nodes,
         journal,
-        identity.driver_generation,
         hardware.sysfs_root,
         hardware.kernel,
         hardware.binder,
         hardware.users,
-        VfioNodes(hardware.driver),
+        hardware.driver,
         hardware.controllers,
     )

@@ -12,8 +12,8 @@ from driver.process.metrics.registry import Metrics
 from driver.process.metrics.table import NVIDIA_DRIVER, Reading
 from kubeletplugin.assembly import Parts
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
-from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
 from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
 from kubeletplugin.reports.use.device_series import USE_SERIES, UseSeries
@@ -35,7 +35,6 @@ class PluginMetrics:
         self,
         discovery: Discovery,
         parts: Parts,
-        generation: Callable[[], str],
         published_memory: Callable[[str], int | None],
         listed: Callable[[], Listed],
         host_root: Path | None,
@@ -45,13 +44,13 @@ class PluginMetrics:
 
         Without ``host_root`` the host's files are read by way of its process 1.
         """
-        self._parts, self._generation = parts, generation
+        self._parts, self._generation = parts, parts.journal.generation
         processes = ProcessContainers(proc, host_root or proc / "1/root")
         self._reader = UseReader(
             discovery, lambda: parts.health.gpus, self._live, parts.memory.used, listed, processes
         )
         self.use: FreshReading[NodeUse] = FreshReading("use of GPUs", self._reader.read)
-        self._series = UseSeries(parts.kinds, published_memory)
+        self._series = UseSeries(published_memory)
 
     def containers(self) -> tuple[ContainerMemory, ...] | None:
         """The memory of live containers with limits; None if it could not be read in time."""
@@ -60,9 +59,9 @@ class PluginMetrics:
 
     def show(self, metrics: Metrics, node_name: str) -> None:
         """Register all metrics."""
-        entries, kinds = self._parts.journal.held, self._parts.kinds
+        entries = self._parts.journal.held
         metrics.show(lambda: partition_uses(entries(), self._generation()), _PARTITION_INFO)
-        metrics.show(lambda: share_uses(entries(), self._generation(), kinds), _SHARE_INFO)
+        metrics.show(lambda: share_uses(entries(), self._generation()), _SHARE_INFO)
         metrics.show(lambda: memory_uses(entries(), self._generation(), self.containers), *MEMORY_SERIES)
         metrics.show(self._used, *USE_SERIES)
         # Named as by NVIDIA's own driver, so that dashboards for that one work.
@@ -75,18 +74,13 @@ class PluginMetrics:
 
     def _live(self) -> list[Entry]:
         """The prepared claims with a known name whose devices exist."""
-        generation, kinds = self._generation(), self._parts.kinds
-        return [
-            entry
-            for entry in self._parts.journal.held()
-            if entry.is_named and kinds.standing(entry, generation).is_prepared
-        ]
+        journal = self._parts.journal
+        return [entry for entry in journal.held() if entry.is_named and journal.standing(entry).is_prepared]
 
     def _by_type(self, node_name: str) -> Iterator[Reading]:
-        kinds = self._parts.kinds
         types = Counter(
             # A newer version may have prepared devices of other kinds.
-            "unknown" if not kinds.knows(held) else kinds.of(held).offered.attribute_type
+            "unknown" if held.offered is None else held.offered.attribute_type
             for entry in self._live()
             for held in entry.devices
         )
@@ -129,16 +123,16 @@ def _partition_use(entry: Entry, held: HeldDevice) -> Reading | None:
     return Reading(_PARTITION_INFO, labels, 1)
 
 
-def share_uses(entries: Iterable[Entry], generation: str, kinds: HeldKinds) -> Iterator[Reading]:
+def share_uses(entries: Iterable[Entry], generation: str) -> Iterator[Reading]:
     """Each share of a claim, and each device that a claim shares among its own pods.
 
     Lost entries are left out, since they lack the record of their shares.
     """
     for entry in entries:
-        if kinds.standing(entry, generation).is_prepared:
+        if standing(entry, generation).is_prepared:
             for held in entry.devices:
                 if held.share is not None:
-                    yield _share_use(entry, held, held.share, kinds.of(held).cuda_uuid(held))
+                    yield _share_use(entry, held, held.share, HELD_KINDS.of(held).cuda_uuid(held))
 
 
 def _share_use(entry: Entry, held: HeldDevice, share: ShareRecord, cuda_uuid: str) -> Reading:

@@ -35,9 +35,9 @@ TRIES = 15
 _log = get_logger("retire")
 
 _MOST_NAMED = 10
-_OWN = ("instances", "locks", "libraries", "hook", "memory")
-"""What the plugin makes in its folder, without the folder of the boot, and without the sockets, which are
-removed by their process."""
+_OWN = ("instances", "locks", "libraries", "hook", "memory", "controller")
+"""What plugin and controller make in the plugin's folder, without the folder of the boot, and without the
+sockets, which are removed by their process."""
 
 
 def retire_node(settings: Settings, given: Given) -> None:

@@ -100,7 +100,7 @@ class _Node:
         return decide(found, running_boot_id(), self._surroundings)
 
     def _surroundings(self) -> Surroundings:
-        from kubeletplugin.claims.journal.identity import driver_generation
+        from kubeletplugin.claims.journal.entry import driver_generation
         from kubeletplugin.migration.entries import Surroundings
 
         settings = self._settings

@@ -28,10 +28,10 @@ from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
-from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
+from kubeletplugin.assembly import Folders, Parts, assemble
 from kubeletplugin.claims.claim_events import ClaimsWithEvents, post_missing, post_on_entry, post_waiting
-from kubeletplugin.claims.journal.identity import Identity, driver_generation
-from kubeletplugin.claims.ports import Timing
+from kubeletplugin.claims.journal.entry import Identity, driver_generation
+from kubeletplugin.claims.ports import Cluster, Listeners, Timing
 from kubeletplugin.devices.hardware import Hardware, pci_ports
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
@@ -254,15 +254,15 @@ def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tu
     writer = StatusWriter(node.client, node.events.post)
     folders = Folders(settings.data_dir, settings.cdi_dir)
     listeners = Listeners(
-        metrics.prepared_claims.set,
         lambda _entry: reports.statuses.changed(),
         early.state.update,
         early.board,
         timing=Timing(metrics.phase, metrics.journal_written, metrics.cdi_written),
     )
+    hardware = _hardware(node, early.state.controllers)
     parts = assemble(
         node.identity,
-        _hardware(node, early.state.controllers),
+        hardware,
         _cluster(node, published, writer.saw),
         folders,
         listeners,
@@ -277,16 +277,15 @@ def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tu
     plugin_metrics = PluginMetrics(
         node.discovery,
         parts,
-        node.identity.driver_generation,
         published.memory_of,
         listed,
         settings.roots.host_root,
     )
     reports = _reports(node, parts, plugin_metrics, writer, early.board)
     if settings.mps_socket.exists():
-        parts.sharing_reconciler.note_mps_use()  # it may have daemons that no claim needs
+        hardware.mps.note_use()  # it may have daemons that no claim needs
     _log_recovered(parts)
-    metrics.prepared_claims.set(parts.journal.held_count())
+    metrics.prepared_claims.set_function(parts.journal.held_count)
     plugin_metrics.show(metrics, settings.node_name)
     metrics.show_number("gpu_dra_plugin_registered", lambda: not early.sockets.serving.is_down(KUBELET_PART))
     return parts, reports
@@ -299,7 +298,7 @@ def _reports(
         statuses.changed()
 
     def observed() -> Observed:
-        return Observed(watch.known(), healths.known(), parts.fabric.number_of)
+        return Observed(parts.kinds, watch.known(), healths.known(), parts.fabric.number_of)
 
     events = node.events
     listeners = MemoryListeners(
@@ -309,7 +308,7 @@ def _reports(
     )
     watch = MemoryWatch(parts.journal.held, parts.memory.faults, plugin_metrics.containers, listeners)
     healths = HealthTracker(changed)
-    statuses = ClaimStatuses(writer, parts.journal, node.identity.driver_generation, parts.kinds, observed)
+    statuses = ClaimStatuses(writer, parts.journal, observed)
     board.on_update(healths.update)
     return _Reports(statuses, plugin_metrics.use, watch)
 
@@ -322,7 +321,7 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
         _hardware(node, Controllers(lambda _: None)),
         _cluster(node, PublishedDevices(), lambda _claim: None),
         Folders(settings.data_dir, settings.cdi_dir),
-        Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
+        Listeners(lambda _: None, lambda _: None, HealthBoard()),
         node.intervals,
     )
 

@@ -66,7 +66,7 @@ def connect(
     def changed() -> None:
         # Taints first: they keep pods away, the event only informs.
         on_change()
-        fault_events.post_changes(incidents.everything)
+        fault_events.post_changes(incidents.verdicts)
 
     def instances(pci: PciAddress) -> tuple[GpuInstance, ...]:
         return discovery.on_gpu(pci, lambda device, watch: watch("gpu_instances", device.gpu_instances))
@@ -96,14 +96,11 @@ class FaultEvents:
         self._lock = threading.Lock()
         self._posted: dict[tuple[Region, str], str] = {}
 
-    def post_changes(self, everything: Callable[[], Iterable[Verdict]]) -> None:
-        """Post what is new and what is over; a fault with several taints is posted once.
-
-        ``everything`` gives all that is wrong now.
-        """
+    def post_changes(self, verdicts: Callable[[], Iterable[Verdict]]) -> None:
+        """Post what is new and what is over; a fault with several taints is posted once."""
         with self._lock:
             # Called under the lock: otherwise a thread with an older answer could post last.
-            now = _sentences(everything())
+            now = _sentences(verdicts())
             for fault, sentence in now.items():
                 if self._posted.get(fault) != sentence:
                     self._events.post(EventReason.GPU_SICK, sentence)

@@ -1,8 +1,7 @@
-"""Keeps the faults of the node's GPUs that NVML reports only once.
+"""Keeps the faults of the node's GPUs that NVML reports only once, and the problems that come and go.
 
-They come from events of the NVIDIA driver and, after a start of the controller, from the taints in the node's
-stored slices. A reset, which the kubelet plugin reports, ends the faults of its GPU. A fault that comes back
-again and again has to stay away for longer and longer before it counts as over.
+A reset, which the kubelet plugin reports, ends the faults of its GPU. What comes back again and again has to
+stay away for longer and longer before it counts as over.
 """
 
 from __future__ import annotations
@@ -10,26 +9,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 
-from driver.devices.node_state import Healed, NodeState
+from controller.health.incident_file import read_incidents, write_incidents
+from driver.devices.node_state import NodeState
+from driver.errors import StorageError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.placing import TaintedDevice, incidents_in
 from driver.health.problems import verdicts
-from driver.health.verdict import EFFECTS, Kind, Verdict
+from driver.health.verdict import Kind, Verdict
 from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.health.xids import XID_CLASSES
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from driver.slices.specs import read_devices
 
 _log = get_logger(__name__)
-
-_T = TypeVar("_T", bound="Hashable")
 
 FORGET_SECONDS = 3600.0
 """After this time without a return, a fault counts as a first one again."""
@@ -37,37 +34,10 @@ FORGET_SECONDS = 3600.0
 HOLD_SECONDS = (30.0, 600.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """The faults that are known from events, resets, checks and stored slices.
-
-    ``reported_at`` has the faults that are not over, each with the time of its last report. ``over_at`` has
-    the time at which a GPU was reset, or a single fault was found to be over; faults that were reported
-    before that are over.
-    """
-
-    # Events, resets and stored slices become known in any order, and a thread may bring each of them twice.
-    # merged() is made so that the result is always the same.
-
-    reported_at: Mapping[Incident, float] = field(default_factory=dict)
-    over_at: Mapping[PciAddress | Incident, float] = field(default_factory=dict)
-
-    def merged(self, other: Faults) -> Faults:
-        """Both together. It does not matter in which order facts are merged, or how often."""
-        over_at = _latest(self.over_at, other.over_at)
-        reported_at = _latest(self.reported_at, other.reported_at)
-        return Faults(
-            {
-                one: at
-                for one, at in reported_at.items()
-                if at >= max(over_at.get(one, -math.inf), over_at.get(one.scope.pci, -math.inf))
-            },
-            over_at,
-        )
-
-
-def _latest(some: Mapping[_T, float], others: Mapping[_T, float]) -> dict[_T, float]:
-    return {**some, **{what: max(at, some.get(what, at)) for what, at in others.items()}}
+def seconds_since_boot() -> float:
+    """The clock of all times here: nobody sets it, and every process of the machine reads the same."""
+    # Unlike CLOCK_MONOTONIC, it counts while the machine is suspended; the plugin dates resets by it.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class IncidentStore:
@@ -86,21 +56,24 @@ class IncidentStore:
         *,
         quiet_seconds: float = 5.0,
         hold_seconds: tuple[float, float] = HOLD_SECONDS,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = seconds_since_boot,
     ) -> None:
-        # All times are of ``now``: a change of the time of day must neither end a fault nor keep it.
         self.on_change = on_change
         self._quiet_seconds = quiet_seconds
         self._now = now
         self._lock = threading.Lock()
         self._rules = HealthRules()
-        self._faults = Faults()
+        # The time of the last report of each incident, and of the last reset of each GPU.
+        self._reported_at: dict[Incident, float] = {}
+        self._reset_at: dict[PciAddress, float] = {}
+        # Where the incidents are kept for the next process, and those that are in the file.
+        self._folder: Path | None = None
+        self._written: Mapping[Incident, float] = {}
+        self._failure = ""
         self._damping = Damping(hold_seconds)
-        # What the last check found, and what it or earlier checks found and damping still keeps.
-        self._found: dict[PciAddress, tuple[Verdict, ...]] = {}
-        self._lingering: dict[tuple[PciAddress, Kind], Verdict] = {}
+        # What the last check found, and what earlier ones found and damping still keeps.
+        self._lingering: dict[tuple[PciAddress, Kind], list[Verdict]] = {}
         self._verdicts: tuple[Verdict, ...] = ()
-        self._taken_over = False
 
     @property
     def rules(self) -> HealthRules:
@@ -108,27 +81,46 @@ class IncidentStore:
         return self._rules
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts for which devices get taints beside those of the last check; the worst comes first."""
+        """Everything that is wrong: what was reported, the worst first, and what checks found."""
         return self._verdicts
 
-    def everything(self) -> tuple[Verdict, ...]:
-        """Everything that is wrong: what was reported, and what the last check found."""
+    def keep_in(self, folder: Path) -> None:
+        """Take over what an earlier process kept in ``folder``, and keep the incidents there from now on.
+
+        Only one process of the node may do so at a time.
+        """
         with self._lock:
-            found = [verdict for of_gpu in self._found.values() for verdict in of_gpu]
-            return tuple(dict.fromkeys((*self._verdicts, *found)))
+            self._folder = folder
+            try:
+                self._written = read_incidents(folder)
+            except StorageError as error:
+                _log.error("faults of an earlier process are lost", error=str(error))
+            known = dict(self._reported_at)
+            for incident, at in self._written.items():
+                if incident not in known:
+                    _log.info("fault of an earlier process is kept", gpu=incident.scope.pci, xid=incident.xid)
+                    self._damping.note_bad(incident, self._now())
+                known[incident] = max(at, known.get(incident, at))
+            changed = self._know(known)
+        if changed:
+            self.on_change()
+
+    def leave(self) -> None:
+        """Write no more, since another process may do so from now on."""
+        with self._lock:
+            self._folder = None
 
     def report(self, incident: Incident) -> bool:
         """Note a fault that happens now; returns whether it is a new one that taints devices."""
         with self._lock:
-            now, is_known = self._now(), incident in self._faults.reported_at
+            now, is_known = self._now(), incident in self._reported_at
             # An XID that the rules take for harmless is not kept.
             if not is_known and not verdicts_of(incident, self._rules):
                 return False
-            self._learn(Faults({incident: now}))
             self._damping.note_bad(incident, now)
-            if is_known:
-                return False
-            self._judge()
+            self._know({**self._reported_at, incident: now})
+        if is_known:
+            return False
         # Without the lock: it wakes the publisher, which calls back for the verdicts.
         self.on_change()
         return True
@@ -140,124 +132,94 @@ class IncidentStore:
             began_at = self._now() - seconds
             self._rules = rules
             gpus = {gpu.pci: gpu for gpu in inventory.gpus}
-            self._end_what_is_well(gpus, began_at)
             self._damp(gpus, self._now())
-            changed = self._judge()
+            changed = self._know(
+                {
+                    incident: last_at
+                    for incident, last_at in self._reported_at.items()
+                    if not self._is_over(incident, last_at, gpus, began_at)
+                },
+                "NVML no longer recommends an action",
+            )
         if changed:
             self.on_change()
 
-    def gpu_was_reset(self, pci: PciAddress, age_seconds: float) -> None:
-        """Note that a GPU was reset this long ago, so that faults reported before are over."""
+    def plugin_reports(self, state: NodeState) -> None:
+        """Take in the plugin's state, which has each GPU that was reset since the machine was started."""
         with self._lock:
-            # The time is kept: faults that are read from the slices later may be older than the reset. The
-            # plugin reports a reset when it connects, which may be before the slices are known.
-            self._learn(Faults(over_at={pci: self._now() - age_seconds}), "the GPU was reset")
-            changed = self._judge()
+            # The times are kept: what an earlier process kept becomes known later, and may be older.
+            for healed in state.healed:
+                at = healed.boottime_milliseconds / 1000
+                self._reset_at[healed.pci] = max(at, self._reset_at.get(healed.pci, at))
+            changed = self._know(self._reported_at, "the GPU was reset")
         if changed:
             self.on_change()
 
-    def take_over(
-        self, stored: Callable[[], Iterable[tuple[Incident, float]]], uptime_seconds: float
-    ) -> None:
-        """Note the stored faults, with their ages in seconds: once, before anything is written.
+    def _is_over(
+        self, incident: Incident, last_at: float, gpus: Mapping[PciAddress, Gpu], began_at: float
+    ) -> bool:
+        """Whether NVML has recommended no action for the GPU for long enough. The lock is held."""
+        gpu = gpus.get(incident.scope.pci)
+        # An older NVIDIA driver has no recovery action; then only a reset or a restart ends the fault.
+        if gpu is None or gpu.condition.recovery_action != "none":
+            return False
+        return began_at - last_at >= self._quiet_seconds and self._damping.note_well(incident, began_at)
 
-        The machine was started ``uptime_seconds`` ago; faults that are older are over.
+    def _know(self, reported_at: Mapping[Incident, float], why: str = "") -> bool:
+        """Go on with these incidents, without those of before a reset; returns whether the verdicts changed.
+
+        ``why`` is the reason that others are over. The lock is held.
         """
-        with self._lock:
-            # Only the slices of the previous controller count: later ones have the taints of this one.
-            if self._taken_over:
-                return
-            self._taken_over = True
-            now, before = self._now(), self._faults.reported_at
-            for incident, age_seconds in stored():
-                if age_seconds < uptime_seconds:
-                    self._learn(Faults({incident: now - age_seconds}))
-            for incident in self._faults.reported_at.keys() - before.keys():
-                _log.info(
-                    "fault of an earlier process is kept", gpu=str(incident.scope.pci), xid=incident.xid
-                )
-                self._damping.note_bad(incident, now)
-            changed = self._judge()
-        if changed:
-            self.on_change()
-
-    def _end_what_is_well(self, gpus: dict[PciAddress, Gpu], began_at: float) -> None:
-        """Drop the faults of GPUs for which NVML recommends no action. The lock is held."""
-        over: dict[PciAddress | Incident, float] = {}
-        for incident, last_at in self._faults.reported_at.items():
-            gpu = gpus.get(incident.scope.pci)
-            # An older NVIDIA driver has no recovery action; then only a reset or a restart ends the fault.
-            if gpu is None or gpu.condition.recovery_action != "none":
-                continue
-            quiet = began_at - last_at >= self._quiet_seconds
-            if quiet and self._damping.note_well(incident, began_at):
-                over[incident] = began_at
-        self._learn(Faults(over_at=over), "NVML no longer recommends an action")
-
-    def _learn(self, found: Faults, why: str = "") -> None:
-        """Merge what is known now; ``why`` is the reason that faults are over. The lock is held."""
-        before, self._faults = self._faults, self._faults.merged(found)
-        for incident in before.reported_at.keys() - self._faults.reported_at.keys():
+        before, self._reported_at = (
+            self._reported_at,
+            {
+                incident: at
+                for incident, at in reported_at.items()
+                if at >= self._reset_at.get(incident.scope.pci, -math.inf)
+            },
+        )
+        for incident in before.keys() - self._reported_at.keys():
             self._damping.note_well(incident, self._now())
             _log.info("fault is over", gpu=str(incident.scope.pci), xid=incident.xid, reason=why)
+        # Before they are published: a process that ends in between must not lose them.
+        if self._folder is not None and self._written != self._reported_at:
+            try:
+                write_incidents(self._folder, self._reported_at)
+                self._written, self._failure = self._reported_at, ""
+            except StorageError as error:
+                # Published all the same, to keep pods away. Each check tries again.
+                if str(error) != self._failure:
+                    _log.error("faults of GPUs would be forgotten by a restart", error=str(error))
+                self._failure = str(error)
+        return self._judge()
 
     def _damp(self, gpus: dict[PciAddress, Gpu], now: float) -> None:
         """Keep problems that come back again and again until they were away long enough. The lock is held."""
-        self._found = {
-            pci: tuple(self._effective(one) for one in verdicts(pci, gpu.problems))
-            for pci, gpu in gpus.items()
-            if gpu.problems
-        }
-        # One verdict for each GPU and kind: sorted by effect, so that the strongest is last and stays.
-        found: dict[tuple[PciAddress, Kind], Verdict] = {}
-        for pci, of_gpu in self._found.items():
-            for verdict in sorted(of_gpu, key=lambda one: EFFECTS.index(one.effect)):
-                found[pci, verdict.kind] = verdict
+        found: dict[tuple[PciAddress, Kind], list[Verdict]] = {}
+        for pci, gpu in gpus.items():
+            for verdict in verdicts(pci, gpu.problems, self._rules):
+                found.setdefault((pci, verdict.kind), []).append(verdict)
         for what in found:
             self._damping.note_bad(what, now)
-        known = {what: verdict for what, verdict in self._lingering.items() if what[0] in gpus}
+        known = {what: of_kind for what, of_kind in self._lingering.items() if what[0] in gpus}
         for what in known.keys() - found.keys():
             if self._damping.note_well(what, now):
                 del known[what]
         self._lingering = known | found
         self._damping.forget_old(now)
 
-    def _effective(self, verdict: Verdict) -> Verdict:
-        return replace(verdict, effect=self._rules.effect(verdict.kind, verdict.effect))
-
     def _judge(self) -> bool:
         """Work out the verdicts again; returns whether they have changed. The lock is held."""
         # The text as second key: the order of the verdicts must not depend on the order of the events.
         worst_first = sorted(
-            self._faults.reported_at,
+            self._reported_at,
             key=lambda one: (-XID_CLASSES.index(one.xid_class(self._rules)), str(one)),
         )
         reported = [verdict for one in worst_first for verdict in verdicts_of(one, self._rules)]
-        judged = (*reported, *self._lingering.values())
+        judged = (*reported, *chain.from_iterable(self._lingering.values()))
         changed = judged != self._verdicts
         self._verdicts = judged
         return changed
-
-
-class EndedByReset:
-    """Ends the faults of GPUs that the kubelet plugin has reset.
-
-    The plugin's state has each GPU that was reset since the machine was started. Faults that were reported
-    after the reset stay.
-    """
-
-    def __init__(self, incidents: IncidentStore) -> None:
-        self._incidents = incidents
-        self._known: frozenset[Healed] = frozenset()
-
-    def plugin_reports(self, state: NodeState) -> None:
-        """Take in the plugin's state of the node."""
-        now = frozenset(state.healed)
-        for one in now - self._known:
-            # The plugin runs on this machine, so its uptime is the same.
-            age_seconds = machine_uptime_seconds() - one.boottime_milliseconds / 1000
-            self._incidents.gpu_was_reset(one.pci, max(0.0, age_seconds))
-        self._known = now
 
 
 @dataclass(slots=True)
@@ -316,35 +278,3 @@ def held_seconds(returns: int, hold_seconds: tuple[float, float] = HOLD_SECONDS)
     first, most = hold_seconds
     # The exponent is bounded, since a float overflows at 2 ** 1024.
     return float(min(first * 2 ** min(returns - 1, 30), most))
-
-
-def stored_faults(
-    slices: Iterable[Mapping[str, Any]], server_time: datetime
-) -> tuple[tuple[Incident, float], ...]:
-    """The faults in stored slices, each with its age in seconds."""
-    # By the API server's clock, which set timeAdded of the taints; the clock of this node may differ.
-    return incidents_in(one for item in slices for one in _tainted_devices(item["spec"], server_time))
-
-
-def machine_uptime_seconds() -> float:
-    """How long ago this machine was started."""
-    # CLOCK_MONOTONIC does not count while the machine is suspended; this clock does.
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _tainted_devices(spec: Mapping[str, Any], server_time: datetime) -> Iterator[TaintedDevice]:
-    ages = {
-        device["name"]: {taint["key"]: _age(taint, server_time) for taint in device.get("taints") or []}
-        for device in spec.get("devices") or []
-    }
-    devices, _ = read_devices([spec])
-    return (TaintedDevice(device.regions, device.taints, ages[device.name]) for device in devices)
-
-
-def _age(taint: Mapping[str, Any], server_time: datetime) -> float:
-    try:
-        added = datetime.fromisoformat(str(taint["timeAdded"]))
-        return max(0.0, (server_time - added).total_seconds())
-    except (KeyError, ValueError, TypeError):
-        # A taint without a readable time counts as new, so that it is not dropped for its age.
-        return 0.0

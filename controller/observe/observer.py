@@ -22,7 +22,7 @@ from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.health.health_rules import HealthRules
-from driver.health.problems import taint_of_failure, taints
+from driver.health.problems import taint_of_failure
 from driver.kinds.forms import Part
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
@@ -132,13 +132,14 @@ class Observer:
                 )
         self._driver_missing = missing is not None
         virtual_off = virtual_to_enable(inventory, rules)
+        # First, so that no device of a sick GPU is offered without its taints.
+        self._on_check(
+            inventory, HealthRules() if rules is None else rules.health, time.monotonic() - began_at
+        )
         with self._lock:
             self._seen, self._failure = _Seen(inventory, rules, missing, away, virtual_off), None
             offers = self._offers(self._seen)
             self._pass_on()
-        self._on_check(
-            inventory, HealthRules() if rules is None else rules.health, time.monotonic() - began_at
-        )
         self._report(inventory, offers)
 
     def _offers(self, seen: _Seen) -> Offers:
@@ -198,13 +199,7 @@ class Observer:
         doubts, withheld = offers.doubts, offers.withheld
         if self._device_plugin and self._withholds:
             devices = ()
-            withheld = (
-                *withheld,
-                *(
-                    Withheld(gpu.pci, BESIDE_DEVICE_PLUGIN, taints=taints(gpu.problems))
-                    for gpu in inventory.gpus
-                ),
-            )
+            withheld = (*withheld, *(Withheld(gpu.pci, BESIDE_DEVICE_PLUGIN) for gpu in inventory.gpus))
         elif self._device_plugin:
             beside = Taint(TAINT_DEVICE_PLUGIN, self._device_plugin[0], "NoSchedule")
             devices = tuple(replace(device, taints=(*device.taints, beside)) for device in devices)

@@ -16,20 +16,10 @@ from proto import grpc_health_v1_pb2 as health
 
 
 class PluginServing:
-    """Calls ``on_change`` with the number of plugins that serve whenever it changes; it is 0 at first.
+    """Calls ``on_change`` with the number of plugins that serve whenever it changes; it is 0 at first."""
 
-    ``on_answer`` is called with the socket of a plugin that answers, ``on_end`` when it no longer does.
-    """
-
-    def __init__(
-        self,
-        on_change: Callable[[int], None],
-        on_answer: Callable[[Path], None] = lambda _path: None,
-        on_end: Callable[[Path], None] = lambda _path: None,
-    ) -> None:
+    def __init__(self, on_change: Callable[[int], None]) -> None:
         self._on_change = on_change
-        self._on_answer = on_answer
-        self._on_end = on_end
         self._lock = threading.Lock()
         self._serving: set[Path] = set()
 
@@ -45,12 +35,10 @@ class PluginServing:
         )
 
     def _answered(self, path: Path, answer: health.HealthCheckResponse) -> None:
-        self._on_answer(path)
         self._set_serving(path, answer.status == health.HealthCheckResponse.SERVING)
 
-    def _ended(self, path: Path, _code: str) -> None:
+    def _ended(self, path: Path) -> None:
         self._set_serving(path, serving=False)
-        self._on_end(path)
 
     def _set_serving(self, path: Path, serving: bool) -> None:
         with self._lock:

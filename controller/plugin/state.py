@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
-from controller.plugin.watch import UNIMPLEMENTED, Stream
+from controller.plugin.watch import Stream
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
@@ -37,9 +37,6 @@ class PluginState:
         self._controller = controller
         self._lock = threading.Lock()
         self._states: dict[Path, NodeState] = {}
-        # The sockets where the call is UNIMPLEMENTED, and those where the health service answers.
-        self._without_state: set[Path] = set()
-        self._healthy: set[Path] = set()
         self._state: NodeState | None = None
 
     def stream(self) -> Stream[NodeState]:
@@ -57,37 +54,16 @@ class PluginState:
         with self._lock:
             return tuple(sorted(self._states))
 
-    def health_ended(self, path: Path) -> None:
-        """Note that the health service at this socket no longer answers."""
-        with self._lock:
-            self._healthy.discard(path)
-
-    def health_answered(self, path: Path) -> None:
-        """Note that the health service at this socket has answered."""
-        with self._lock:
-            self._healthy.add(path)
-            # A plugin that is too old to report a state: nothing that it holds needs protection here.
-            if path in self._without_state and path not in self._states:
-                self._states[path] = NodeState()
-                self._pass_on(union(self._states.values()))
-
     def _received(self, path: Path, state: NodeState) -> None:
         self._on_let_go(path, state.let_go)
         with self._lock:
             self._states[path] = state
             self._pass_on(union(self._states.values()))
 
-    def _ended(self, path: Path, code: str) -> None:
+    def _ended(self, path: Path) -> None:
         self._on_let_go(path, 0)
         with self._lock:
             self._states.pop(path, None)
-            self._without_state.discard(path)
-            if code == UNIMPLEMENTED:
-                self._without_state.add(path)
-                # Without our health service it is the socket of another driver of the same name.
-                if path not in self._healthy:
-                    return
-                self._states[path] = NodeState()
             if self._states:
                 self._pass_on(union(self._states.values()))
             elif self._state is not None:

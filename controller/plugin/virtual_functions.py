@@ -26,11 +26,6 @@ _ANSWER_SECONDS = 180.0
 # Until plugins are tried again if none of them answered.
 _NOBODY_SECONDS = 1.0
 
-TOO_OLD = (
-    "its virtual functions are off, and this node's kubelet plugin is too old to turn them on; update it, "
-    "or run NVIDIA's sriov-manage -e"
-)
-
 
 class VirtualFunctionRequests:
     """Asks for one GPU after the other, and again after a while if that failed.
@@ -104,8 +99,6 @@ class VirtualFunctionRequests:
 
     def _ask(self, pci: PciAddress) -> str | None:
         """Why they are not on, empty if they are; None if no plugin answered."""
-        # In a rolling update the older plugin may not have the call, and the newer one may.
-        too_old = False
         for path in self._plugins():
             try:
                 return self._ask_one(path, pci)
@@ -113,7 +106,6 @@ class VirtualFunctionRequests:
                 code = error.code
                 if code == "CANCELLED":
                     return None
-                too_old = too_old or code == "UNIMPLEMENTED"
                 if code == "DEADLINE_EXCEEDED":
                     return (
                         f"the kubelet plugin did not turn them on within {_ANSWER_SECONDS:.0f} s; see its log"
@@ -121,7 +113,7 @@ class VirtualFunctionRequests:
                 _log.info(
                     "the kubelet plugin does not turn on virtual functions", socket=str(path), code=code
                 )
-        return TOO_OLD if too_old else None
+        return None
 
     def _ask_one(self, path: Path, pci: PciAddress) -> str:
         request = v1.EnableVirtualFunctionsRequest(pci_bus_id=str(pci))

@@ -29,7 +29,6 @@ _log = get_logger(__name__)
 MOST_PLUGINS = 4
 """The running plugin, in a rolling update the next, and two to spare."""
 
-UNIMPLEMENTED = "UNIMPLEMENTED"
 
 # How many times as long as usual a search for sockets waits while all plugins that were found are followed.
 _QUIET_FACTOR = 10
@@ -40,17 +39,15 @@ class Stream(Generic[Answer]):
     """A streaming call to a plugin, and what to do with its answers.
 
     ``method`` is the full gRPC name, ``request`` the serialised request, and ``read`` parses an answer; it
-    may raise ValueError or DecodeError. ``on_answer`` gets each answer, ``on_end`` the name of the status
-    code at the end, both with the plugin's socket and in a listening thread. A plugin that ends the call with
-    ``UNIMPLEMENTED`` is not called again; when its socket is gone, ``on_end`` is called once more, with
-    ``NOT_FOUND``.
+    may raise ValueError or DecodeError. ``on_answer`` gets each answer, ``on_end`` is called at the end, both
+    with the plugin's socket and in a listening thread.
     """
 
     method: str
     request: bytes
     read: Callable[[bytes], Answer]
     on_answer: Callable[[Path, Answer], None]
-    on_end: Callable[[Path, str], None]
+    on_end: Callable[[Path], None]
 
 
 _Key = tuple["Path", str]
@@ -90,19 +87,18 @@ class PluginWatch:
         listening: dict[_Key, Future[float]] = {}
         # When a stream that ended is opened again.
         again_at: dict[_Key, float] = {}
-        # The streams that a plugin does not have, with its socket: another socket at the path is another
-        # plugin.
+        # The streams that a driver of the same name does not have, such as NVIDIA's, with its socket: another
+        # socket at the path is another plugin.
         unknown: dict[_Key, object] = {}
         listened_to: dict[_Key, object] = {}
         while not self._stop_event.is_set():
             for key in [key for key, future in listening.items() if future.done()]:
                 again_at[key] = listening.pop(key).result() + self._intervals.listen_again_seconds
-                if self._codes.get(key) == UNIMPLEMENTED:
+                if self._codes.get(key) == "UNIMPLEMENTED":
                     unknown[key] = listened_to[key]
             sockets = self._sockets()
             for key in [key for key, socket in unknown.items() if sockets.get(key[0]) != socket]:
                 del unknown[key]
-                self._streams[key[1]].on_end(key[0], "NOT_FOUND")
             for key in [(path, method) for path in sockets for method in self._streams]:
                 due = time.monotonic() >= again_at.get(key, 0.0)
                 if key not in listening and key not in unknown and due:
@@ -151,7 +147,7 @@ class PluginWatch:
                 stream.on_answer(path, _read(stream, answer))
         except CallFailed as error:
             code = error.code
-        stream.on_end(path, code)
+        stream.on_end(path)
         self._ended((path, method), code)
         return time.monotonic()
 

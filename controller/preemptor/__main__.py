@@ -6,11 +6,11 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
-from driver.errors import DriverError
+from driver.process import command_line
 from driver.process.log import Level, configure
 
 if TYPE_CHECKING:
@@ -98,11 +98,7 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, why_not: C
     probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, why_not))
 
 
-@click.command(
-    name=NAME,
-    context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
-)
-@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
+@command_line.command(NAME)
 @click.option(
     "--namespace", default="gpu-dra", show_envvar=True, help="The namespace of the Lease of the replicas."
 )
@@ -113,12 +109,7 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, why_not: C
     show_envvar=True,
     help="The name of this replica in the Lease and in events; no two replicas may have the same.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    show_envvar=True,
-    help="The kubeconfig; without it, the pod's service account is used.",
-)
+@command_line.kubeconfig
 @click.option("--dry-run", is_flag=True, show_envvar=True, help="Evict nobody, and only write events.")
 @click.option(
     "--evictions-per-minute",
@@ -153,25 +144,9 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, why_not: C
     help="Whether the scheduler itself preempts for claims, so that this process makes no room; auto asks "
     "the API server for its feature gates.",
 )
-@click.option(
-    "--metrics-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
-)
-@click.option(
-    "--health-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(get_args(Level)),
-    default="info",
-    show_envvar=True,
-    help="The log level.",
-)
+@command_line.metrics_addr
+@command_line.health_addr
+@command_line.log_level
 def main(log_level: Level, **flags: object) -> None:
     """Evict pods of lower priority for pods that wait only for devices of claims.
 
@@ -184,8 +159,6 @@ def main(log_level: Level, **flags: object) -> None:
     try:
         start(service, Options(**flags))  # type: ignore[arg-type] # click's names and types are those of Options
         service.run()
-    except DriverError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
     finally:
         service.stop()
 

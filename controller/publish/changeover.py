@@ -251,9 +251,9 @@ class _Scene:
         taken = places(allocated, self.gpus)
         # Where a claim holds the place, the wanted devices have the taint already.
         doubtful = places(self.leaving.keys() - allocated - self.held, self.gpus)
-        health = _health_taints(self.wanted)
+        present = _taints_of_gpus(self.wanted)
         devices = [self._tainted(device, taken, doubtful) for device in self.wanted.devices]
-        devices += (replace(device, taints=(*health.get(device.pci, ()), _CHANGING)) for device in kept)
+        devices += (replace(device, taints=(*present.get(device.pci, ()), _CHANGING)) for device in kept)
         return replace(
             self.wanted, devices=tuple(devices), counter_sets=_with_counters(self.wanted, kept, self.counters)
         )
@@ -285,17 +285,15 @@ def _with_counters(
     return tuple(sorted(sets.values(), key=lambda counters: counters.pci))
 
 
-def _health_taints(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
+def _taints_of_gpus(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
     """The present taints of each GPU; the stored ones may be out of date."""
-    taints: dict[PciAddress | None, tuple[Taint, ...]] = {
-        withheld.pci: withheld.taints for withheld in wanted.withheld
+    return {
+        device.pci: tuple(
+            taint for taint in device.taints if taint.key not in (TAINT_BLOCKED, TAINT_CHANGING)
+        )
+        for device in wanted.devices
+        if device.pci is not None
     }
-    for device in wanted.devices:
-        if device.pci is not None:
-            taints[device.pci] = tuple(
-                taint for taint in device.taints if taint.key not in (TAINT_BLOCKED, TAINT_CHANGING)
-            )
-    return taints
 
 
 def _places(device: Device) -> set[Place]:

@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from controller.health.incident_store import IncidentStore, machine_uptime_seconds, stored_faults
+from controller.health.incident_store import IncidentStore
 from controller.intervals import Intervals
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover, Published, Seen
@@ -24,7 +23,7 @@ from driver.devices.device import Device
 from driver.devices.names import pool_name
 from driver.errors import ApiError, DriverError
 from driver.hardware.gpu import Gpu
-from driver.health.placing import with_verdicts
+from driver.health.verdict import with_verdicts
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
@@ -55,7 +54,7 @@ class Publisher:
 
     ``reflector`` follows the slices and runs in a thread of its own. ``run`` works in the caller's thread
     until ``stop``, each sync within ``at_work``. ``incidents`` has the faults of GPUs that are not in the
-    offers; before the first write it reads those in the stored slices.
+    offers.
     """
 
     def __init__(
@@ -73,7 +72,6 @@ class Publisher:
     ) -> None:
         self._writer = writer
         self.incidents = incidents or IncidentStore()
-        self._server_time = client.server_time
         self._intervals = intervals
         self._metrics = metrics
         self._node, self._driver = node, driver
@@ -275,9 +273,6 @@ class Publisher:
 
     def _publish(self, wanted: Wanted, stored: list[Object]) -> str:
         self._held_matters = True
-        # Before anything is written: the taints in the slices are all that is left of earlier XIDs.
-        faults = partial(stored_faults, stored, self._server_time())
-        self.incidents.take_over(faults, machine_uptime_seconds())
         # No GPU could be read yet and nothing is stored. An empty slice would say that the node has no GPU.
         if wanted.offers.knows_nothing and not stored:
             return ""

@@ -9,22 +9,17 @@ import click
 
 from controller.uninstall.cluster import Cluster, named
 from controller.uninstall.steps import Installed, Patience, Refused, Uninstallation
-from driver.errors import DriverError
 from driver.kube.client import KubeClient
-from driver.process.log import LEVELS, Level, configure
+from driver.process import command_line
+from driver.process.log import Level, configure
 
 NAME = "gpu-dra-uninstall"
 _NAMES, _PATIENCE = Installed(), Patience()
 
 
-@click.command(name=NAME, context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@command_line.command(NAME)
 @click.option("--namespace", default="gpu-dra", show_envvar=True, help="The driver's namespace.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    show_envvar=True,
-    help="The kubeconfig; without it, the pod's service account is used.",
-)
+@command_line.kubeconfig
 @click.option(
     "--controller",
     default=_NAMES.controller,
@@ -51,9 +46,7 @@ _NAMES, _PATIENCE = Installed(), Patience()
     show_envvar=True,
     help="How long to wait for late allocations after the last ResourceSlice is deleted.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="The log level."
-)
+@command_line.log_level
 def main(
     namespace: str,
     kubeconfig: Path | None,
@@ -66,16 +59,13 @@ def main(
     """Remove the driver from all nodes, unless a claim has a device. Then its objects can be deleted."""
     configure(log_level)
     patience = Patience(settle_seconds=settle_seconds, nodes_seconds=nodes_seconds)
+    client = KubeClient.connect(kubeconfig, user_agent=NAME)
     try:
-        client = KubeClient.connect(kubeconfig, user_agent=NAME)
-        try:
-            _undo_on_signal()
-            run = Uninstallation(Cluster(client, namespace), Installed(controller, plugin), patience)
-            down = run.run()
-        finally:
-            client.close()
-    except DriverError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+        _undo_on_signal()
+        run = Uninstallation(Cluster(client, namespace), Installed(controller, plugin), patience)
+        down = run.run()
+    finally:
+        client.close()
     click.echo("No ResourceSlice is left, and every node that is up is clean.")
     if down:
         click.echo(

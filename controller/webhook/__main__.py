@@ -6,11 +6,11 @@ It needs no rights and makes no requests: the API server calls it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
-from driver.errors import DriverError
+from driver.process import command_line
 from driver.process.log import Level, configure, get_logger
 
 if TYPE_CHECKING:
@@ -44,11 +44,7 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, classes:
     service.repeat("certificate", CHECK_SECONDS, expiry.check)
 
 
-@click.command(
-    name=NAME,
-    context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
-)
-@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
+@command_line.command(NAME)
 @click.option(
     "--cert-file",
     type=click.Path(path_type=Path),
@@ -64,31 +60,15 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, classes:
     help="The certificate's key (PEM, without a passphrase).",
 )
 @click.option("--addr", default=":8443", show_envvar=True, help="Address (host:port) to serve on.")
-@click.option(
-    "--metrics-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) to serve Prometheus metrics on; empty turns them off.",
-)
-@click.option(
-    "--health-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
-)
+@command_line.metrics_addr
+@command_line.health_addr
 @click.option(
     "--classes",
     default="",
     show_envvar=True,
     help="DeviceClasses installed with this driver, by commas; what can never work with them is denied.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(get_args(Level)),
-    default="info",
-    show_envvar=True,
-    help="The log level.",
-)
+@command_line.log_level
 def main(log_level: Level, cert_file: Path, key_file: Path, **flags: str) -> None:
     """Review claims, claim templates and DeviceClasses that configure GPUs, before they are stored.
 
@@ -101,8 +81,6 @@ def main(log_level: Level, cert_file: Path, key_file: Path, **flags: str) -> Non
     try:
         start(service, cert_file, key_file, **flags)
         service.run()
-    except DriverError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
     finally:
         service.stop()
 

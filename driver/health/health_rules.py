@@ -7,12 +7,11 @@ health:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from driver.devices.device import Taint
-from driver.health.verdict import KIND_OF_TAINT, Effect, Kind
+from driver.health.verdict import Effect, Kind
 from driver.health.xids import MOST_XID, XID_CLASSES, XidClass, meaning_of
 
 EVICTING: tuple[Kind, ...] = (
@@ -48,15 +47,6 @@ class HealthRules:
     def effect(self, kind: Kind, effect: Effect) -> Effect:
         """The effect of a fault of this kind: NoExecute instead of NoSchedule if it evicts pods."""
         return "NoExecute" if effect == "NoSchedule" and kind in self.evict else effect
-
-    def effective(self, taints: Iterable[Taint]) -> tuple[Taint, ...]:
-        """The taints of a GPU's device with the effects that the admin wants."""
-        return tuple(
-            replace(taint, effect=self.effect(KIND_OF_TAINT[taint.key], taint.effect))
-            if taint.key in KIND_OF_TAINT
-            else taint
-            for taint in taints
-        )
 
 
 SCHEMA: dict[str, Any] = {

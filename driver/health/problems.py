@@ -11,6 +11,7 @@ from driver.devices.taints import TAINT_DRIVER, TAINT_FAILING
 from driver.errors import NvmlError
 from driver.hardware.gpu import Problem, Reason
 from driver.hardware.gpu_walk import problem_of
+from driver.health.health_rules import HealthRules
 from driver.health.verdict import (
     KEYS,
     Effect,
@@ -57,10 +58,13 @@ _RULES: Mapping[Reason, _Rule] = {
 
 # Taints and health do not depend on the address of the GPU.
 _ANY_GPU = PciAddress(0, 0, 0, 0)
+_NO_RULES = HealthRules()
 
 
-def verdicts(pci: PciAddress, problems: Sequence[Problem]) -> tuple[Verdict, ...]:
-    """One verdict for each problem of a GPU, in their order.
+def verdicts(
+    pci: PciAddress, problems: Sequence[Problem], rules: HealthRules = _NO_RULES
+) -> tuple[Verdict, ...]:
+    """One verdict for each problem of a GPU by these rules, in their order.
 
     A sick GPU gets no new pod, and running pods are left alone: they find out themselves whether they still
     work. If something harmless cannot be read, or the GPU works with reduced capacity, it only gets a taint
@@ -72,7 +76,7 @@ def verdicts(pci: PciAddress, problems: Sequence[Problem]) -> tuple[Verdict, ...
             rule.kind,
             # The word for what was found, else the NVML call that failed.
             label_value(problem.value or problem.call),
-            rule.effect,
+            rules.effect(rule.kind, rule.effect),
             rule.word,
             problem.message,
         )
@@ -81,21 +85,16 @@ def verdicts(pci: PciAddress, problems: Sequence[Problem]) -> tuple[Verdict, ...
     )
 
 
-def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
-    """The taints of a device whose GPU has these problems, one for each key."""
-    return taints_of(verdicts(_ANY_GPU, problems))
-
-
 def health(problems: Sequence[Problem]) -> Health:
     """The health for the kubelet: Unhealthy if CUDA cannot work, Unknown if something cannot be read."""
     return health_of(verdicts(_ANY_GPU, problems))
 
 
-def taints_of_doubt(problems: Sequence[Problem]) -> tuple[Taint, ...]:
+def taints_of_doubt(problems: Sequence[Problem], rules: HealthRules = _NO_RULES) -> tuple[Taint, ...]:
     """The taints of a device that was published before and whose present state is not known."""
-    known = taints(problems)
+    known = taints_of(verdicts(_ANY_GPU, problems, rules))
     # A device in doubt must not get a new pod, even if the problem alone would not keep pods away.
-    if any(taint.effect == "NoSchedule" for taint in known):
+    if any(taint.effect != "None" for taint in known):
         return known
     call = label_value(problems[0].call) if problems else ""
     return (Taint(TAINT_FAILING, call, "NoSchedule"), *known)

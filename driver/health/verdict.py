@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from driver.devices.device import Taint
-from driver.devices.region import Region
+from driver.devices.device import Device, Taint
+from driver.devices.region import Region, overlap
 from driver.devices.taints import (
     TAINT_FABRIC,
     TAINT_FAILING,
@@ -140,6 +140,16 @@ def merged(taints: Iterable[Taint]) -> tuple[Taint, ...]:
         elif known is None or EFFECTS.index(taint.effect) > EFFECTS.index(known.effect):
             best[taint.key] = taint
     return (*(best[key] for key in KIND_OF_TAINT if key in best), *others)
+
+
+def with_verdicts(devices: Sequence[Device], verdicts: Sequence[Verdict]) -> tuple[Device, ...]:
+    """The devices, each with the taints of the verdicts whose scope it overlaps."""
+    return tuple(
+        replace(device, taints=merged((*taints, *device.taints)))
+        if (taints := [each.taint for each in verdicts if overlap(device.regions, (each.scope,))])
+        else device
+        for device in devices
+    )
 
 
 def health_of(verdicts: Sequence[Verdict]) -> Health:

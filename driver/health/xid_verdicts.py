@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from driver.devices.device import Taint
 from driver.devices.region import Region
+from driver.devices.taints import TAINT_XID
 from driver.health.health_rules import HealthRules
 from driver.health.remedies import xid_remedy
-from driver.health.verdict import Effect, Kind, Verdict, Word
-from driver.health.xids import XIDS, XidClass
+from driver.health.verdict import KEYS, Effect, Kind, Verdict, Word
+from driver.health.xids import MOST_XID, XIDS, XidClass
 from driver.nvml.health.calls import GpuEvent
 
-OPERATIONAL = "event"
+_OPERATIONAL = "event"
 """The value of a taint for an event without an XID."""
 
-XID_VALUE = "xid-"
+_XID_VALUE = "xid-"
 """The prefix of the value of a taint that says what an XID requires, such as a reset."""
 
-_TAINTING: frozenset[XidClass] = frozenset({"contained", "needs-reset", "needs-reboot"})
+_REQUIRED: Mapping[XidClass, Kind | None] = {
+    "contained": None,
+    "needs-reset": "needs-reset",
+    "needs-reboot": "needs-reboot",
+}
+"""The classes that taint devices, each with the kind of its second taint."""
+
+_CLASSES: Mapping[str, XidClass] = {KEYS[kind]: each for each, kind in _REQUIRED.items() if kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ def verdicts_of(incident: Incident, rules: HealthRules) -> tuple[Verdict, ...]:
     restart is required, a second taint that says so.
     """
     found = incident.xid_class(rules)
-    if found not in _TAINTING:
+    if found not in _REQUIRED:
         return ()
     # After a contained fault the pods that still run go on, so the kubelet gets no bad word about the device.
     word: Word = "Healthy" if found == "contained" else "Unhealthy"
@@ -85,13 +95,33 @@ def verdicts_of(incident: Incident, rules: HealthRules) -> tuple[Verdict, ...]:
         effect: Effect = rules.effect(kind, "NoSchedule")
         return Verdict(incident.scope, kind, value, effect, word, message, remedy.todo)
 
-    value = OPERATIONAL if incident.xid is None else f"{XID_VALUE}{incident.xid}"
-    both = [] if incident.xid is None else [verdict("xid", str(incident.xid))]
-    if found == "needs-reset":
-        both.append(verdict("needs-reset", value))
-    elif found == "needs-reboot":
-        both.append(verdict("needs-reboot", value))
-    return tuple(both)
+    value = _OPERATIONAL if incident.xid is None else f"{_XID_VALUE}{incident.xid}"
+    first = () if incident.xid is None else (verdict("xid", str(incident.xid)),)
+    required = _REQUIRED[found]
+    return first if required is None else (*first, verdict(required, value))
+
+
+def incidents_of(scope: Region, taints: Iterable[Taint]) -> tuple[Incident, ...]:
+    """The incidents of which these taints of a device tell: what ``verdicts_of`` has made, read back.
+
+    Of several that have the same taint, one hides the others. That one is at least as bad.
+    """
+    classes: dict[int | None, XidClass] = {}
+    for taint in taints:
+        required = _CLASSES.get(taint.key)
+        if taint.key == TAINT_XID and (xid := _code(taint.value)):
+            classes.setdefault(xid, "contained")
+        elif required is not None and taint.value == _OPERATIONAL:
+            classes[None] = required
+        elif required is not None and (xid := _code(taint.value.removeprefix(_XID_VALUE))):
+            classes[xid] = required
+    return tuple(Incident(scope, xid, xid_class) for xid, xid_class in classes.items())
+
+
+def _code(text: str) -> int:
+    """The XID in the value of a taint, 0 if it is none."""
+    # int() accepts other digits than ASCII and spaces, and another driver may have written the taint.
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= MOST_XID else 0
 
 
 def _where(scope: Region) -> str:

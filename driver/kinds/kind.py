@@ -162,6 +162,10 @@ class Kinds:
     def __iter__(self) -> Iterator[OfferedKind]:
         return iter(self._kinds)
 
+    def of_word(self, word: str) -> OfferedKind | None:
+        """The kind with this word; None if this version has none."""
+        return next((kind for kind in self._kinds if kind.word == word), None)
+
     def parse(self, device: str) -> DeviceName | None:
         """What a device name means; None if this driver does not give such names."""
         return self._parsed(device)

@@ -12,7 +12,6 @@ from driver.devices.region import Region
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers, nvlink_widths
 from driver.hardware.vgpu import parse_profile
-from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
@@ -119,8 +118,7 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, more: Mapping[str, AttributeValue
         }
     )
     capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
-    found = taints(gpu.problems) if gpu.problems else ()
-    return Device(gpu_device_name(gpu.pci), gpu.pci, _with_room(attributes), capacity, found)
+    return Device(gpu_device_name(gpu.pci), gpu.pci, _with_room(attributes), capacity)
 
 
 def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:

@@ -14,9 +14,9 @@ from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
-from driver.hardware.gpu import Inventory, Problem
+from driver.hardware.gpu import Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.problems import taints, taints_of_doubt
+from driver.health.problems import taints_of_doubt
 from driver.kinds.forms import Forms, GpuForms, Part
 from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS
@@ -34,13 +34,11 @@ class Withheld:
 
     ``part`` is what is not offered: all of the ``gpu``, the ``whole`` GPU while its partitions are offered,
     the ``partitions`` that are wanted beside the whole GPU, the ``shared`` devices, or ``passthrough``.
-    ``taints`` are those of a sick GPU.
     """
 
     pci: PciAddress
     reason: str
     part: Part = "gpu"
-    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,8 @@ def node_offers(
     """The devices of a node in the forms that ``config`` wants.
 
     Without ``config`` each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
-    problems is offered with taints. A GPU for which a rule cannot be evaluated is not offered.
+    problems is offered; its taints are added later. A GPU for which a rule cannot be evaluated is not
+    offered.
 
     ``away`` are the GPUs that left the NVIDIA driver for a claim, one set for each device. ``without_driver``
     is the taint of GPUs that wait for the NVIDIA driver, on a node that has none at the moment.
@@ -81,14 +80,9 @@ def node_offers(
     for offering in KINDS.offerings:
         forms = offering.devices(inventory, judged.policies, forms)
     ordered = [(pci, forms.gpus[pci]) for pci in sorted(forms.gpus)]
-    sick = {gpu.pci: taints(gpu.problems) for gpu in inventory.gpus if gpu.problems}
     withheld = [
         *judged.withheld,
-        *(
-            Withheld(pci, reason, part, sick.get(pci, ()))
-            for pci, found in ordered
-            for part, reason in found.withheld
-        ),
+        *(Withheld(pci, reason, part) for pci, found in ordered for part, reason in found.withheld),
     ]
     without_nvidia = {kind.form for kind in KINDS if kind.leaves_driver}
     in_need = {pci for pci, policy in judged.policies.items() if policy.form not in without_nvidia}
@@ -102,50 +96,39 @@ def node_offers(
         if function.pci in judged.policies and function.pci not in forms.gpus and function.pci not in apart
     ]
     undecided = judged.undecided | {pci for pci, found in ordered if found.doubtful}
-    doubts = (one for one in _doubts(inventory, judged, undecided) if one.pci not in apart)
-    offers = Offers(
+    health = HealthRules() if config is None else config.health
+    doubts = (one for one in _doubts(inventory, judged, undecided, health) if one.pci not in apart)
+    return Offers(
         _in_packing_order([found for _, found in ordered], forms.others),
         tuple(sorted(withheld, key=lambda one: one.pci)),
         tuple(found.counters for _, found in ordered if found.counters is not None),
         (*doubts, *apart.values()),
     )
-    return offers if config is None else _evicting(offers, config.health)
 
 
-def _evicting(offers: Offers, rules: HealthRules) -> Offers:
-    """The offers, with the effects that the admin wants for sick GPUs."""
-    if not rules.evict:
-        return offers
-
-    def effective(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-        return rules.effective(taints) if taints else taints
-
-    return replace(
-        offers,
-        devices=tuple(replace(one, taints=effective(one.taints)) for one in offers.devices),
-        withheld=tuple(replace(one, taints=effective(one.taints)) for one in offers.withheld),
-        # A doubt without a GPU concerns the whole node: no pod is evicted because NVML does not work.
-        doubts=tuple(
-            one if one.pci is None else replace(one, taints=effective(one.taints)) for one in offers.doubts
-        ),
-    )
-
-
-def _doubts(inventory: Inventory, judged: _Judged, undecided: Collection[PciAddress]) -> tuple[Doubt, ...]:
+def _doubts(
+    inventory: Inventory, judged: _Judged, undecided: Collection[PciAddress], health: HealthRules
+) -> tuple[Doubt, ...]:
     read = (
         Doubt(
             gpu.pci,
             gpu.pci in undecided,
-            taints_of_doubt(gpu.problems),
+            taints_of_doubt(gpu.problems, health),
             limits=limits_unknown(gpu, judged.policies.get(gpu.pci, GpuPolicy())),
         )
         for gpu in inventory.gpus
         if gpu.unanswered
     )
-    return (
-        *read,
-        *(Doubt(one.pci, whole=True, taints=taints_of_doubt(one.problems)) for one in inventory.unread),
+    # A doubt without a GPU concerns the whole node: no pod is evicted because NVML does not work.
+    unread = (
+        Doubt(
+            one.pci,
+            whole=True,
+            taints=taints_of_doubt(one.problems, HealthRules() if one.pci is None else health),
+        )
+        for one in inventory.unread
     )
+    return (*read, *unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +139,20 @@ class _Judged:
     withheld: list[Withheld] = field(default_factory=list)
     undecided: set[PciAddress] = field(default_factory=set)
 
-    def judge(
-        self, pci: PciAddress, policy_of: Callable[[], GpuPolicy], problems: tuple[Problem, ...] = ()
-    ) -> None:
+    def judge(self, pci: PciAddress, policy_of: Callable[[], GpuPolicy]) -> None:
         """Evaluate and add the policy of a GPU."""
         try:
             policy = policy_of()
         except ValueUnknown as error:
             self.undecided.add(pci)
-            self.withheld.append(Withheld(pci, error.what, taints=taints(problems)))
+            self.withheld.append(Withheld(pci, error.what))
             return
         except ConfigError as error:
             reason = f"the node configuration does not say what to offer: {error}"
-            self.withheld.append(Withheld(pci, reason, taints=taints(problems)))
+            self.withheld.append(Withheld(pci, reason))
             return
         if policy.form == HIDDEN:
-            self.withheld.append(Withheld(pci, HIDDEN_BY_RULE, taints=taints(problems)))
+            self.withheld.append(Withheld(pci, HIDDEN_BY_RULE))
         else:
             self.policies[pci] = policy
 
@@ -180,7 +161,7 @@ def _judged(inventory: Inventory, config: NodeConfig | None) -> _Judged:
     rules = config or NodeConfig()
     judged = _Judged()
     for gpu in inventory.gpus:
-        judged.judge(gpu.pci, partial(rules.policy_of, gpu), gpu.problems)
+        judged.judge(gpu.pci, partial(rules.policy_of, gpu))
     for function in without_nvidia_driver(inventory):
         judged.judge(function.pci, partial(rules.policy_of_function, function))
     return judged

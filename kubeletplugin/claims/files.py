@@ -30,10 +30,9 @@ from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts, request_path
 from kubeletplugin.claims.ports import NO_TIMING, Timing
-from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode, GpuNodes, HostNow
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKinds
 from kubeletplugin.sharing.shares import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256
@@ -62,7 +61,7 @@ class Specs:
 
     def __init__(
         self,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         nodes: GpuNodes,
         driver: InstalledDriver,
         mps: MpsFolders,

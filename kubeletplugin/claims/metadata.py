@@ -31,7 +31,7 @@ from kubeletplugin.claims.cdi.spec import CdiMount
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
+from kubeletplugin.devices.kinds.kind import HeldKind, NodeKinds
 from kubeletplugin.kubelet.wire.names import claim_of_metadata_file, metadata_file_name
 
 _LOCK_SECONDS = 2.0
@@ -52,7 +52,7 @@ class ClaimMetadata:
     """The files of the claims of one node. Callers hold the claim's lock."""
 
     def __init__(
-        self, store: MetadataStore, kinds: HeldKinds, published: Callable[[str], Mapping[str, Any]]
+        self, store: MetadataStore, kinds: NodeKinds, published: Callable[[str], Mapping[str, Any]]
     ) -> None:
         """``published(device)`` returns the attributes that the node's slices have for a device."""
         self._store = store

@@ -17,12 +17,14 @@ from driver.devices.names import unshared_name
 from driver.devices.region import overlap
 from driver.errors import ApiError, ClaimBlocked, ClaimRefused, DeviceHeld, NvmlError
 from driver.kinds.kind import DeviceName
+from driver.kinds.registry import KINDS
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import board_changed
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
@@ -42,8 +44,8 @@ class Allocations:
 
     def read(self, ref: ClaimRef) -> Claim:
         """Read the claim. Raises ApiError, ClaimRefused, ClaimBlocked."""
-        with self._ports.timing.during("claim"):
-            return read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._driver)
+        with self._ports.listeners.timing.during("claim"):
+            return read_claim(self._ports.cluster.get_claim(ref.namespace, ref.name), ref.uid, self._driver)
 
     def changed(self, ref: ClaimRef, prepared: Entry, call: Call) -> Claim | None:
         """The claim if it has other devices now than it was prepared with, else None.
@@ -94,13 +96,13 @@ def _allocated(claim: Claim) -> set[_Key]:
     return {(one.pool, one.device, one.share_id) for one in claim.devices}
 
 
-def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]:
+def plan(claim: Claim, pool: str) -> tuple[PlannedDevice, ...]:
     """The devices that the claim was allocated from this driver, in allocation order.
 
     Raises ClaimRefused for a device or a pool that this node does not have, for a malformed configuration,
     and for one that the device cannot fulfil.
     """
-    planned = tuple(_planned(claim, device, pool, kinds) for device in claim.devices)
+    planned = tuple(_planned(claim, device, pool) for device in claim.devices)
     _refuse_given_twice(claim, planned)
     _refuse_unused(claim, planned)
     return planned
@@ -142,14 +144,14 @@ def _kind_of(config: ClaimConfig) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds) -> PlannedDevice:
+def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
     if device.pool != pool:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name} was given device {device.device} of pool {device.pool}, "
             f"but this node's pool is {pool}",
             "delete the pod, so that it is scheduled again",
         )
-    name = kinds.parse(device.device)
+    name = KINDS.parse(device.device)
     if name is None:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name} was given device {device.device}, which this node does "
@@ -211,11 +213,11 @@ def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
     return tuple(answered)
 
 
-def own_devices(before: Entry | None, generation: str, kinds: HeldKinds) -> Mapping[str, HeldDevice]:
+def own_devices(before: Entry | None, journal: Journal) -> Mapping[str, HeldDevice]:
     """The devices that an earlier try of the claim left and that still exist, by name."""
     if before is None or not before.holds or before.state == "lost":
         return {}
-    return {held.device: held for held in before.devices if kinds.is_live(before, held, generation)}
+    return {held.device: held for held in before.devices if journal.is_live(before, held)}
 
 
 def locate(
@@ -223,7 +225,7 @@ def locate(
     own: HeldDevice | None,
     uid: str,
     hardware: HardwareNow,
-    kinds: HeldKinds,
+    kind: HeldKind,
     journal: Journal,
 ) -> HeldDevice:
     """Find the device on the hardware.
@@ -232,10 +234,10 @@ def locate(
     """
 
     def refuse(held: HeldDevice) -> None:
-        _refuse_if_held(held, uid, journal.holders_of(held), kinds)
+        _refuse_if_held(held, uid, journal.holders_of(held))
 
     try:
-        found = kinds.of_name(device.name).locate(device, own, hardware)
+        found = kind.locate(device, own, hardware)
     except (NvmlError, ClaimRefused, ClaimBlocked):
         # The other claim may be the cause: NVML does not know a GPU that a claim has taken from the NVIDIA
         # driver, and a GPU in MIG mode cannot go to a virtual machine. DeviceHeld is raised then, as prepare
@@ -260,7 +262,7 @@ def with_board(found: HeldDevice, published: str | None) -> HeldDevice:
     return found
 
 
-def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Sequence[Entry], kinds: HeldKinds) -> None:
+def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Sequence[Entry]) -> None:
     """Raise DeviceHeld if another claim has the device, or a part of it, for itself.
 
     This rule holds for all kinds: two devices exclude each other if they occupy the same part of a GPU.
@@ -276,7 +278,7 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Sequence[Entry]
         for held in entry.devices:
             if entry.uid == claim_uid or held.admin_access or (is_share and held.device == device.device):
                 continue
-            if _collide(device, held, kinds):
+            if _collide(device, held):
                 same = held.device == device.device
                 how = "is" if same else f"takes a part of {device.device} and is"
                 # The pod's events show the message, and must not name claims of other namespaces. The log
@@ -289,8 +291,8 @@ def _refuse_if_held(device: HeldDevice, claim_uid: str, holders: Sequence[Entry]
                 )
 
 
-def _collide(device: HeldDevice, held: HeldDevice, kinds: HeldKinds) -> bool:
+def _collide(device: HeldDevice, held: HeldDevice) -> bool:
     """Whether the two devices cannot exist at the same time."""
     if device.device == held.device:
         return True
-    return overlap(kinds.of(device).occupies(device), kinds.of(held).occupies(held))
+    return overlap(HELD_KINDS.of(device).occupies(device), HELD_KINDS.of(held).occupies(held))

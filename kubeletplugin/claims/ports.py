@@ -1,18 +1,22 @@
-"""What the preparer of claims needs from other parts of the plugin, and how it counts its own time."""
+"""What the parts that work on claims need from outside and report there, and how they count their time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.process.metrics.registry import Phase
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
+from kubeletplugin.sharing.memory.one_gpu import Listed
 
 
 def _ignore(*_measured: object) -> None:
@@ -45,33 +49,59 @@ NO_TIMING = Timing()
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """Functions of other parts of the plugin that the preparer calls.
+class Cluster:
+    """What the parts need from the API server and the kubelet, and how they report to the user of a claim."""
 
-    ``get_claim(namespace, name)`` returns the API object. It raises ApiError, and ClaimRefused if there is no
-    such claim. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None if unknown.
-    ``hardware_now()`` makes a ``HardwareNow``, which calls NVML at most once for each value.
-    ``complain(claim, error)`` tells the user, once, that a call waits. ``note(claim, text)`` tells the user
-    what the hardware does not do for a claim that is prepared all the same.
-
-    ``prepared(entry)`` is called when a claim is ready. ``left_behind(uid)`` is called when not all of a
-    claim could be taken back. ``releasing(uid)`` is a context manager around taking it back.
-    ``release_unneeded(uid)`` releases a claim if nobody needs it any more, and returns whether it did.
-    ``is_used(entry)`` returns whether a container has devices of the claim; it raises DriverError.
-    ``forget_memory(uid)`` forgets the memory limits of a claim's containers once there are none; it raises
-    StorageError. Tests follow the work by ``step(name)``. ``timing`` counts how long phases took.
-    """
-
+    # Returns the claim with this namespace and name. Raises ApiError, and ClaimRefused if there is none.
     get_claim: Callable[[str, str], dict[str, Any]]
+    # From this node's ResourceSlices, by device; None if never seen.
     published_uuid: Callable[[str], str | None]
-    hardware_now: Callable[[], HardwareNow]
+    published_memory: Callable[[str], int | None]
+    # Returns the CDI device names that containers have; raises DriverError.
+    in_use: Callable[[], frozenset[str]]
+    # Returns the ids of NVIDIA's devices that containers have from device plugins; raises DriverError.
+    given_by_device_plugins: Callable[[], frozenset[str]]
+    # Reports that a claim waits.
     complain: Callable[[ClaimRef, DriverError], None]
+    # Reports what a claim does not get.
     note: Callable[[ClaimRef, str], None]
+    # From this node's ResourceSlices, by device; empty if never seen.
+    published_attributes: Callable[[str], Mapping[str, Any]] = lambda _device: {}
+    # Returns the containers that the kubelet lists, by CDI device; raises DriverError.
+    containers: Callable[[], Listed] = dict
+
+    def uses(self, entry: Entry) -> bool:
+        """Whether the kubelet lists a container with a device of the claim; raises DriverError."""
+        used = self.in_use()
+        # Claims that were taken over: before 25.12, NVIDIA's driver named the CDI device as the published
+        # device.
+        names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
+        return not names.isdisjoint(used)
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Callbacks for events."""
+
+    # Gets each prepared claim.
     prepared: Callable[[Entry], None]
-    left_behind: Callable[[str], None]
-    releasing: Callable[[str], AbstractContextManager[None]]
-    release_unneeded: Callable[[str], bool]
-    is_used: Callable[[Entry], bool]
-    forget_memory: Callable[[str], None]
-    step: Callable[[str], None]
+    # Gets each new state of the node.
+    state: Callable[[NodeState], None]
+    # Gets the health of devices.
+    board: HealthBoard
+    # Called after each step of a claim, for tests.
+    step: Callable[[str], None] = lambda _step: None
+    # Measures the steps.
     timing: Timing = NO_TIMING
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the preparer needs of other parts."""
+
+    cluster: Cluster
+    listeners: Listeners
+    watch: NodeWatch
+    memory: ClaimMemory
+    # Releases a claim if nobody needs it any more, and returns whether it did.
+    release_unneeded: Callable[[str], bool]

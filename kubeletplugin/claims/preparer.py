@@ -14,9 +14,8 @@ from driver.claims.allocation import Claim
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles, Spec, Specs
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
-from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity, boottime_ns
+from kubeletplugin.claims.journal.journal import Journal, Progress
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.claims.journal.record_folder import RecordIndex
 from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
@@ -32,9 +31,9 @@ from kubeletplugin.claims.plan import (
     with_board,
 )
 from kubeletplugin.claims.ports import Ports
-from kubeletplugin.claims.release import Progress, Release, without_made
+from kubeletplugin.claims.release import Release
 from kubeletplugin.devices.fabric.claim_partitions import ClaimFabric
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKinds
 from kubeletplugin.devices.kinds.unknown import refuse_unknown
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.names import is_safe_uid
@@ -60,7 +59,7 @@ class Preparer:
         identity: Identity,
         journal: Journal,
         locks: KeyedLocks,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         shares: ClaimShares,
         fabric: ClaimFabric,
         leftovers: RecordIndex,
@@ -80,8 +79,8 @@ class Preparer:
         self._files = files
         self._ports = ports
         self._allocations = Allocations(ports, identity.driver)
-        self._release = Release(identity, journal, kinds, shares, fabric, files, ports)
-        self._during = ports.timing.during
+        self._release = Release(journal, kinds, shares, fabric, files, ports)
+        self._during = ports.listeners.timing.during
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
 
@@ -100,7 +99,7 @@ class Preparer:
             call,
             lambda: self._prepare_releasing_unneeded(claim, call),
             self._patience_seconds,
-            lambda error: self._ports.complain(claim, error),
+            lambda error: self._ports.cluster.complain(claim, error),
         )
 
     def unprepare(self, claim: ClaimRef, call: Call) -> DriverError | None:
@@ -153,17 +152,17 @@ class Preparer:
             entry = self._journal.get(uid)
             places = entry.places if entry is not None and entry.holds else ()
             keys = [gpu_key(place) for place in places]
-            with self._locks.holding(keys, lock_seconds()), self._ports.releasing(uid):
+            with self._locks.holding(keys, lock_seconds()), self._ports.watch.releasing(uid):
                 # Asked only now, since the wait for the locks may have been long.
                 if not is_due(entry):
                     return False
                 if entry is not None and not entry.holds:
                     return True
                 if entry is not None:
-                    refuse_unknown(entry, self._kinds)
+                    refuse_unknown(entry)
                 self._release.claim(uid, entry)
                 self._leave_tombstone(uid, entry)
-                self._ports.step("released")
+                self._ports.listeners.step("released")
             return True
 
     def adopt(self, entry: Entry) -> bool:
@@ -179,7 +178,7 @@ class Preparer:
             try:
                 # It has the device names of that driver's spec: the kubelet has told the runtime those, and a
                 # container that starts again asks for them.
-                spec = self._specs.spec(entry, self._ports.hardware_now())
+                spec = self._specs.spec(entry, self._kinds.hardware_now())
             except DriverError as error:
                 _log.warning(
                     "cannot replace the CDI spec of a claim that another driver prepared",
@@ -189,7 +188,7 @@ class Preparer:
                 self._journal.put(entry)
                 return True
             self._journal.put(replace(entry, spec_sha256=spec.sha256))
-            self._ports.step("taken over")
+            self._ports.listeners.step("taken over")
             self._files.write(entry, spec)
             return True
 
@@ -199,17 +198,15 @@ class Preparer:
         A container that starts again needs them, and the kubelet does not prepare the claim again for that.
         Raises DriverError.
         """
-        if not self._is_finished(entry, self._identity.driver_generation()) or self._files.are_as_written(
-            entry
-        ):
+        if not self._is_finished(entry) or self._files.are_as_written(entry):
             return False
         with self._unchanged(entry) as is_unchanged:
-            if not is_unchanged or not self._is_intact(entry, self._identity.driver_generation()):
+            if not is_unchanged or not self._is_intact(entry):
                 return False
             # Prepare writes the entry before the files, so the files may have come while this waited.
             if self._files.are_as_written(entry):
                 return False
-            spec = self._specs.spec(entry, self._ports.hardware_now())
+            spec = self._specs.spec(entry, self._kinds.hardware_now())
             if spec.sha256 == entry.spec_sha256:
                 # The entry is not written again: an unprepare that waits for this lock would be refused as
                 # late if the entry were younger than its call.
@@ -227,7 +224,7 @@ class Preparer:
         with self._unchanged(entry) as is_unchanged:
             if not is_unchanged or not self._is_as_made(entry):
                 return False
-            spec = self._specs.spec(entry, self._ports.hardware_now())
+            spec = self._specs.spec(entry, self._kinds.hardware_now())
             if spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
@@ -273,36 +270,31 @@ class Preparer:
         return self._prepare_once(ref, call)
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        generation = self._identity.driver_generation()
         known, claim = self._journal.get(ref.uid), None
         # The usual retry: the claim is prepared, and is answered from the journal under as few locks as
         # possible. Only shares depend on what other claims have on the GPU, so only they need the GPUs'
         # locks.
-        if known is not None and self._is_finished(known, generation):
+        if known is not None and self._is_finished(known):
             claim = self._allocations.changed(ref, known, call)
             shared = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, shared)], lock_seconds(call)):
-                if (
-                    claim is None
-                    and self._journal.get(ref.uid) == known
-                    and self._is_intact(known, generation)
-                ):
+                if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known):
                     return answer(self._verify(known).devices)
         claim = claim or self._allocations.read(ref)
-        planned = plan(claim, self._identity.pool, self._kinds)
+        planned = plan(claim, self._identity.pool)
         wanted = {*(known.places if known is not None else ()), *gpus_of(planned)}
         # A leftover share or fabric partition may span other GPUs too, and clearing it needs the locks of
         # all.
         seconds, gpus = lock_seconds(call), wanted | self._leftovers.places_beside(wanted)
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], seconds):
             # Everything is read again, since the wait for the locks may have been long.
-            generation = self._identity.driver_generation()
+            generation = self._journal.generation()
             entry, left_behind = self._journal.get(ref.uid), self._leftovers.places_beside(gpus)
             is_locked = entry is None or not entry.holds or gpus.issuperset(entry.places)
             # An entry written since the call came in may come from a newer read of the claim than ours.
             is_current = entry is not None and (_is_newer(entry, call) or has_allocated(entry, claim))
             can_verify = is_current and (is_locked or (entry is not None and not entry.shares))
-            if entry is not None and can_verify and self._is_intact(entry, generation):
+            if entry is not None and can_verify and self._is_intact(entry):
                 return answer(self._verify(entry).devices)
             if not is_locked:
                 # Taking the missing locks now could deadlock: locks are taken in one order.
@@ -311,14 +303,14 @@ class Preparer:
                 )
             _refuse_late_prepare(entry, call)
             if entry is not None:
-                refuse_unknown(entry, self._kinds)
+                refuse_unknown(entry)
             entry = self._without_former_devices(entry, claim)
             if left_behind:
                 self._shares.clear(gpus, ref.uid)
                 self._fabric.clear(gpus)
-            hardware = self._ports.hardware_now()
+            hardware = self._kinds.hardware_now()
             with self._during("locate"):
-                held = self._locate_all(ref, planned, entry, generation, hardware)
+                held = self._locate_all(ref, planned, entry, hardware)
             if not held:
                 return ()
             return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, generation, hardware))
@@ -330,12 +322,12 @@ class Preparer:
         """
         if entry is None or not entry.holds or not has_former(entry, claim):
             return entry
-        if self._ports.is_used(entry):
+        if self._ports.cluster.uses(entry):
             raise DeviceHeld(
                 f"claim {entry.uid} was allocated other devices, but a container still has the former ones",
                 "they are released when that container has ended",
             )
-        with self._ports.releasing(entry.uid):
+        with self._ports.watch.releasing(entry.uid):
             self._release.claim(entry.uid, entry)
             self._journal.forget(entry.uid)
         return None
@@ -345,20 +337,18 @@ class Preparer:
         ref: ClaimRef,
         planned: Sequence[PlannedDevice],
         before: Entry | None,
-        generation: str,
         hardware: HardwareNow,
     ) -> tuple[HeldDevice, ...]:
         """Find the devices as the claim will hold them, before anything is changed.
 
         Everything that can be refused is refused here.
         """
-        own = own_devices(before, generation, self._kinds)
+        own = own_devices(before, self._journal)
         held = []
         for device in planned:
-            found = locate(
-                device, own.get(device.allocated.device), ref.uid, hardware, self._kinds, self._journal
-            )
-            held.append(with_board(found, self._ports.published_uuid(found.device)))
+            before_device, kind = own.get(device.allocated.device), self._kinds.of_name(device.name)
+            found = locate(device, before_device, ref.uid, hardware, kind, self._journal)
+            held.append(with_board(found, self._ports.cluster.published_uuid(found.device)))
         if all(device.sharing is None for device in planned):
             return tuple(held)
         return self._shares.with_shares(ref.uid, planned, held)
@@ -377,7 +367,7 @@ class Preparer:
         entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", boottime_ns(), held)
         entry = replace(entry, driver_generation=generation, pod_claim_name=pod_claim_name)
         shares = entry.shares
-        progress = Progress(self._journal, entry, self._ports.step, is_written=False)
+        progress = Progress(self._journal, entry, self._ports.listeners.step, is_written=False)
         try:
             if shares or partition is not None or changes:
                 # From here on a crash may leave something on the hardware, so the journal has to know. Whole
@@ -392,7 +382,7 @@ class Preparer:
                     progress.update(index, self._kinds.of(device).make(progress.entry, index, hardware, note))
             with self._during("sharing"):
                 for text in self._shares.join(progress.entry) if shares else ():
-                    self._ports.note(ref, text)
+                    self._ports.cluster.note(ref, text)
             with self._during("spec"):
                 spec = self._specs.spec(progress.entry, hardware)
             return self._commit(progress.entry, spec, is_new=True).devices
@@ -408,10 +398,10 @@ class Preparer:
         changed_ns = boottime_ns() if is_new else entry.changed_ns
         done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
         self._journal.put(done)
-        self._ports.step("committed")
+        self._ports.listeners.step("committed")
         self._files.write(done, spec, is_new=is_new)
-        self._ports.step("spec written")
-        self._ports.prepared(done)
+        self._ports.listeners.step("spec written")
+        self._ports.listeners.prepared(done)
         return done
 
     def _undo(self, uid: str, before: Entry | None) -> None:
@@ -436,27 +426,27 @@ class Preparer:
         if before is None:
             self._journal.forget(uid)
         else:
-            self._journal.put(without_made(before, self._kinds))
+            self._journal.put(self._release.without_made(before))
 
     def _verify(self, entry: Entry) -> Entry:
         """Check a prepared claim against the hardware, and write lost or outdated files again."""
         if entry.shares:
             self._shares.join(entry)
         with self._during("spec"):
-            spec = self._specs.spec(entry, self._ports.hardware_now())
+            spec = self._specs.spec(entry, self._kinds.hardware_now())
             are_there = self._files.are_there(entry, spec)
         return entry if are_there else self._commit(entry, spec)
 
-    def _is_finished(self, entry: Entry, generation: str) -> bool:
+    def _is_finished(self, entry: Entry) -> bool:
         """Whether the claim is prepared with this load of the driver, and its entry is complete."""
-        return self._kinds.standing(entry, generation).is_prepared
+        return self._journal.standing(entry).is_prepared
 
-    def _is_intact(self, entry: Entry, generation: str) -> bool:
-        return self._is_finished(entry, generation) and self._kinds.all_intact(entry)
+    def _is_intact(self, entry: Entry) -> bool:
+        return self._is_finished(entry) and self._kinds.all_intact(entry)
 
     def _is_as_made(self, entry: Entry) -> bool:
         """Whether its devices are as they were made, even if the NVIDIA driver was loaded again since."""
-        now = self._kinds.standing(entry, self._identity.driver_generation())
+        now = self._journal.standing(entry)
         if now.is_prepared:
             return self._kinds.all_intact(entry)
         return now.state == "prepared" and self._kinds.outlive_driver(entry)

@@ -11,20 +11,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.files import ClaimFiles, Specs
-from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.patience import LOCK_SECONDS
 from kubeletplugin.claims.plan import has_allocated
+from kubeletplugin.claims.ports import Cluster
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.reports.node_watch import NodeWatch
 
 # Far longer than any call of the kubelet waits: no prepare from before the tombstone is still on its way
 # then.
@@ -45,9 +45,7 @@ _UNNEEDED_LOCK_SECONDS = 2.0
 class Reconciler:
     """One pass checks every entry. If it fails for one claim, it goes on with the next.
 
-    ``get_claim(namespace, name)`` raises ClaimRefused if there is no such claim.
-    ``in_use()`` returns the CDI device names that containers of this node have; it raises DriverError.
-    ``deleted(uids)`` gets all claims that are gone from the API server while containers have their devices.
+    ``watch`` gets all claims that are gone from the API server while containers have their devices.
     """
 
     def __init__(
@@ -56,18 +54,16 @@ class Reconciler:
         journal: Journal,
         preparer: Preparer,
         written: tuple[Specs, ClaimFiles],
-        get_claim: Callable[[str, str], dict[str, Any]],
-        in_use: Callable[[], frozenset[str]],
-        deleted: Callable[[frozenset[str]], None],
+        cluster: Cluster,
+        watch: NodeWatch,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._identity = identity
         self._journal = journal
         self._preparer = preparer
         self._specs, self._files = written
-        self._get_claim = get_claim
-        self._in_use = in_use
-        self._report_deleted = deleted
+        self._cluster = cluster
+        self._watch = watch
         self._clock = clock
         self._suspects: set[str] = set()
         self._asking = threading.Lock()
@@ -132,7 +128,7 @@ class Reconciler:
                     self._forget_if_old(entry)
                 elif not self._is_gone(entry):
                     continue
-                elif self.is_used(entry):
+                elif self._cluster.uses(entry):
                     if entry.state != "lost":
                         deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
@@ -165,7 +161,7 @@ class Reconciler:
             if entry is None or not entry.holds or not entry.is_named:
                 return False
             is_gone = self._is_gone(entry)
-            is_used = is_gone and self.is_used(entry)
+            is_used = is_gone and self._cluster.uses(entry)
             if self._gone_seconds(uid, is_gone, is_used) < CERTAIN_SECONDS:
                 return False
             return self._release(entry, _UNNEEDED_LOCK_SECONDS)
@@ -190,7 +186,7 @@ class Reconciler:
         """Report the claims that are gone while containers have their devices. The lock is held."""
         if deleted != self._deleted:
             self._deleted = deleted
-            self._report_deleted(deleted)
+            self._watch.deleted(deleted)
 
     def finish_releases(self) -> tuple[str, ...]:
         """Try again to take back what an unprepare left behind; returns the UIDs of the released claims.
@@ -215,7 +211,7 @@ class Reconciler:
         if not entry.is_named:
             return True
         try:
-            stored = self._get_claim(entry.namespace, entry.name)
+            stored = self._cluster.get_claim(entry.namespace, entry.name)
         except ClaimRefused:
             return True
         # A later claim may have the same name.
@@ -225,14 +221,6 @@ class Reconciler:
             return True
         # The claim may have lost its allocation and got another one, perhaps on another node.
         return not has_allocated(entry, read_claim(stored, entry.uid, self._identity.driver))
-
-    def is_used(self, entry: Entry) -> bool:
-        """Whether the kubelet lists a container with a device of the claim; raises DriverError."""
-        used = self._in_use()
-        # Claims that were taken over: before 25.12, NVIDIA's driver named the CDI device as the published
-        # device.
-        names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
-        return not names.isdisjoint(used)
 
     def _release(self, entry: Entry, lock_seconds: float = LOCK_SECONDS) -> bool:
         # Only if the entry is still the one that was checked: the claim may have been prepared again

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from driver.errors import DriverError, StorageError
-from driver.kinds.kind import Kinds
+from driver.kinds.registry import KINDS
 from driver.process.boot import boot_folder, is_boot_folder
 from driver.process.durable import remove_unfinished, storage_errors
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
@@ -91,9 +90,7 @@ def remove_litter(boot: Path, cdi: Path, alone: Callable[[], bool]) -> None:
         _log.warning("cannot remove unfinished files", error=str(error))
 
 
-def recover(
-    journal: Journal, locks: KeyedLocks, store: CdiStore, identity: Identity, kinds: Kinds
-) -> Recovered:
+def recover(journal: Journal, locks: KeyedLocks, store: CdiStore, identity: Identity) -> Recovered:
     """Find the claims whose entry was lost by their CDI specs, and block their GPUs.
 
     The journal then has them as ``lost``, until the kubelet unprepares them or the reconciler finds that they
@@ -114,7 +111,7 @@ def recover(
                 entry = None if uid in journal.unreadable() else journal.get(uid)
                 if entry is not None and entry.holds:
                     continue
-                devices = () if entry is not None else _devices(uid, store, identity.pool, kinds)
+                devices = () if entry is not None else _devices(uid, store, identity.pool)
                 if devices:
                     _note_lost(uid, devices, journal, locks)
                     lost.append(uid)
@@ -132,12 +129,12 @@ def _note_lost(uid: str, devices: tuple[HeldDevice, ...], journal: Journal, lock
         journal.put(entry)
 
 
-def _devices(uid: str, store: CdiStore, pool: str, kinds: Kinds) -> tuple[HeldDevice, ...]:
+def _devices(uid: str, store: CdiStore, pool: str) -> tuple[HeldDevice, ...]:
     """The devices that the claim's spec names. Their names alone say which GPUs they are on."""
     found = []
     for cdi_name in store.device_names(uid):
         match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
-        name = kinds.parse(match["device"]) if match else None
+        name = KINDS.parse(match["device"]) if match else None
         if match is not None and name is not None:
             first, *more = name.gpus or ("",)
             device, share_id = match["device"], match["share_id"]

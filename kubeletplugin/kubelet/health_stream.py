@@ -43,11 +43,11 @@ def answer(devices: Devices, wire: Any) -> Any:
         message.devices.add(
             device=wire.DeviceIdentifier(pool_name=device.pool, device_name=device.device),
             # The enum has UNKNOWN, HEALTHY and UNHEALTHY.
-            health=wire.HealthStatus.Value(device.health.upper()),
+            health=wire.HealthStatus.Value(device.health.word.upper()),
             # For other readers: the kubelet itself counts from when it received the message.
             last_updated_time=device.checked_unix_seconds,
             health_check_timeout_seconds=TIMEOUT_SECONDS,
-            message=device.message,
+            message=device.health.message,
         )
     return message
 

@@ -16,7 +16,6 @@ from driver.kube.backoff import Backoff
 from driver.kube.errors import Invalid, NotFound
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.reports.device_status import ClaimStatus, Observed, claim_statuses
 from kubeletplugin.reports.status_writer import StatusWriter
 
@@ -49,16 +48,12 @@ class ClaimStatuses:
         self,
         writer: StatusWriter,
         journal: Journal,
-        generation: Callable[[], str],
-        kinds: HeldKinds,
         observed: Callable[[], Observed],
         settle_seconds: float = _SETTLE_SECONDS,
     ) -> None:
         """``observed()`` is what is known besides the journal; call ``changed`` when it has changed."""
         self._writer = writer
         self._journal = journal
-        self._generation = generation
-        self._kinds = kinds
         self._observed = observed
         self._settle_seconds = settle_seconds
         self._changed = threading.Condition()
@@ -146,7 +141,7 @@ class ClaimStatuses:
         An invalid status of one claim does not stop the others: its tenant may have caused it on purpose.
         """
         try:
-            current = claim_statuses(self._journal.held(), self._generation(), self._kinds, self._observed())
+            current = claim_statuses(self._journal.held(), self._journal.generation(), self._observed())
             wanted = {claim.uid: claim for claim in current}
         except DriverError as error:
             return error

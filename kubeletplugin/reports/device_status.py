@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.devices.kinds.kind import HeldKind, HeldKinds
-from kubeletplugin.kubelet.wire.health_board import DeviceHealth, Devices
+from driver.health.verdict import Health
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, is_live
+from kubeletplugin.devices.kinds.kind import NodeKinds
+from kubeletplugin.kubelet.wire.health_board import Devices
 
 _Key = tuple[str, str]
 """A device by its pool and its name in the claim's allocation."""
@@ -36,25 +37,8 @@ _MAX_DATA_BYTES = 10 * 1024
 """AllocatedDeviceStatusDataMaxLength of resource.k8s.io."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ill:
-    """What is wrong with a device: the status, the reason and the message of its condition Ready.
-
-    ``Unknown`` is a device whose state cannot be found out.
-    """
-
-    status: Literal["False", "Unknown"]
-    reason: str
-    message: str
-
-
-Healths = Mapping[_Key, Ill | None]
-"""By device, None if it is healthy; a missing device was not checked yet."""
-
-_WORDS: Mapping[str, tuple[Literal["False", "Unknown"], str]] = {
-    "unhealthy": ("False", "Unhealthy"),
-    "unknown": ("Unknown", "Unknown"),
-}
+Healths = Mapping[_Key, Health]
+"""By device; a missing device was not checked yet."""
 
 
 class HealthTracker:
@@ -66,7 +50,7 @@ class HealthTracker:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._known: dict[_Key, Ill | None] | None = None
+        self._known: Healths | None = None
         self._doubted: frozenset[_Key] = frozenset()
 
     def known(self) -> Healths | None:
@@ -76,26 +60,14 @@ class HealthTracker:
     def update(self, devices: Devices) -> None:
         """Take over a check of all devices."""
         # Unknown in this check; a device that was unknown in the last one too is taken as such.
-        doubted = frozenset((one.pool, one.device) for one in devices if one.health == "unknown")
+        doubted = frozenset((one.pool, one.device) for one in devices if one.health.word == "Unknown")
         before, sure = self._known, doubted & self._doubted
-        known: dict[_Key, Ill | None] = {}
-        for one in devices:
-            key = one.pool, one.device
-            # Keep the last certain state for one more check.
-            if before is not None and key in doubted and key not in sure and key in before:
-                known[key] = before[key]
-            else:
-                known[key] = _ill(one)
+        known = {(one.pool, one.device): one.health for one in devices}
+        # Keep the last certain state for one more check.
+        known |= {key: before[key] for key in doubted - sure if before is not None and key in before}
         self._known, self._doubted = known, doubted
         if known != before:
             self._changed()
-
-
-def _ill(device: DeviceHealth) -> Ill | None:
-    if device.health == "healthy":
-        return None
-    status, word = _WORDS[device.health]
-    return Ill(status, device.reason or word, device.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +90,8 @@ _WELL = DeviceMemory()
 class Observed:
     """What is known besides the journal, at one moment."""
 
+    # The kinds, which look at the devices.
+    kinds: NodeKinds
     memory: DeviceMemories = field(default_factory=dict)
     # None before the first check of the devices.
     healths: Healths | None = None
@@ -205,23 +179,20 @@ class ClaimStatus:
     devices: tuple[DeviceStatus, ...]
 
 
-def claim_statuses(
-    entries: Iterable[Entry], generation: str, kinds: HeldKinds, observed: Observed | None = None
-) -> Iterator[ClaimStatus]:
+def claim_statuses(entries: Iterable[Entry], generation: str, observed: Observed) -> Iterator[ClaimStatus]:
     """The claims of journal entries that get a status, devices with admin access included.
 
     Left out are entries without a name, claims that another driver prepared, and kinds of a newer version.
     """
-    known = observed or Observed()
     for entry in entries:
         if entry.state != "prepared" or not entry.is_named:
             continue
         devices: dict[tuple[str, ...], DeviceStatus] = {}
         for held in entry.devices:
-            if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, generation):
+            if held.published_as or held.offered is None or not is_live(entry, held, generation):
                 continue
             # A device of several requests has one entry in the API.
-            status = _status(entry, held, kinds.of(held), known)
+            status = _status(entry, held, observed)
             devices.setdefault(status.key, status)
         if devices:
             yield ClaimStatus(
@@ -264,7 +235,8 @@ def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
 
 
-def _status(entry: Entry, held: HeldDevice, kind: HeldKind, now: Observed) -> DeviceStatus:
+def _status(entry: Entry, held: HeldDevice, now: Observed) -> DeviceStatus:
+    kind = now.kinds.of(held)
     memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
     share = {} if held.share is None else held.share.attributes
     limits = {} if held.memory_limit_bytes is None else {LIMIT: held.memory_limit_bytes}
@@ -279,23 +251,26 @@ def _status(entry: Entry, held: HeldDevice, kind: HeldKind, now: Observed) -> De
         **limits,
         **({} if fabric is None else {"fabricPartition": fabric}),
     }
-    key = held.pool, held.device
-    is_checked = now.healths is not None and key in now.healths
-    ill = now.healths.get(key) if now.healths is not None else None
+    health = (now.healths or {}).get((held.pool, held.device))
     well = _SHARE if share or limits else kind.condition
-    ready = _ready(ill, memory.fault, well)
     return DeviceStatus(
-        held.pool, held.device, held.share_id, ready, _bounded(data), is_checked or bool(memory.fault)
+        held.pool,
+        held.device,
+        held.share_id,
+        _ready(health or Health("Healthy"), memory.fault, well),
+        _bounded(data),
+        health is not None or bool(memory.fault),
     )
 
 
-def _ready(ill: Ill | None, fault: str, well: tuple[str, str]) -> Ready:
+def _ready(health: Health, fault: str, well: tuple[str, str]) -> Ready:
     """The condition; a fault of the memory limit comes before an unknown state."""
-    if fault and (ill is None or ill.status == "Unknown"):
+    if fault and health.word != "Unhealthy":
         return Ready("False", NOT_HELD, fault)
-    if ill is not None:
-        return Ready(ill.status, ill.reason, ill.message)
-    return Ready("True", *well)
+    if health.word == "Healthy":
+        return Ready("True", *well)
+    status: Literal["False", "Unknown"] = "False" if health.word == "Unhealthy" else "Unknown"
+    return Ready(status, health.reason or health.word, health.message)
 
 
 def _bounded(data: Mapping[str, Any]) -> dict[str, Any]:

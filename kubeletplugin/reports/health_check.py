@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator
 
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement
@@ -17,15 +16,9 @@ from driver.health.verdict import REASONS, Health, worse
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.reports.node_watch import NodeWatch
-
-_WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
-    "Healthy": "healthy",
-    "Unhealthy": "unhealthy",
-    "Unknown": "unknown",
-}
 
 _HEALTHY = Health("Healthy")
 
@@ -47,7 +40,7 @@ class HealthCheck:
         pool: str,
         journal: Journal,
         watch: NodeWatch,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         given_elsewhere: Callable[[], frozenset[str]],
     ) -> None:
         """``given_elsewhere()`` returns the ids of pods' devices from device plugins; raises DriverError."""
@@ -93,7 +86,7 @@ class HealthCheck:
             for entry in entries
             if entry.holds
             for device in entry.devices
-            if not self._kinds.leaves_driver(device)
+            if not device.leaves_driver
             for pci in device.gpus
         }
         for pci in self._seen.keys() - now.keys():
@@ -112,8 +105,12 @@ class HealthCheck:
         # Devices of claims and whole GPUs; partitions and shares that nobody holds are not reported.
         names = {gpu_device_name(pci): found for pci, found in now.items()}
         gpus = {(self._pool, name): worse(found, self._reported(name)) for name, found in names.items()}
+        checked = int(time.time())
         self._board.update(
-            tuple(self._entries(sorted((held_devices | gpus).items(), key=lambda one: one[0])))
+            tuple(
+                DeviceHealth(*key, found, checked)
+                for key, found in sorted((held_devices | gpus).items(), key=lambda one: one[0])
+            )
         )
 
     def _read_device_plugins(self, inventory: Inventory) -> None:
@@ -124,11 +121,6 @@ class HealthCheck:
             self._log.debug("cannot read the devices of device plugins", error=str(error))
             return
         self._watch.given_elsewhere(_given_by_device_plugin(inventory, given))
-
-    def _entries(self, devices: Iterable[tuple[tuple[str, str], Health]]) -> Iterable[DeviceHealth]:
-        checked = int(time.time())
-        for (pool, device), found in devices:
-            yield DeviceHealth(pool, device, _WORDS[found.word], checked, found.message, found.reason)
 
     def _log_changes(self, now: dict[PciAddress, Health]) -> None:
         for pci, found in now.items():

@@ -17,9 +17,10 @@ from driver.errors import StorageError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.entry import Entry
+from kubeletplugin.claims.journal.entry import Entry, is_live, standing
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.kind import NodeKinds
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 _log = get_logger("node state")
@@ -36,14 +37,12 @@ class NodeWatch:
     def __init__(
         self,
         journal: Journal,
-        generation: Callable[[], str],
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         update: Callable[[NodeState], None],
         again_seconds: float,
         settle_seconds: float = 0.0,
     ) -> None:
         self._journal = journal
-        self._generation = generation
         self._kinds = kinds
         self._update = update
         self._again_seconds = again_seconds
@@ -180,13 +179,13 @@ class NodeWatch:
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
         """What somebody else made on the GPUs: it belonged to no claim before the check and to none now."""
-        generation = self._generation()
+        generation = self._journal.generation()
         owners = [
             held
             for entry in (*before, *self._journal.held())
             if entry.holds
             for held in entry.devices
-            if self._kinds.is_live(entry, held, generation)
+            if is_live(entry, held, generation)
         ]
         return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 
@@ -223,14 +222,14 @@ class NodeWatch:
             daemons, daemons_known, hanging = self._daemons, self._daemons_known, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
             hanging += hanging_shares(self._hangs, self._gpus, time.monotonic() - HANG_SECONDS)
-        entries, generation = self._journal.held(), self._generation()
+        entries = self._journal.held()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
             self._left_behind -= left_behind - {entry.uid for entry in left}
         down: tuple[BlockedPlacement, ...] = ()
         if daemons_known:
             staying = (one for one in entries if one == before.get(one.uid) and one.uid not in releasing)
-            down = daemons_down(staying, daemons, generation, self._kinds)
+            down = daemons_down(staying, daemons, self._journal.generation())
         held = {
             device.device
             for entry in entries
@@ -240,10 +239,10 @@ class NodeWatch:
         }
         unknown = (
             *of_lost(entries),
-            *of_another_driver(entries, self._kinds),
-            *of_deleted([entry for entry in entries if entry.uid in deleted], self._kinds),
+            *of_another_driver(entries),
+            *of_deleted([entry for entry in entries if entry.uid in deleted]),
         )
-        blocked = (*foreign, *leftovers(left, generation, self._kinds), *unknown, *down, *hanging)
+        blocked = (*foreign, *leftovers(left, self._journal), *unknown, *down, *hanging)
         return NodeState(tuple(sorted(held)), blocked, busy, healed=healed)
 
     def stop(self) -> None:
@@ -268,7 +267,7 @@ def of_lost(entries: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
     )
 
 
-def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+def of_another_driver(entries: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
     """The places of devices of claims that another driver published and prepared."""
     # These claims name devices of that driver's slices. For the scheduler, the devices that this driver
     # publishes in the same places are others, and so are free.
@@ -283,11 +282,11 @@ def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[Block
         if entry.holds
         for held in entry.devices
         if held.published_as and not held.admin_access
-        for region in kinds.of(held).occupies(held)
+        for region in HELD_KINDS.of(held).occupies(held)
     )
 
 
-def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+def of_deleted(entries: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
     """The places of devices that containers have from deleted claims: the scheduler counts them no more."""
     # They stay blocked after another load of the driver too: a claim that got the place would be refused.
     return tuple(
@@ -301,11 +300,11 @@ def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlace
         if entry.holds
         for held in entry.devices
         if not held.admin_access
-        for region in kinds.of(held).occupies(held)
+        for region in HELD_KINDS.of(held).occupies(held)
     )
 
 
-def leftovers(entries: Iterable[Entry], generation: str, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+def leftovers(entries: Iterable[Entry], journal: Journal) -> tuple[BlockedPlacement, ...]:
     """The places of what ended claims left behind."""
     return tuple(
         BlockedPlacement(
@@ -316,8 +315,8 @@ def leftovers(entries: Iterable[Entry], generation: str, kinds: HeldKinds) -> tu
         )
         for entry in entries
         for held in entry.devices
-        if kinds.is_live(entry, held, generation) and kinds.of(held).is_made(held)
-        for region in kinds.of(held).occupies(held)
+        if journal.is_live(entry, held) and HELD_KINDS.of(held).is_made(held)
+        for region in HELD_KINDS.of(held).occupies(held)
     )
 
 
@@ -347,19 +346,19 @@ def hanging_shares(
 
 
 def daemons_down(
-    entries: Iterable[Entry], states: Sequence[MpsState] | None, generation: str, kinds: HeldKinds
+    entries: Iterable[Entry], states: Sequence[MpsState] | None, generation: str
 ) -> tuple[BlockedPlacement, ...]:
     """The MPS shares whose daemon does not serve; ``states`` is None if the supervisor does not answer."""
     by_name = None if states is None else {state.name: state for state in states}
     found: dict[str, BlockedPlacement] = {}
     for entry in entries:
-        if not kinds.standing(entry, generation).is_prepared:
+        if not standing(entry, generation).is_prepared:
             continue
         for held in entry.devices:
             share = held.share
             why = _why(share.group, by_name) if share is not None and share.strategy == "MPS" else ""
             if why:
-                for region in kinds.of(held).occupies(held):
+                for region in HELD_KINDS.of(held).occupies(held):
                     found[held.device] = BlockedPlacement(
                         region.pci, region.span, "mps-daemon", f"{held.device}: {why}"
                     )

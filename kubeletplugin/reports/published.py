@@ -10,8 +10,10 @@ from typing import Any
 from driver.devices.device import Taint
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
-from driver.health.verdict import Health
-from driver.kinds.stored_health import health_from_taints
+from driver.health.health_rules import HealthRules
+from driver.health.verdict import Health, health_of
+from driver.health.xid_verdicts import incidents_of, verdicts_of
+from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import NODE_PAGE_SIZE, Reflector, Selection
@@ -21,6 +23,7 @@ from kubernetes_rules.quantity import parse_quantity
 _log = get_logger(__name__)
 
 _HEALTHY = Health("Healthy")
+_RULES = HealthRules()
 
 
 class PublishedDevices:
@@ -64,10 +67,10 @@ class PublishedDevices:
 
     def _take_faults(self, devices: Sequence[Mapping[str, Any]]) -> None:
         """Take over the faults of a slice's devices."""
-        found = ((str(one["name"]), health_from_taints(str(one["name"]), _taints(one))) for one in devices)
+        faults = {str(device["name"]): _faults(str(device["name"]), _taints(device)) for device in devices}
         with self._lock:
             changed = {
-                device: health for device, health in found if self._faults.get(device, _HEALTHY) != health
+                name: health for name, health in faults.items() if self._faults.get(name, _HEALTHY) != health
             }
             self._faults |= changed
         if changed:
@@ -100,6 +103,15 @@ class PublishedDevices:
             self._uuids.update(found)
             self._memory.update(memory)
         self._take_faults(devices)
+
+
+def _faults(device: str, taints: Sequence[Taint]) -> Health:
+    """The health by the taints of faults that NVML reported once, to the controller."""
+    name = KINDS.parse(device) if taints else None
+    if name is None or not name.regions:
+        return _HEALTHY
+    incidents = incidents_of(name.regions[0], taints)
+    return health_of([verdict for each in incidents for verdict in verdicts_of(each, _RULES)])
 
 
 def _taints(device: Mapping[str, Any]) -> list[Taint]:

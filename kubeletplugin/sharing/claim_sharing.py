@@ -1,20 +1,29 @@
-"""Works out the shares of one claim, and keeps its GPUs shared while claims hold them."""
+"""Works out the shares of one claim, and keeps its GPUs shared while claims hold them, also after crashes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS
+from driver.devices.node_state import BlockedPlacement
 from driver.errors import ClaimBlocked, DriverError
+from driver.kinds.registry import KINDS
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.devices.host.driver_programs import ProgramHangs
+from kubeletplugin.devices.kinds.kind import NodeKinds
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
-from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, members_of_entry
+from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, cuda_uuid, members_of, members_of_entry
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
+from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.shares import (
     Shareable,
     memory_limit_bytes,
@@ -44,16 +53,14 @@ class ClaimShares:
     def __init__(
         self,
         sharing: Sharing,
-        kinds: HeldKinds,
+        kinds: NodeKinds,
         journal: Journal,
-        generation: Callable[[], str],
         published: Published,
         limits: GpuLimits,
     ) -> None:
         self._sharing = sharing
         self._kinds = kinds
         self._journal = journal
-        self._generation = generation
         self._published = published
         self._limits = limits
 
@@ -125,7 +132,7 @@ class ClaimShares:
         for group, gpus in groups_of(entry).items():
             try:
                 if not self._is_lost(gpus):
-                    mine = members_of_entry(group, entry, self._kinds)
+                    mine = members_of_entry(group, entry)
                     self._sharing.settle(group, self._members(group, gpus, without=entry.uid), mine)
             except DriverError as error:
                 _log.warning(
@@ -136,7 +143,7 @@ class ClaimShares:
         """Set a group up as the journal says, after reading the GPU again; raises DriverError."""
         members = self._members(group, gpus)
         # Only a newer version knows this kind of device, so its share stays as that version left it.
-        if not all(self._kinds.knows(member.held) for member in members):
+        if not all(held.offered is not None for _, held in members):
             return
         if members:
             self._sharing.note_lost_settings(group)
@@ -152,7 +159,7 @@ class ClaimShares:
         return tuple(self._each_member(group, gpus, without))
 
     def _each_member(self, group: str, gpus: Iterable[str], without: str) -> Iterator[Member]:
-        return members_of(group, self._holders(gpus), self._generation(), self._kinds, without)
+        return members_of(group, self._holders(gpus), self._journal, without)
 
     def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:
         """The claims that hold a device on the GPUs, each once."""
@@ -172,7 +179,7 @@ class ClaimShares:
             name,
             device.allocated.request,
             device.sharing,
-            self._kinds.of(held).cuda_uuid(held),
+            cuda_uuid(held),
             memory_bytes,
             self._divided_bytes(device, held, memory_bytes, published_bytes),
             published_bytes,
@@ -239,3 +246,94 @@ def groups_of(entry: Entry) -> dict[str, tuple[str, ...]]:
         if held.share is not None:
             found.setdefault(held.share.group, set()).add(held.pci)
     return {group: tuple(sorted(gpus)) for group, gpus in sorted(found.items())}
+
+
+_LOCK_SECONDS = 5.0
+
+
+class SharingReconciler:
+    """Makes the sharing of GPUs what the journal says, after crashes and when an MPS daemon has ended.
+
+    It finishes interrupted prepares and unprepares, and ends daemons without a share. It settles every group
+    in each pass; an error in one group does not stop the others. ``watch`` gets the states of the daemons,
+    and the GPUs for which a program of the NVIDIA driver hangs.
+    """
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        shares: ClaimShares,
+        journal: Journal,
+        locks: KeyedLocks,
+        mps: MpsClient,
+        watch: NodeWatch,
+    ) -> None:
+        self._sharing = sharing
+        self._shares = shares
+        self._journal = journal
+        self._locks = locks
+        self._mps = mps
+        self._watch = watch
+        self._hanging: tuple[BlockedPlacement, ...] = ()
+        self._daemons: tuple[str, ...] = ()
+
+    def run_once(self) -> None:
+        """Set every group up as the journal says, and end the daemons that belong to none."""
+        records = self._sharing.recorded()
+        if any(record.daemon for record in records):
+            self._mps.note_use()
+        groups = {record.group: set(record.gpus) for record in records}
+        # A group whose record was lost still has claims in the journal.
+        for entry in self._journal.held():
+            for group, gpus in groups_of(entry).items() if entry.state == "prepared" else ():
+                groups.setdefault(group, set()).update(gpus)
+        hanging: list[BlockedPlacement] = []
+        for group, concerned in sorted(groups.items()):
+            hanging += self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
+        if tuple(hanging) != self._hanging:
+            self._hanging = tuple(hanging)
+            self._watch.hanging(self._hanging)
+        # The records are from the beginning of this pass. A daemon that was started meanwhile looks
+        # unrecorded here, but end_unrecorded() reads its record again under the locks.
+        for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
+            name = KINDS.parse(daemon)
+            if name is not None and name.pci is not None:
+                gpu = {str(name.pci)}
+                self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))
+
+    def follow(self) -> None:
+        """Follow the supervisor from the first use of MPS until ``stop``. Needs a thread of its own."""
+        if self._mps.wait_for_use():
+            self._mps.follow(self._on_states)
+
+    def stop(self) -> None:
+        """Make ``follow`` return."""
+        self._mps.close()
+
+    def _on_states(self, states: tuple[MpsState, ...] | None) -> None:
+        self._daemons = tuple(state.name for state in states or ())
+        self._watch.daemons(states)
+
+    def _under_lock(
+        self, group: str, gpus: Iterable[str], work: Callable[[], None]
+    ) -> tuple[BlockedPlacement, ...]:
+        """Do the work with the GPUs locked; returns the GPUs if a program of the driver hangs."""
+        try:
+            with self._locks.holding(map(gpu_key, gpus), _LOCK_SECONDS):
+                work()
+        except DriverError as error:
+            _log.warning("cannot restore the sharing of GPUs yet", group=group, error=str(error))
+            found = _hangs(error)
+            if found is not None:
+                return tuple(
+                    BlockedPlacement(PciAddress.parse(pci), None, "driver-hangs", found.what)
+                    for pci in sorted(gpus)
+                )
+        return ()
+
+
+def _hangs(error: BaseException | None) -> ProgramHangs | None:
+    """The ProgramHangs that caused an error, None if it has another cause."""
+    while error is not None and not isinstance(error, ProgramHangs):
+        error = error.__cause__
+    return error

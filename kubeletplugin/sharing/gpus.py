@@ -9,22 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from driver.devices.node_state import Hanging
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.hardware.inventory import Discovery
+from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, standing
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.claim_call import left_of_call
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from kubeletplugin.sharing.shares import interval_of, limits_together
@@ -43,18 +46,8 @@ NVML has no call for it: each check starts nvidia-smi while claims for the GPU w
 _ENOUGH_SECONDS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One share that a claim holds."""
-
-    # The UID of the claim.
-    uid: str
-    held: HeldDevice
-    # The UUID by which CUDA knows the device, empty for a partition that is not made yet.
-    cuda_uuid: str
-    # Whether it is a GPU, with a compute mode and a time-slice. A partition has neither, and sharing it
-    # leaves those of its GPU as they are.
-    has_modes: bool
+Member = tuple[str, HeldDevice]
+"""The UID of a claim, and a shared device that it holds."""
 
 
 class NotReady(ClaimBlocked):
@@ -64,9 +57,7 @@ class NotReady(ClaimBlocked):
 class Sharing:
     """The sharing of one node's GPUs. Callers hold the locks of the GPUs.
 
-    ``note_mps_use()`` is called for each daemon that a share needs. ``note_hang(program, gpus, what)`` gets
-    which program hung for which GPUs, and what it did not do, empty once it has done its work for them.
-    ``step(name)`` lets tests stop there.
+    ``watch`` gets which program hung for which GPUs. ``step(name)`` lets tests stop there.
     """
 
     def __init__(
@@ -75,10 +66,7 @@ class Sharing:
         time_slices: TimeSlices,
         mps: MpsClient,
         records: SharingRecords,
-        kinds: HeldKinds,
-        generation: Callable[[], str],
-        note_mps_use: Callable[[], None],
-        note_hang: Callable[[Hanging, tuple[str, ...], str], None],
+        watch: NodeWatch,
         step: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -89,10 +77,7 @@ class Sharing:
         self._time_slices = time_slices
         self._mps = mps
         self._records = records
-        self._kinds = kinds
-        self._generation = generation
-        self._note_mps_use = note_mps_use
-        self._note_hang = note_hang
+        self._watch = watch
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
@@ -109,17 +94,17 @@ class Sharing:
                     _with_all_gpus(record, leaving) if record.interval == UNKNOWN and leaving else record
                 )
             return None
-        shares = [member.held.share for member in members if member.held.share is not None]
-        gpus = tuple(sorted({member.held.pci for member in members}))
+        shares = [held.share for _, held in members if held.share is not None]
+        gpus = tuple(sorted({held.pci for _, held in members}))
         if record is not None and record.interval == UNKNOWN and shares[0].strategy == "MPS":
             record = _with_all_gpus(record, members)
         if record is not None and (record.strategy, record.gpus) != (shares[0].strategy, gpus):
             # It is left over from shares that are gone.
             self._undo(record)
             record = None
-        generation = self._generation()
+        generation = self._records.generation()
         wanted = record or SharingRecord(group, shares[0].strategy, gpus, driver_generation=generation)
-        whole_gpus = [member.held for member in members if member.has_modes]
+        whole_gpus = [held for _, held in members if has_modes(held)]
         try:
             if wanted.strategy == "MPS":
                 self._run_daemon(wanted, whole_gpus, daemon_of(group, members))
@@ -134,7 +119,7 @@ class Sharing:
         A reset of the GPU or an admin may have changed a compute mode or a time-slice. Raises NvmlError,
         StorageError, NodeIncomplete, ClaimBlocked.
         """
-        record, name = self._records.get(group), self._kinds.parse(group)
+        record, name = self._records.get(group), KINDS.parse(group)
         if record is None or not record.applied or name is None or not name.kind.has_modes:
             return
         changed = [pci for pci in record.gpus if self._is_changed(record, pci)]
@@ -151,16 +136,16 @@ class Sharing:
         # The first check of this process, and of each load of the driver, is made at once. A reset by heal
         # needs no check of its own: heal undoes what shares have set before it resets the GPU.
         generation, at = self._slices_checked.get(pci, (None, 0.0))
-        if generation == self._generation() and self._clock() - at < SLICE_CHECK_SECONDS:
+        if generation == self._records.generation() and self._clock() - at < SLICE_CHECK_SECONDS:
             return False
         found = self._time_slices.get(self._uuid(pci))
-        self._slices_checked[pci] = self._generation(), self._clock()
+        self._slices_checked[pci] = self._records.generation(), self._clock()
         return found not in (record.interval, None)
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """The records of this load of the driver on any of the GPUs. Needs no locks. Raises StorageError."""
         found = self._records.on(gpus)
-        generation = self._generation() if found else None
+        generation = self._records.generation() if found else None
         return tuple(record for record in found if generation is not None and record.is_live(generation))
 
     def recorded(self) -> tuple[SharingRecord, ...]:
@@ -181,7 +166,7 @@ class Sharing:
             wanted = self._set_modes(replace(wanted, daemon=True), whole_gpus)
         with self._noting_hangs("mps-hangs", wanted.gpus):
             self._mps.ensure(daemon)
-        self._note_mps_use()
+        self._mps.note_use()
         self._step("daemon")
         self._mark_applied(wanted)
 
@@ -200,7 +185,7 @@ class Sharing:
             wanted = self._set_modes(replace(wanted, interval=noted, applied=False), whole_gpus)
             with self._noting_hangs("nvidia-smi-hangs", wanted.gpus):
                 unsupported = self._time_slices.set(gpu.uuid, cast("Interval", interval))
-            self._slices_checked[gpu.pci] = self._generation(), self._clock()
+            self._slices_checked[gpu.pci] = self._records.generation(), self._clock()
             self._step("time-slice")
             wanted = replace(wanted, interval=interval)
         self._mark_applied(wanted)
@@ -216,9 +201,9 @@ class Sharing:
         except ProgramHangs as error:
             # At the end of a call of the kubelet there may have been too little time for it.
             if left_of_call(_ENOUGH_SECONDS) == _ENOUGH_SECONDS:
-                self._note_hang(program, gpus, error.what)
+                self._watch.program_hangs(program, gpus, error.what)
             raise
-        self._note_hang(program, gpus, "")
+        self._watch.program_hangs(program, gpus, "")
 
     def _mark_applied(self, record: SharingRecord) -> None:
         if not record.applied:
@@ -301,7 +286,7 @@ class Sharing:
             except (DriverNotLoaded, GpuLost, NotFound) as error:
                 _log.warning("sharing of a GPU is gone or put back later", gpu=pci, error=str(error))
                 # Compute mode and time-slice are state of the driver's module.
-                if self._generation() or not isinstance(error, DriverNotLoaded):
+                if self._records.generation() or not isinstance(error, DriverNotLoaded):
                     lost.append(pci)
             except DriverError as error:
                 failure = failure or error
@@ -362,8 +347,8 @@ def _reports_vgpu(device: NvmlDevice, watch: Watch) -> bool:
 
 def _with_all_gpus(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
     """An assumed record with all GPUs of these members; on its own it has only the group's first GPU."""
-    modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.has_modes}
-    return replace(record, gpus=tuple(sorted({one.held.pci for one in members})), compute_modes=modes)
+    modes: dict[str, ComputeMode] = {held.pci: "default" for _, held in members if has_modes(held)}
+    return replace(record, gpus=tuple(sorted({held.pci for _, held in members})), compute_modes=modes)
 
 
 def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
@@ -371,13 +356,12 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 
     The environment of each client lowers it to the client's own share (see ``mps_edits``).
     """
-    uuids = tuple(sorted({member.cuda_uuid for member in members}))
+    uuids = tuple(sorted({cuda_uuid(held) for _, held in members}))
     # All shares of one request and device reach the same container, so they count as one client.
     granted: dict[tuple[str, str, str], list[ShareRecord]] = {}
-    for member in members:
-        if member.held.share is not None:
-            key = member.uid, member.held.request, member.cuda_uuid
-            granted.setdefault(key, []).append(member.held.share)
+    for uid, held in members:
+        if held.share is not None:
+            granted.setdefault((uid, held.request, cuda_uuid(held)), []).append(held.share)
     limits = [(uuid, limits_together(shares)) for (_, _, uuid), shares in granted.items()]
     pinned = {uuid: [mib for of, (_, mib) in limits if of == uuid] for uuid in uuids}
     return MpsDaemon(
@@ -389,26 +373,36 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
     )
 
 
-def members_of(
-    group: str, entries: Iterable[Entry], generation: str, kinds: HeldKinds, without: str = ""
-) -> Iterator[Member]:
+def has_modes(held: HeldDevice) -> bool:
+    """Whether it is a GPU, with a compute mode and a time-slice.
+
+    A partition has neither, and sharing it leaves those of its GPU as they are.
+    """
+    return held.offered is not None and held.offered.has_modes
+
+
+def cuda_uuid(held: HeldDevice) -> str:
+    """The UUID by which CUDA knows the device, empty for a partition that is not made yet."""
+    return HELD_KINDS.of(held).cuda_uuid(held)
+
+
+def members_of(group: str, entries: Iterable[Entry], journal: Journal, without: str = "") -> Iterator[Member]:
     """The shares of a group that claims have, except those of the claim ``without``."""
+    generation = journal.generation()
     # Without a UUID the partition is not made: the claim's prepare was interrupted, so it has no process
     # there and counts once it is prepared again. A kind that only a newer version knows never has a UUID
     # here.
     return (
-        member
+        (uid, held)
         for entry in entries
         if entry.uid != without and standing(entry, generation).has_devices
-        for member in members_of_entry(group, entry, kinds)
-        if member.cuda_uuid or not kinds.knows(member.held)
+        for uid, held in members_of_entry(group, entry)
+        if cuda_uuid(held) or held.offered is None
     )
 
 
-def members_of_entry(group: str, entry: Entry, kinds: HeldKinds) -> tuple[Member, ...]:
+def members_of_entry(group: str, entry: Entry) -> tuple[Member, ...]:
     """The shares of a group that a claim has or had."""
     return tuple(
-        Member(entry.uid, held, (kind := kinds.of(held)).cuda_uuid(held), kind.offered.has_modes)
-        for held in entry.devices
-        if held.share is not None and held.share.group == group
+        (entry.uid, held) for held in entry.devices if held.share is not None and held.share.group == group
     )

@@ -51,6 +51,7 @@ class MpsClient:
         self._call_seconds = call_seconds
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
+        self._used = threading.Event()
         self._stop = threading.Event()
         self._report_lock = threading.Lock()
         self._newest_ns = 0
@@ -91,6 +92,15 @@ class MpsClient:
             raise ClaimBlocked("the MPS supervisor sent no state", "see its log") from error
         return tuple(daemon.name for daemon in first.daemons)
 
+    def note_use(self) -> None:
+        """Note that the supervisor is used from now on. Calling it again costs almost nothing."""
+        self._used.set()
+
+    def wait_for_use(self) -> bool:
+        """Wait until the supervisor is used, or until ``close``; returns whether it is used."""
+        self._used.wait()
+        return not self._stop.is_set()
+
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
         """Call ``update`` with the states of all daemons, now and at each change, until ``close``.
 
@@ -123,6 +133,7 @@ class MpsClient:
     def close(self) -> None:
         """End ``follow``, and the connection."""
         self._stop.set()
+        self._used.set()
         with self._lock:
             channel, self._channel = self._channel, None
             if channel is not None:

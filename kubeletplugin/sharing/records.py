@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from driver.devices.sharing import Strategy
-from driver.kinds.kind import DeviceName
+from driver.kinds.registry import KINDS
 from driver.kube.decode import decode_json
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import is_same_load
+from kubeletplugin.claims.journal.entry import is_same_load
 from kubeletplugin.claims.journal.record_folder import (
     Damage,
     Kept,
@@ -67,20 +67,17 @@ class SharingRecord:
 class SharingRecords:
     """The files in one folder, kept in memory. All calls but ``all`` and ``on`` need the locks of the GPUs.
 
-    ``changed_elsewhere`` says whether another instance may have written since the last call. All methods
-    raise StorageError.
+    ``generation()`` differs between the loads of the NVIDIA driver. ``changed_elsewhere`` says whether
+    another instance may have written since the last call. All methods raise StorageError.
     """
 
     def __init__(
         self,
         folder: Path,
         generation: Callable[[], str],
-        parse: Callable[[str], DeviceName | None],
         changed_elsewhere: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``parse`` parses the name of a device."""
-        self._generation = generation
-        self._parse = parse
+        self.generation = generation
         self.files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
 
     def get(self, group: str) -> SharingRecord | None:
@@ -95,7 +92,7 @@ class SharingRecords:
             aside = put_aside(path)
             _log.error("sharing record cannot be read and was put aside", file=str(aside), reason=known.wrong)
             return self.assume(group)
-        if known.record is not None and not known.record.is_live(self._generation()):
+        if known.record is not None and not known.record.is_live(self.generation()):
             self.forget(group)
             return None
         return known.record
@@ -134,11 +131,11 @@ class SharingRecords:
         return Kept(self._assumed(group), damage.reason)
 
     def _assumed(self, group: str) -> SharingRecord | None:
-        name = self._parse(group)
+        name = KINDS.parse(group)
         if name is None or name.pci is None:
             return None
         # The group is named after its first GPU. The claims on it say later whether it has more.
-        gpu, generation = str(name.pci), self._generation()
+        gpu, generation = str(name.pci), self.generation()
         # A partition has no compute mode of its own.
         modes: dict[str, ComputeMode] = {gpu: "default"} if name.kind.has_modes else {}
         return SharingRecord(

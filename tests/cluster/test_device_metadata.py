@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from driver.kinds.registry import KINDS
 from envtest.real.build import go_programs
 from fakegpu.machine.spec import known_machines
 from kubeletplugin.claims.journal.entry import HeldDevice
@@ -37,7 +38,7 @@ def read(*files: Path) -> list[Object]:
 
 def told_of(published: Mapping[str, Any]) -> MetadataDevice:
     """A device of a slice as a claim's metadata tells it."""
-    name = held_kinds().parse(published["name"])
+    name = KINDS.parse(published["name"])
     assert name is not None
     pci = "" if name.pci is None else str(name.pci)
     held = HeldDevice("gpu", "p", published["name"], pci, "", "u-d", kind=name.kind.word)

@@ -21,13 +21,12 @@ NODE_STATE = "gpu.nvidia.com.nodestate.v1.NodeState"
 
 
 class FakePlugin:
-    """Serves grpc.health.v1 ``Watch`` at a socket, and the node's state unless it is None: an old plugin.
+    """Serves grpc.health.v1 ``Watch`` at a socket, and the node's state unless it is None: another driver.
 
     ``serving`` is what it says of itself. ``watches`` counts how often its health was asked for,
-    ``state_calls`` how often its state was, by an old plugin as well. ``controllers`` are the names of those
+    ``state_calls`` how often its state was, also where it has none. ``controllers`` are the names of those
     that asked, ``let_go`` what they answered to being asked to let go: the number, and why it failed.
-    ``enabled`` are the GPUs whose virtual functions it was asked for; it answers with ``failure``, and knows
-    no such call where that is None.
+    ``enabled`` are the GPUs whose virtual functions it was asked for; it answers with ``failure``.
     """
 
     def __init__(self, socket: Path, *, serving: bool = True, state: v1.State | None = None) -> None:
@@ -41,7 +40,7 @@ class FakePlugin:
         self.controllers: list[str] = []
         self.let_go: list[tuple[int, str]] = []
         self.enabled: list[str] = []
-        self.failure: str | None = None
+        self.failure = ""
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), handlers=[_Calls(self)])
         self._server.add_insecure_port(f"unix:{socket}")
         self._server.start()
@@ -127,7 +126,7 @@ class FakePlugin:
         with self.changed:
             self.enabled.append(request.pci_bus_id)
             self.changed.notify_all()
-            return v1.EnableVirtualFunctionsResponse(failure=self.failure or "")
+            return v1.EnableVirtualFunctionsResponse(failure=self.failure)
 
     def watch_state(self, request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
         """Answer for the state."""
@@ -182,7 +181,7 @@ class _Calls(grpc.GenericRpcHandler):
                 request_deserializer=v1.HasLetGoRequest.FromString,
                 response_serializer=v1.HasLetGoResponse.SerializeToString,
             )
-        if details.method == f"/{NODE_STATE}/EnableVirtualFunctions" and self._plugin.failure is not None:
+        if details.method == f"/{NODE_STATE}/EnableVirtualFunctions":
             return grpc.unary_unary_rpc_method_handler(
                 self._plugin.enable,
                 request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,

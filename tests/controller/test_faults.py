@@ -16,6 +16,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+from controller.health.incident_store import IncidentStore
 from controller.observe.observer import Observer
 from controller.publish.changeover import Changeover, Published, Seen
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
@@ -23,6 +24,7 @@ from driver.devices.node_state import NodeState
 from driver.errors import NvmlError
 from driver.hardware.call_effects import DECIDING
 from driver.hardware.inventory import NODE_WORKER, Discovery
+from driver.health.verdict import with_verdicts
 from driver.kube.backoff import Backoff
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
 from driver.policy.offers import Offers
@@ -122,7 +124,11 @@ class Node:
         self._offers: Offers | None = None
         self._changeover, self._remembered = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0)), Published()
         discovery = Discovery(self.machine.nvml(), self._sysfs, self.guard)
-        self._observer = Observer(discovery, lambda: self.rules, METRICS, HeardEvents(), self._offered)
+        self._incidents = IncidentStore()
+        self._observer = Observer(
+            *(discovery, lambda: self.rules, METRICS, HeardEvents(), self._offered),
+            on_check=self._incidents.gpus_checked,
+        )
         self._observer.plugin_reports(NodeState())
 
     def look(self) -> None:
@@ -134,7 +140,8 @@ class Node:
         while True:
             seen = Seen(self._offers, frozenset(), self.stored)
             self._remembered = self._changeover.step(self._remembered, seen)
-            step = self._remembered.offers
+            offers = self._remembered.offers
+            step = replace(offers, devices=with_verdicts(offers.devices, self._incidents.verdicts()))
             if self.steps and step.devices == self.steps[-1]:
                 return
             self.stored = slices(step)

@@ -21,8 +21,9 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
-from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.assembly import Folders, assemble
+from kubeletplugin.claims.journal.entry import Identity, boottime_ns
+from kubeletplugin.claims.ports import Cluster, Listeners
 from kubeletplugin.devices.hardware import pretended_users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
@@ -74,7 +75,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
             lambda _: LIMITS if hook.exists() else {},
         ),
         Folders(folder, folder / "cdi"),
-        Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
+        Listeners(lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
     _end_before(end_before, (str(folder / BOOT), str(folder / "cdi")))

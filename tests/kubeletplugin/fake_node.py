@@ -26,12 +26,11 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.boot import boot_folder
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
-from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
+from kubeletplugin.assembly import Folders, Parts, assemble
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
-from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.claims.journal.identity import Identity, boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, Identity, boottime_ns
 from kubeletplugin.claims.journal.locks import Peers
-from kubeletplugin.claims.ports import NO_TIMING
+from kubeletplugin.claims.ports import NO_TIMING, Cluster, Listeners
 from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.devices.hardware import Hardware, pretended_users
 from kubeletplugin.devices.host.kernel import Kernel
@@ -254,7 +253,7 @@ class FakeNode:
                 self._list_containers,
             ),
             Folders(self.folder, self.cdi),
-            Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step, self.timing),
+            Listeners(self._prepared, self._heard, self.board, self._step, self.timing),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
         )
 

@@ -13,10 +13,10 @@ from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, VfioNodes
-from kubeletplugin.devices.kinds.kind import HeldKinds
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.kinds.kind import NodeKinds, NodePorts
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, partition_name, record_of, written
-from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 
@@ -24,20 +24,19 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="kinds-")
 
 
 @cache
-def held_kinds() -> HeldKinds:
+def held_kinds() -> NodeKinds:
     """The kinds of a node whose hardware is not asked."""
     nowhere = Path(_FOLDER.name)
     ports = NodePorts(
         Discovery(FakeMachine.open("a30-quad").nvml(), nowhere, Guard()),
         GpuNodes(nowhere),
         Journal(nowhere / "journal", lambda: False),
-        lambda: "",
         nowhere,
         *pci_parts(NoKernel(), nowhere)[:3],
-        VfioNodes(InstalledDriver.below(nowhere)),
+        InstalledDriver.below(nowhere),
         Controllers(lambda _number: None),
     )
-    return kinds_of(ports)
+    return HELD_KINDS.on(ports)
 
 
 def made(record: PartitionRecord) -> dict[str, Any]:
@@ -52,4 +51,4 @@ def partition_of(held: HeldDevice) -> PartitionRecord | None:
 
 def cuda_uuid(held: HeldDevice) -> str:
     """What CUDA knows a held device by."""
-    return held_kinds().of(held).cuda_uuid(held)
+    return HELD_KINDS.of(held).cuda_uuid(held)

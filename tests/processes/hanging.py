@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.process_inputs import Given as GivenToController
-from driver.kinds.registry import KINDS
 from driver.kinds.whole import WholeKind
 from gpuctl.demo.brisk import command_inputs
-from kubeletplugin.devices.kinds.registry import added
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.whole import HeldWhole
 from kubeletplugin.process_inputs import Given as GivenToPlugin
 
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
     from driver.health.verdict import Health
     from driver.kinds.forms import Forms
-    from driver.kinds.kind import Policies
+    from driver.kinds.kind import OfferedKind, Policies
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.claims.journal.entry import HeldDevice
-    from kubeletplugin.devices.kinds.kind import HeldKind
-    from kubeletplugin.devices.kinds.registry import NodePorts
 
 HANGS_ONCE_THERE = "TESTS_HANGS_ONCE_THERE"
 """The variable with the path of the file that makes the controller hang."""
@@ -52,13 +49,11 @@ class _HangsOnceTold(WholeKind):
 
 
 class _HangsWithTheHealthOfAClaim(HeldWhole):
+    offered: OfferedKind = _HangsOnceTold()
+
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
         _hang()
         return super().health(held, gpus)
-
-
-def _hanging(ports: NodePorts) -> HeldKind:
-    return _HangsWithTheHealthOfAClaim(ports.discovery, ports.nodes, lambda _pci: None)
 
 
 def main() -> None:
@@ -68,7 +63,7 @@ def main() -> None:
     if isinstance(handed, (GivenToController, GivenToPlugin)):
         handed = replace(handed, hung_seconds=_HUNG_SECONDS)
     command = import_module(f"{package}.__main__").main
-    with KINDS.added(_HangsOnceTold()), added(_hanging):
+    with HELD_KINDS.added(_HangsWithTheHealthOfAClaim):
         command(arguments, prog_name=f"python -m {package}", obj=handed)
 
 

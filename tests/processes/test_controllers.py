@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from envtest.client.shipped import PACKAGE_ROOT
+from tests.controller.published import SLICES
 from tests.eventually import eventually
 from tests.processes.every_kind import KINDS, put_claim
 from tests.processes.node import new_node
-from tests.processes.two_instances import EARLIER, TwoInstances
+from tests.processes.two_instances import EARLIER, TwoInstances, kill
 
 if TYPE_CHECKING:
     from tests.processes.process import DriverProcess, Line
@@ -87,3 +88,22 @@ def test_two_controllers_with_other_rules_do_not_write_against_each_other() -> N
         assert node.devices() != published
 
     assert len(first.logged("slices published")) == 1
+
+
+def test_a_killed_controller_leaves_its_faults_to_the_next_although_no_slice_tells_of_them() -> None:
+    with new_node() as node, ExitStack() as started:
+        started.enter_context(TwoInstances(node).plugin(EARLIER))
+        first = started.enter_context(node.controller())
+        first.wait_for("slices published")
+        node.machine.recovery_action(0, "reset")
+        node.machine.xid(0, 95)
+        first.wait_for("fault of a GPU")
+        kill(first)
+        node.server.delete(SLICES)
+
+        started.enter_context(node.controller()).wait_for("fault of an earlier process is kept")
+        eventually(
+            "the fault is published",
+            lambda: [taint["value"] for device in node.devices() for taint in device.get("taints", ())],
+            lambda values: "xid-95" in values,
+        )

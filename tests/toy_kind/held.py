@@ -28,7 +28,8 @@ class HeldToy(FoundKind):
         """It needs no place."""
         return HeldDevice.of(device, "")
 
-    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+    @staticmethod
+    def occupies(held: HeldDevice) -> tuple[Region, ...]:
         """Nothing of any GPU."""
         return ()
 
@@ -40,7 +41,8 @@ class HeldToy(FoundKind):
         """The variable, and nothing of the NVIDIA driver."""
         return Edits(variables=(f"{variable(held.device)}=wound-up",), needs_driver=False)
 
-    def cuda_uuid(self, held: HeldDevice) -> str:
+    @staticmethod
+    def cuda_uuid(held: HeldDevice) -> str:
         """CUDA does not know it."""
         return ""
 

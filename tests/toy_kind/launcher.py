@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from driver.kinds.registry import KINDS
 from gpuctl.demo.brisk import command_inputs
-from kubeletplugin.devices.kinds.registry import added
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from tests.toy_kind.held import HeldToy
-from tests.toy_kind.offered import TOY
 
 WITH_TOYS = ("tests.toy_kind.launcher",)
 """What starts processes that know toys on the embedded cluster."""
@@ -21,7 +19,7 @@ def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
     package, *arguments = sys.argv[1:]
     command = import_module(f"{package}.__main__").main
-    with KINDS.added(TOY), added(lambda _ports: HeldToy()):
+    with HELD_KINDS.added(HeldToy):
         command(arguments, prog_name=f"python -m {package}", obj=command_inputs(package, _SETTLE_SECONDS))
 
 

@@ -15,7 +15,7 @@ from driver.kinds.kind import OfferedKind
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.devices.kinds.kind import HardwareNow
-from kubeletplugin.devices.kinds.registry import added
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy
@@ -45,7 +45,7 @@ class HeldConfigured(HeldToy):
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[FakeNode]:
-    with added(lambda _ports: HeldConfigured()):
+    with HELD_KINDS.added(HeldConfigured):
         node = FakeNode(tmp_path)
         yield node
         node.stop()

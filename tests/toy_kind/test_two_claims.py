@@ -12,7 +12,7 @@ import pytest
 from driver.errors import DeviceHeld, DriverError
 from kubeletplugin.claims.journal.entry import Entry, Record
 from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKind, Note
-from kubeletplugin.devices.kinds.registry import added
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy
@@ -24,8 +24,8 @@ _A_MOMENT_SECONDS = 0.2
 def open_node(tmp_path: Path) -> Iterator[Callable[..., FakeNode]]:
     with ExitStack() as cleanup:
 
-        def opened(toy: HeldKind) -> FakeNode:
-            cleanup.enter_context(added(lambda _ports: toy))
+        def opened(toy: type[HeldKind]) -> FakeNode:
+            cleanup.enter_context(HELD_KINDS.added(toy))
             node = FakeNode(tmp_path)
             cleanup.callback(node.stop)
             return node
@@ -36,7 +36,7 @@ def open_node(tmp_path: Path) -> Iterator[Callable[..., FakeNode]]:
 def test_a_toy_that_another_claim_holds_is_refused_until_that_one_lets_go(
     open_node: Callable[..., FakeNode],
 ) -> None:
-    node = open_node(HeldToy())
+    node = open_node(HeldToy)
     first, second = (node.claim_devices(name, "toy-0") for name in ("first", "second"))
     node.prepare(first)
 
@@ -70,7 +70,7 @@ def test_two_claims_that_come_at_once_do_not_both_get_it(open_node: Callable[...
                 rival.join(_A_MOMENT_SECONDS)
             return super().make(entry, index, hardware, note)
 
-    node = open_node(Slow())
+    node = open_node(Slow)
     first, second = (node.claim_devices(name, "toy-0") for name in ("first", "second"))
 
     node.prepare(first)

@@ -25,7 +25,7 @@ from tests.kubeletplugin.fake_node import FakeNode
 
 ROOT = f"{Path(__file__).resolve().parents[2]}/"
 
-MOST: Mapping[str, int] = {"prepare a whole GPU": 40, "explain a pod": 38, "POST a pod": 23}
+MOST: Mapping[str, int] = {"prepare a whole GPU": 35, "explain a pod": 38, "POST a pod": 23}
 """The most files that each call may pass."""
 
 

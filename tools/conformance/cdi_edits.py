@@ -16,9 +16,8 @@ from driver.errors import NodeIncomplete
 from driver.hardware.gpu import Gpu
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
-from kubeletplugin.devices.host.device_nodes import DeviceFolder
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, drm_links
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, GpuNodes, HostNow, drm_links
 
 GENERATOR = "nvidia-ctk"
 ALL_CALLS = frozenset({LINKS, CACHE, CUDA_COMPAT, NO_NODES, PROFILE})

@@ -14,10 +14,9 @@ from driver.hardware.gpu import Gpu
 from gpuctl.doctor.check import Finding, check, counted, ok, require, skipped, warn
 from gpuctl.verify.subject import Subject
 from kubeletplugin.claims.cdi.hook import Hook, asked_hook
-from kubeletplugin.devices.host.device_nodes import DeviceFolder
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import Program, Said, run_program
-from kubeletplugin.devices.host.gpu_nodes import HostNow
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, HostNow
 from tools.conformance.cdi_edits import (
     ALL_CALLS,
     GENERATOR,

@@ -18,7 +18,6 @@ from driver.devices.region import Region
 from driver.errors import ConfigError
 from driver.hardware.call_effects import INSTANCE_CALLS, PROFILE_CALLS
 from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition, PlacedProfile
-from driver.health.problems import taints
 from driver.kinds.forms import Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.kind import OfferedKind, Policies, PolicyField
@@ -104,7 +103,6 @@ def made_partitions(
                 "memory": profile.memory_bytes,
                 **compute_capacity(profile.multiprocessors, profile.engines),
             },
-            taints(gpu.problems),
             span=placement,
             counter_set=counters.name if counters else "",
             consumes=consumed(counters, profile, placement) if counters else {},
@@ -145,7 +143,6 @@ def _static_partition(gpu: Gpu, partition: Partition, inventory: Inventory) -> D
         gpu.pci,
         attributes,
         capacity | slices if fits else capacity,
-        taints(gpu.problems),
         span=placement,
     )
 

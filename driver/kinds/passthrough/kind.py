@@ -20,7 +20,6 @@ from driver.devices.region import Region
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, IommuGroup, PciFunction, PciView
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.pci import product_name
-from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes, in_common
 from driver.kinds.forms import Forms, GpuForms, Part, alternatives
 from driver.kinds.gpu_attributes import attribute_text, known
@@ -267,7 +266,6 @@ def _passthrough_device(
         first.pci,
         attributes,
         {key: amount for key, amount in amounts.items() if amount is not None},
-        tuple(dict.fromkeys(taint for gpu in known_gpus if gpu for taint in taints(gpu.problems))),
         more_regions=tuple(Region(pci) for pci in unit.addresses[1:]),
     )
 

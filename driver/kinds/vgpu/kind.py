@@ -20,7 +20,6 @@ from driver.devices.names import gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.vgpu_places import VgpuHost
-from driver.health.problems import taints
 from driver.kinds.forms import Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.kind import OfferedKind, Policies, PolicyField
@@ -95,7 +94,6 @@ def vgpu_device(
         gpu.pci,
         known(attributes),
         {"memory": kind.memory_bytes},
-        taints(gpu.problems),
         span=Placement(slot, 1),
         counter_set=counters.name,
         consumes=consumes,

@@ -10,7 +10,7 @@ from gpuctl.doctor.inside.memory_checks import MEMORY_CHECKS
 from gpuctl.doctor.inside.runtime_files import DEFAULT_FOLDERS
 from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig
 from gpuctl.doctor.inside.sockets import SERVES
-from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
+from kubeletplugin.devices.host.gpu_nodes import REQUIRED_CONTROL_NODES
 
 _NO_GPU = "no NVIDIA GPU is on the node's PCI bus"
 

@@ -32,8 +32,8 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
-from kubeletplugin.devices.host.device_nodes import DeviceFolder
 from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder
 from kubeletplugin.kubelet.podresources import devices_in_use
 from kubeletplugin.kubelet.wire.server import is_answered
 

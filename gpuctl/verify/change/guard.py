@@ -18,7 +18,7 @@ from gpuctl.doctor.check import counted
 from gpuctl.verify.change import other_drivers
 from gpuctl.verify.change.other_drivers import Held
 from gpuctl.verify.subject import Subject
-from kubeletplugin.devices.host.device_nodes import DeviceFolder
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder
 from kubeletplugin.devices.vfio.users import FunctionUsers, User, named, user_of, users_of
 
 _DAEMONS = frozenset({"nvidia-persiste", "nv-fabricmanage"})

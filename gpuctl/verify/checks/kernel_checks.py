@@ -16,7 +16,7 @@ from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.unread import Unread
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, skipped, warn
 from gpuctl.verify.subject import Subject
-from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR, DeviceFolder, DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import NVIDIA_MAJOR, DeviceFolder, DeviceNode
 
 _MOST_CHARACTERS = 64 * 1024
 OTHER_MACHINE = "the driver's files and sysfs are not those of the fake machine"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from driver.health.problems import verdicts
+from driver.health.verdict import with_verdicts
 from driver.policy.offers import node_offers
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require
 from gpuctl.doctor.inside.checks import INSIDE
@@ -34,13 +36,14 @@ def offered(subject: Subject) -> Finding:
         f"{one.pci or 'a GPU'}: {'; '.join(problem.message for problem in one.problems)}"
         for one in inventory.unread
     ]
+    found = {gpu.pci: verdicts(gpu.pci, gpu.problems) for gpu in inventory.gpus}
     sick += [
         f"{device.name}: {', '.join(f'{taint.key}={taint.value}' for taint in device.taints)}"
-        for device in offers.devices
+        for device in with_verdicts(offers.devices, [each for of_gpu in found.values() for each in of_gpu])
         if any(taint.effect != "None" for taint in device.taints)
     ]
-    sick += [f"{one.pci}: {one.reason}" for one in offers.withheld if one.taints]
-    kept = [f"{one.pci}: not offered: {one.reason}" for one in offers.withheld if not one.taints]
+    sick += [f"{one.pci}: {one.reason}" for one in offers.withheld if found.get(one.pci)]
+    kept = [f"{one.pci}: not offered: {one.reason}" for one in offers.withheld if not found.get(one.pci)]
     if sick:
         return fail(
             f"{counted(len(sick), 'device')} would not be handed out",

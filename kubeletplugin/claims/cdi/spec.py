@@ -14,8 +14,8 @@ from typing import Any
 
 from driver.roots.root import below
 from kubeletplugin.claims.cdi.hook import Hook, driver_calls, links_call
-from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.devices.host.library_files import Link
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
 

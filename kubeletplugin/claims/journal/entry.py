@@ -10,15 +10,66 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from driver.devices.sharing import Strategy
+from driver.kinds.kind import OfferedKind
+from driver.kinds.registry import KINDS
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.claims.journal.identity import is_same_load
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
+
+
+def boottime_ns() -> int:
+    """Nanoseconds since the machine started."""
+    # Unlike CLOCK_MONOTONIC it goes on while the machine is suspended. Nobody can set it, as the time of day
+    # can be set, and it is the same in all processes.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def is_same_load(one: str, other: str) -> bool:
+    """Whether two generations of the NVIDIA driver are one load of it, so that what was made still exists.
+
+    A generation is empty if it was not known. Two loads then count as the same, and callers find out from the
+    hardware.
+    """
+    return not (one and other) or one == other
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The DRA driver, the pool of this node, and the running boot.
+
+    ``driver_generation()`` differs between the loads of the NVIDIA driver within the boot.
+    """
+
+    driver: str
+    pool: str
+    boot_id: str
+    driver_generation: Callable[[], str] = lambda: ""
+
+
+def driver_generation(sysfs_root: Path) -> str:
+    """An id of the current load of the NVIDIA driver that no other load of this boot has.
+
+    Empty if the driver is not loaded, or if sysfs cannot be read.
+    """
+    # The inode number of the module's folder in sysfs. The kernel makes the folder when the module is loaded,
+    # and removes it when the module is unloaded. sysfs is a kernfs: the number is the node's id, which kernfs
+    # counts up over its whole life, and every mount of sysfs shows the same. On 64-bit machines it is the
+    # whole id of 64 bits since Linux 5.5; before, and on others, its lower half, which is used again after
+    # 2^31 nodes at the earliest. The folder's times are of no use: the kernel sets those of a kernfs inode
+    # when it needs the inode, and again when memory was short in between.
+    try:
+        return str(os.stat(f"{sysfs_root}/module/nvidia").st_ino)  # noqa: PTH116 - on every prepare
+    except OSError:
+        return ""
+
 
 NEWER_SCHEMA = "schema "
 """In an entry of a newer schema the kind of every device is this, followed by the schema's number."""
@@ -137,6 +188,16 @@ class HeldDevice:
         )
 
     @property
+    def offered(self) -> OfferedKind | None:
+        """The half of its kind that publishes; None if only a newer version knows the kind."""
+        return KINDS.of_word(self.kind)
+
+    @property
+    def leaves_driver(self) -> bool:
+        """Whether its GPU leaves the NVIDIA driver while the claim has it; true for an unknown kind."""
+        return self.offered is None or self.offered.leaves_driver
+
+    @property
     def allocated_name(self) -> str:
         """The device's name in the claim's allocation."""
         return self.published_as or self.device
@@ -248,17 +309,22 @@ class Standing:
 _PREPARED = Standing("prepared")
 
 
-def standing(
-    entry: Entry | None, generation: str, outlives: Callable[[HeldDevice], bool] = lambda _: False
-) -> Standing:
+def standing(entry: Entry | None, generation: str) -> Standing:
     """What a claim's entry means in this load of the NVIDIA driver; see ``is_same_load``.
 
-    ``outlives(device)`` is true if a device outlives a load of the driver.
+    Devices whose GPUs have left the driver outlive another load of it.
     """
     if entry is None:
         return Standing("unknown")
-    is_there = is_same_load(entry.driver_generation, generation) or all(map(outlives, entry.devices))
+    is_there = is_same_load(entry.driver_generation, generation) or all(
+        held.leaves_driver for held in entry.devices
+    )
     return Standing(entry.state, not is_there)
+
+
+def is_live(entry: Entry, held: HeldDevice, generation: str) -> bool:
+    """Whether the entry's record of this one of its devices is still true in this load of the driver."""
+    return standing(entry, generation).is_live or (held.leaves_driver and entry.holds)
 
 
 def encode(entry: Entry) -> bytes:

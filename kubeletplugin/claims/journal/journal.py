@@ -11,12 +11,23 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import TEMPORARY_PREFIX
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
+from kubeletplugin.claims.journal.entry import (
+    Entry,
+    HeldDevice,
+    MalformedEntry,
+    Record,
+    Standing,
+    State,
+    decode,
+    encode,
+    is_live,
+    standing,
+)
 from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 
@@ -45,19 +56,21 @@ class Journal:
     """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
 
     ``changed_elsewhere()`` returns whether another instance may have written since the last call.
-    ``on_change()`` is called after a claim's state has changed here. It must not block. ``timed(seconds)``
-    gets how long each write took.
+    ``generation()`` differs between the loads of the NVIDIA driver, and is empty if it is not known.
+    ``timed(seconds)`` gets how long each write took.
     """
 
     def __init__(
         self,
         folder: Path,
         changed_elsewhere: Callable[[], bool],
-        on_change: Callable[[], None] = lambda: None,
+        generation: Callable[[], str] = lambda: "",
         timed: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self._folder = folder
-        self._on_change = on_change
+        self.generation = generation
+        # Called after a claim's state has changed here. It must not block.
+        self.on_change: Callable[[], None] = lambda: None
         self._timed = timed
         self._files = RecordFolder(folder, _FILES, self._damaged, changed_elsewhere)
         self._released = threading.Condition()
@@ -75,6 +88,14 @@ class Journal:
                 "check the disk; other claims are not affected",
             )
         return known.record if known else None
+
+    def standing(self, entry: Entry | None) -> Standing:
+        """What a claim's entry means now."""
+        return standing(entry, self.generation())
+
+    def is_live(self, entry: Entry, held: HeldDevice) -> bool:
+        """Whether the entry's record of this one of its devices is still true in this load of the driver."""
+        return is_live(entry, held, self.generation())
 
     def unreadable(self) -> frozenset[str]:
         """The claims whose file can neither be read nor moved aside."""
@@ -114,14 +135,14 @@ class Journal:
         if not entry.holds:
             self._wake_waiting()
         if before is None or before.state != entry.state:
-            self._on_change()
+            self.on_change()
         self._timed(seconds)
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
         self._files.forget(uid)
         self._wake_waiting()
-        self._on_change()
+        self.on_change()
 
     def wait_for_release(self, timeout_seconds: float) -> None:
         """Return when some claim of this instance releases its devices, or after the time."""
@@ -157,6 +178,44 @@ class Journal:
             return Kept(None, f"{damage.reason}, and it cannot be put aside: {error.strerror}")
         self._aside.append(SetAside(uid, target, damage.reason))
         return None
+
+
+class Progress:
+    """The journal entry of a claim whose devices are being made or taken back.
+
+    ``entry`` is the newest version. Tests follow the work by ``step(name)``.
+    """
+
+    def __init__(
+        self, journal: Journal, entry: Entry, step: Callable[[str], None], *, is_written: bool
+    ) -> None:
+        self.entry = entry
+        self._journal = journal
+        self._step = step
+        self._written = entry if is_written else None
+
+    def write(self, step: str, state: State) -> None:
+        """Write the entry with this state, unless the journal has just that already. Raises StorageError."""
+        entry = replace(self.entry, state=state)
+        if entry != self._written:
+            self._journal.put(entry)
+            self.entry = self._written = entry
+            self._step(step)
+
+    def update(self, index: int, record: Record) -> None:
+        """Set the record of a device. It is written with the next step."""
+        devices = list(self.entry.devices)
+        devices[index] = replace(devices[index], record=record)
+        self.entry = replace(self.entry, devices=tuple(devices))
+
+    def note_for(self, index: int, state: State) -> Callable[[str, Record], None]:
+        """The function that a kind calls at each step with this device. It writes the entry at once."""
+
+        def note(step: str, record: Record) -> None:
+            self.update(index, record)
+            self.write(step, state)
+
+        return note
 
 
 def uid_of_entry(name: str) -> str | None:

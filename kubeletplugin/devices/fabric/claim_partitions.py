@@ -7,13 +7,25 @@ unbound from the NVIDIA driver and bound to vfio. It is deactivated after they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from driver.errors import DriverError
-from driver.fabric.api import FabricPartition
+from driver.errors import DriverError, NvmlError
+from driver.fabric.api import (
+    AlreadyActive,
+    FabricCode,
+    FabricError,
+    FabricManager,
+    FabricPartition,
+    NoFabricManager,
+    NotActive,
+    NotShared,
+)
 from driver.hardware.inventory import Discovery
+from driver.hardware.persistence import Persistence
 from driver.kinds.fabric import PARTITION_ATTRIBUTE, WITH_LINKS, KnownGpu, physical_ids
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
 from driver.nvml.pci_address import PciAddress
@@ -21,10 +33,9 @@ from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
-from kubeletplugin.devices.fabric.activation import Activation
 from kubeletplugin.devices.fabric.matching import PartitionTaken, partition_of, refuse_taken
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds
+from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 
 _LOCK_SECONDS = 5.0
@@ -41,14 +52,14 @@ class ClaimFabric:
 
     def __init__(
         self,
-        activation: Activation,
+        manager: FabricManager,
         records: FabricRecords,
         holders: PartitionHolders,
         locks: KeyedLocks,
         discovery: Discovery,
         published: Callable[[str], Mapping[str, Any]],
     ) -> None:
-        self._activation = activation
+        self._activation = Activation(manager, records, PartitionPersistence(Persistence(discovery)), holders)
         self._records = records
         self._holders = holders
         self._locks = locks
@@ -173,19 +184,15 @@ class PartitionHolders:
     ``step(name)`` lets tests stop at a step.
     """
 
-    def __init__(
-        self, kinds: HeldKinds, journal: Journal, generation: Callable[[], str], step: Callable[[str], None]
-    ) -> None:
-        self._kinds = kinds
+    def __init__(self, journal: Journal, step: Callable[[str], None]) -> None:
         self._journal = journal
-        self._generation = generation
-        self._step = step
+        self.generation = journal.generation
+        self.step = step
 
     def is_needed(self, record: FabricRecord, without: str = "") -> bool:
         """Whether a claim other than ``without`` needs the partition of a record."""
-        generation = self._generation()
-        return record.is_live(generation) and any(
-            not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, generation)
+        return record.is_live(self.generation()) and any(
+            not self.gpus([held]).isdisjoint(record.gpus) and self._journal.is_live(entry, held)
             for pci in record.gpus
             for entry in self._journal.holders(pci)
             if entry.uid != without
@@ -194,22 +201,224 @@ class PartitionHolders:
 
     def outlive_driver(self, devices: Iterable[HeldDevice]) -> bool:
         """Whether one of the GPUs is not bound to the NVIDIA driver, so its reload does not end the claim."""
-        return any(self._kinds.leaves_driver(held) for held in devices)
+        return any(held.leaves_driver for held in devices)
 
     def note_release(self, uid: str) -> None:
         """Journal that a claim is being released, if it was prepared; raises StorageError."""
         entry = self._journal.get(uid)
         if entry is not None and entry.state == "prepared":
             self._journal.put(replace(entry, state="releasing"))
-            self._step("releasing")
+            self.step("releasing")
 
     def gpus(self, devices: Iterable[HeldDevice]) -> set[str]:
         """The addresses of the GPUs that the devices have together with their NVLinks."""
-        kinds = self._kinds
         # Admin access comes without NVLinks. A kind that only a newer version knows may come with them.
         return {
             pci
             for held in devices
-            if not held.admin_access and (not kinds.knows(held) or kinds.of(held).offered.word in WITH_LINKS)
+            if not held.admin_access and (held.offered is None or held.kind in WITH_LINKS)
             for pci in held.gpus
         }
+
+
+class Activation:
+    """The active partitions of one node, with a record before and after each change; restores lost ones.
+
+    After a crash at any point the next call for the partition does the rest. An active partition without a
+    record was activated by somebody else, and stays as it is. To change one, callers hold the locks of its
+    GPUs.
+    """
+
+    def __init__(
+        self,
+        manager: FabricManager,
+        records: FabricRecords,
+        persistence: PartitionPersistence,
+        holders: PartitionHolders,
+    ) -> None:
+        self._manager = manager
+        self._records = records
+        self._persistence = persistence
+        self._holders = holders
+        # One call of the fabric manager at a time: what is active must not change between reading and setting
+        # it.
+        self._lock = threading.RLock()
+        # The fabric manager that answered that it is not in shared mode. Changing the mode means starting it
+        # again, so this one is not asked any more.
+        self._instance_not_shared: Hashable | None = None
+        # The fabric manager that last gave its partitions.
+        self._known_instance: Hashable | None = None
+        # Whether a partition that a claim needs could not be activated again.
+        self._is_incomplete = False
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the node has no shared fabric, as far as known without a call of the fabric manager."""
+        # Each call is a process of its own, and every claim for a GPU comes here. This costs a few calls of
+        # stat.
+        instance = self._manager.instance()
+        if instance is not None:
+            return instance == self._instance_not_shared
+        return self._known_instance is None and not self._records.all()
+
+    def partitions(self, *, is_expected: bool = False) -> tuple[FabricPartition, ...]:
+        """The partitions as they are now, none without a shared fabric; raises FabricError.
+
+        Partitions of claims that the fabric manager does not know as active are restored first. If no fabric
+        manager listens, NoFabricManager is raised, but only if a shared fabric ``is_expected`` or was seen.
+        """
+        instance = self._manager.instance()
+        if instance is not None and instance == self._instance_not_shared:
+            return ()
+        with self._lock:
+            try:
+                if instance is None:
+                    raise NoFabricManager("the fabric manager of this node is not listening")
+                found = self._manager.partitions()
+            except NotShared:
+                self._instance_not_shared, self._known_instance = instance, None
+                return ()
+            # Most nodes have no fabric manager, and their claims must not wait for one.
+            except NoFabricManager as error:
+                if is_expected or self._known_instance is not None or self._records.all():
+                    raise
+                if instance is not None:
+                    _log.warning(
+                        "the fabric manager cannot be used; the node is treated as one without it",
+                        error=str(error),
+                    )
+                return ()
+            self._known_instance = instance
+            return self._restored(found)
+
+    def restore(self) -> None:
+        """Restore what is active if the fabric manager was started again meanwhile; raises FabricError."""
+        instance = self._manager.instance()
+        if instance is not None and (instance != self._known_instance or self._is_incomplete):
+            self.partitions()
+
+    def begin(self, partition: FabricPartition, gpus: Iterable[str], *, outlives_driver: bool) -> None:
+        """Activate a partition of these GPUs; raises FabricError, NvmlError, StorageError."""
+        with self._lock:
+            number, generation = partition.number, self._holders.generation()
+            known = next((one for one in self._records.all() if one.partition == number), None)
+            # Somebody else activated it. Without a record it also stays active when the claim ends.
+            if partition.active and known is None:
+                return
+            # Loading the NVIDIA driver again does not change a partition whose GPUs are bound to vfio.
+            load = "" if outlives_driver else generation
+            if known is None or not known.is_live(generation):
+                on = self._persistence.those_on(sorted(gpus))
+                known = FabricRecord(number, tuple(sorted(gpus)), load, persistent=on)
+                self._records.put(known)
+                self._holders.step("fabric noted")
+            # The order: which GPUs had persistence mode is on the disk before it is turned off.
+            if not partition.active:
+                self._persistence.turn_off(known.gpus)
+                self._activate(number)
+                self._holders.step("fabric activated")
+            if not known.active:
+                self._records.put(replace(known, active=True))
+                self._holders.step("fabric active")
+
+    def end(self, record: FabricRecord) -> None:
+        """Deactivate a partition, if it is still active, and remove its record.
+
+        Raises FabricError, StorageError.
+        """
+        with self._lock:
+            if record.is_live(self._holders.generation()):
+                # A fabric manager that was just started deactivates nothing before it was told what is
+                # active.
+                self.partitions(is_expected=True)
+                with suppress(NotActive, NotShared):
+                    self._manager.deactivate(record.partition)
+                self._persistence.turn_on(record.persistent)
+                self._holders.step("fabric deactivated")
+            self._records.forget(record)
+            self._holders.step("fabric forgotten")
+
+    def _restored(self, partitions: tuple[FabricPartition, ...]) -> tuple[FabricPartition, ...]:
+        """The partitions, after those of claims that are not active any more were restored."""
+        generation = self._holders.generation()
+        live = [record for record in self._records.all() if record.active and record.is_live(generation)]
+        active = {one.number for one in partitions if one.active}
+        missing = {record.partition for record in live} - active
+        self._is_incomplete = False
+        if not missing:
+            return partitions
+        # With FABRIC_MODE_RESTART=1 a restarted fabric manager leaves the switches as they are, and waits to
+        # be told everything that is active.
+        try:
+            self._manager.set_activated(tuple(sorted(active | missing)))
+            _log.warning(
+                "told the restarted fabric manager which partitions are active", partitions=sorted(missing)
+            )
+        # Without that setting it has disconnected everything, so what claims need is activated again.
+        except FabricError as error:
+            lost = [
+                one.partition for one in live if one.partition in missing and self._holders.is_needed(one)
+            ]
+            if lost:
+                _log.warning(
+                    "the fabric manager has lost partitions of claims; they are activated again, and their "
+                    "pods may have to be restarted",
+                    partitions=lost,
+                    error=str(error),
+                )
+            for number in lost:
+                self._reactivate(number)
+        return self._manager.partitions()
+
+    def _reactivate(self, number: int) -> None:
+        """Activate a claim's partition again. An error is logged; ``restore`` tries again."""
+        try:
+            self._manager.activate(number)
+        except FabricError as error:
+            self._is_incomplete = True
+            _log.error("cannot activate the fabric partition of a claim", partition=number, error=str(error))
+
+    def _activate(self, number: int) -> None:
+        """Activate a partition, even if the fabric manager still waits to be told what is active."""
+        try:
+            self._manager.activate(number)
+        # IN_USE also if another partition has one of the GPUs, which is an error. If this one is active,
+        # an earlier call that timed out was carried out all the same, for example.
+        except AlreadyActive:
+            if not any(one.active and one.number == number for one in self._manager.partitions()):
+                raise
+        except FabricError as error:
+            if error.code != FabricCode.NOT_CONFIGURED:
+                raise
+            active = [record.partition for record in self._records.all() if record.active]
+            self._manager.set_activated(tuple(active))
+            self._manager.activate(number)
+
+
+class PartitionPersistence:
+    """The persistence mode of a partition's GPUs: off before it is activated, on again at the end.
+
+    Persistence mode keeps GPUs initialised, which nothing may do while their partition is activated. NVIDIA's
+    own DRA driver turns it off, too. GPUs are given by their addresses.
+    """
+
+    def __init__(self, persistence: Persistence) -> None:
+        self._persistence = persistence
+
+    def those_on(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """Those of the GPUs whose mode is on. A GPU that NVML does not have has none. Raises NvmlError."""
+        return tuple(pci for pci in gpus if self._persistence.is_on(PciAddress.parse(pci)))
+
+    def turn_off(self, gpus: Iterable[str]) -> None:
+        """Turn the mode off; raises NvmlError."""
+        for pci in self.those_on(gpus):
+            self._persistence.set(PciAddress.parse(pci), on=False)
+
+    def turn_on(self, gpus: Iterable[str]) -> None:
+        """Turn the mode on again. Errors are only logged."""
+        for pci in gpus:
+            try:
+                self._persistence.set(PciAddress.parse(pci), on=True)
+            # Without the mode, only the next program starts about a second later.
+            except NvmlError as error:
+                _log.warning("cannot turn persistence mode on again", gpu=pci, error=str(error))

@@ -16,7 +16,7 @@ from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import put_aside
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import is_same_load
+from kubeletplugin.claims.journal.entry import is_same_load
 from kubeletplugin.claims.journal.record_folder import (
     Damage,
     RecordFiles,

@@ -3,13 +3,15 @@
 The other half of a kind, how it is published, is in ``driver.kinds.kind``; both use the same word for the
 kind. Sharing is not a kind: it works on top of one.
 
-``DriverKind`` and ``FoundKind`` have what several kinds have in common.
+``NodeKind`` and ``FoundKind`` have what several kinds have in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from driver.devices.device import AttributeValue
@@ -17,13 +19,20 @@ from driver.devices.node_state import BlockedPlacement
 from driver.devices.region import Region
 from driver.hardware.boards import Boards
 from driver.hardware.gpu import Inventory
-from driver.hardware.inventory import GpuIdentity
+from driver.hardware.inventory import Discovery, GpuIdentity
 from driver.health.verdict import Health
-from driver.kinds.kind import DeviceName, Kinds, OfferedKind
+from driver.kinds.kind import DeviceName, OfferedKind
+from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, Standing, standing
-from kubeletplugin.devices.host.gpu_nodes import HostNow
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.claims.journal.journal import Journal
+from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
+from kubeletplugin.devices.host.kernel import Kernel
+from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.function_files import Users
+from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 Note = Callable[[str, Record], None]
@@ -52,6 +61,27 @@ class HardwareNow:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """What a kind may need of the node."""
+
+    discovery: Discovery
+    # Finds the device nodes of GPUs and partitions.
+    nodes: GpuNodes
+    journal: Journal
+    # The rest is for PCI functions that go to virtual machines.
+    sysfs_root: Path
+    kernel: Kernel
+    # Binds functions to other kernel drivers.
+    binder: GroupBinder
+    # Lists the processes that have a function open.
+    users: Users
+    # Where the NVIDIA driver is installed.
+    driver: InstalledDriver
+    # The node's controllers, which have GPUs open as well.
+    controllers: Controllers
+
+
 class HeldKind(Protocol):
     """A kind of device on the node. Callers hold the locks of the claim and of its GPUs.
 
@@ -63,6 +93,8 @@ class HeldKind(Protocol):
     # The half of the kind that publishes.
     offered: OfferedKind
     condition: tuple[str, str]
+
+    def __init__(self, node: NodePorts) -> None: ...
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Find the device on this node, before anything is changed.
@@ -80,7 +112,8 @@ class HeldKind(Protocol):
         """
         ...
 
-    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+    @staticmethod
+    def occupies(held: HeldDevice) -> tuple[Region, ...]:
         """The parts of GPUs that nobody else can have while a claim has the device, as far as known."""
         ...
 
@@ -99,7 +132,8 @@ class HeldKind(Protocol):
         """Whether the device of a prepared claim is still there."""
         ...
 
-    def is_made(self, held: HeldDevice) -> bool:
+    @staticmethod
+    def is_made(held: HeldDevice) -> bool:
         """Whether there may be something on the hardware that was made for the claim."""
         ...
 
@@ -115,7 +149,8 @@ class HeldKind(Protocol):
         """The CDI edits of the device as it is now; raises NodeIncomplete, ClaimBlocked."""
         ...
 
-    def cuda_uuid(self, held: HeldDevice) -> str:
+    @staticmethod
+    def cuda_uuid(held: HeldDevice) -> str:
         """The device's UUID for CUDA; empty if it is unknown, or if CUDA cannot use the device."""
         ...
 
@@ -151,40 +186,60 @@ class HeldKind(Protocol):
 
 
 class HeldKinds:
-    """The kinds that a node can prepare."""
+    """The kinds that this version can prepare: the registry has them, ``on`` makes those of a node."""
 
-    def __init__(self, kinds: Sequence[HeldKind], unknown: HeldKind) -> None:
-        """``unknown`` is used for journal entries whose kind only a newer version knows."""
-        self.offered = Kinds([kind.offered for kind in kinds])
+    def __init__(self, kinds: Iterable[type[HeldKind]], unknown: type[HeldKind]) -> None:
+        """``unknown`` stands for those of journal entries whose kind only a newer version knows."""
         # The word is in the journal, so it must stay the same from version to version.
         self._by_word = {kind.offered.word: kind for kind in kinds}
         self._unknown = unknown
 
+    @contextmanager
+    def added(self, kind: type[HeldKind]) -> Iterator[None]:
+        """Within the block there is one more kind, both halves of it, or it replaces that of the same word.
+
+        A node that is made within the block can prepare its devices.
+        """
+        before, self._by_word = self._by_word, {**self._by_word, kind.offered.word: kind}
+        try:
+            with KINDS.added(kind.offered):
+                yield
+        finally:
+            self._by_word = before
+
+    def of(self, held: HeldDevice) -> type[HeldKind]:
+        """The kind of a held device, by its word; it answers what can be told without the node."""
+        return self._by_word.get(held.kind, self._unknown)
+
+    def on(self, node: NodePorts) -> NodeKinds:
+        """The kinds as objects that work on this node."""
+        kinds = {word: kind(node) for word, kind in self._by_word.items()}
+        return NodeKinds(kinds, self._unknown(node), node)
+
+
+class NodeKinds:
+    """The kinds of a node."""
+
+    def __init__(self, by_word: Mapping[str, HeldKind], unknown: HeldKind, node: NodePorts) -> None:
+        self._by_word = by_word
+        self._unknown = unknown
+        self._boards = Boards(node.discovery, node.sysfs_root)
+        self._driver = node.driver
+
     def __iter__(self) -> Iterator[HeldKind]:
         return iter(self._by_word.values())
 
-    def parse(self, device: str) -> DeviceName | None:
-        """The parsed name of a device; None if this node does not offer it."""
-        return self.offered.parse(device)
+    def hardware_now(self) -> HardwareNow:
+        """What one call of the kubelet reads of the hardware."""
+        return HardwareNow(self._boards, HostNow(self._driver))
 
     def of_name(self, name: DeviceName) -> HeldKind:
         """The kind of a parsed name."""
         return self._by_word[name.kind.word]
 
-    def leaves_driver(self, held: HeldDevice) -> bool:
-        """Whether its GPU leaves the NVIDIA driver while the claim has it; true for an unknown kind."""
-        return not self.knows(held) or self.of(held).offered.leaves_driver
-
-    def is_live(self, entry: Entry, held: HeldDevice, generation: str) -> bool:
-        """Whether the entry's record of this device is still true in this load of the driver.
-
-        A device that left the NVIDIA driver is not affected when that driver is loaded again.
-        """
-        return standing(entry, generation, lambda _: self.leaves_driver(held)).is_live
-
-    def standing(self, entry: Entry | None, generation: str) -> Standing:
-        """Whether a claim's entry is still valid; see ``journal.entry.standing``."""
-        return standing(entry, generation, self.leaves_driver)
+    def of(self, held: HeldDevice) -> HeldKind:
+        """The kind of a held device, by its word."""
+        return self._by_word.get(held.kind, self._unknown)
 
     def all_intact(self, entry: Entry) -> bool:
         """Whether all of the claim's devices still exist as they were made."""
@@ -193,30 +248,25 @@ class HeldKinds:
     def outlive_driver(self, entry: Entry) -> bool:
         """Whether the entry's devices survive another load of the driver, since nothing was made for them."""
         return not entry.shares and all(
-            self.knows(held) and not (kind := self.of(held)).changes(held) and kind.intact(held)
+            held.offered is not None and not (kind := self.of(held)).changes(held) and kind.intact(held)
             for held in entry.devices
         )
 
-    def knows(self, held: HeldDevice) -> bool:
-        """Whether this version knows the kind of a held device."""
-        return self.of(held) is not self._unknown
 
-    def of(self, held: HeldDevice) -> HeldKind:
-        """The kind of a held device, by its word."""
-        return self._by_word.get(held.kind, self._unknown)
-
-
-class DriverKind:
-    """What all kinds have in common whose GPUs stay with the NVIDIA driver."""
+class NodeKind:
+    """What most kinds have in common: their GPUs stay with the NVIDIA driver."""
 
     condition = ("DeviceReady", "The device can be used.")
+
+    def __init__(self, node: NodePorts) -> None:
+        self._node = node
 
     def board(self, held: HeldDevice, hardware: HardwareNow) -> str | None:
         """The UUID that NVML gives."""
         return hardware.identity(PciAddress.parse(held.pci)).uuid if held.pci else None
 
 
-class FoundKind(DriverKind):
+class FoundKind(NodeKind):
     """The methods of ``HeldKind`` about making, for a kind that makes nothing."""
 
     def changes(self, held: HeldDevice) -> bool:
@@ -227,7 +277,8 @@ class FoundKind(DriverKind):
         """Nothing to do."""
         return entry.devices[index].record
 
-    def is_made(self, held: HeldDevice) -> bool:
+    @staticmethod
+    def is_made(held: HeldDevice) -> bool:
         """Never."""
         return False
 

@@ -20,11 +20,11 @@ from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import NEWER_SCHEMA, SCHEMA, Entry, HeldDevice, Record
-from kubeletplugin.devices.kinds.kind import HardwareNow, HeldKinds, Note
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKind, Note
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
-class HeldUnknown:
+class HeldUnknown(NodeKind):
     """Devices of a kind that this version does not know."""
 
     offered: OfferedKind = WHOLE
@@ -38,7 +38,8 @@ class HeldUnknown:
         """Unknown: the GPU may have left the NVIDIA driver."""
         return None
 
-    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+    @staticmethod
+    def occupies(held: HeldDevice) -> tuple[Region, ...]:
         """All of its GPUs, since the part is not known."""
         return tuple(Region(PciAddress.parse(pci)) for pci in held.gpus)
 
@@ -54,7 +55,8 @@ class HeldUnknown:
         """Unknown, so yes: the claim stays as it is."""
         return True
 
-    def is_made(self, held: HeldDevice) -> bool:
+    @staticmethod
+    def is_made(held: HeldDevice) -> bool:
         """Possibly, so yes."""
         return True
 
@@ -70,7 +72,8 @@ class HeldUnknown:
         """Refuse."""
         raise _refusal(held.device, held.kind)
 
-    def cuda_uuid(self, held: HeldDevice) -> str:
+    @staticmethod
+    def cuda_uuid(held: HeldDevice) -> str:
         """Unknown."""
         return ""
 
@@ -95,10 +98,10 @@ class HeldUnknown:
         return ()
 
 
-def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
+def refuse_unknown(entry: Entry) -> None:
     """Raise ClaimBlocked if the entry has a device that only a newer version can unprepare."""
     for held in () if entry.state == "lost" else entry.devices:
-        if not kinds.knows(held):
+        if held.offered is None:
             raise _refusal(held.device, held.kind)
 
 

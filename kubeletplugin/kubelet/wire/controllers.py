@@ -22,10 +22,7 @@ class NotLetGo(ClaimBlocked):
 
 
 class Controllers:
-    """The controllers that are connected now. Safe to use from any thread.
-
-    A controller without a name has an old version that cannot close NVML on request.
-    """
+    """The controllers that are connected now, by name. Safe to use from any thread."""
 
     def __init__(self, ask: Callable[[int], None]) -> None:
         """``ask(number)`` sends the request with this number to all controllers; 0 ends it."""
@@ -62,7 +59,7 @@ class Controllers:
     def letting_go(self, wait_seconds: float = ANSWER_SECONDS) -> Iterator[None]:
         """Keep NVML closed in all controllers during the block.
 
-        Raises NotLetGo if one cannot close it, does not answer in time, or is too old to be asked.
+        Raises NotLetGo if one cannot close it or does not answer in time.
         """
         with self._changed:
             self._last += 1
@@ -92,8 +89,6 @@ class Controllers:
 
     def _failure(self, number: int) -> str:
         """Why a controller cannot close NVML; empty if no failure is known."""
-        if "" in self._listening:
-            return "it is of a version without passthrough; wait until its update has ended"
         return next((why for answered, why in self._answers.values() if answered >= number and why), "")
 
     def _silent(self, number: int) -> tuple[str, ...]:

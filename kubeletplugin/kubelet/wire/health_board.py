@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from driver.health.verdict import Health
 from kubeletplugin.kubelet.wire.streams import Published, StreamCall
 
 RESEND_SECONDS = 10.0
@@ -14,17 +14,12 @@ RESEND_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceHealth:
-    """The health of one published device."""
+    """The health of one published device, and when it was determined."""
 
     pool: str
     device: str
-    health: Literal["unknown", "healthy", "unhealthy"]
-    # When it was determined.
+    health: Health
     checked_unix_seconds: int
-    # Why the device is not healthy. The kubelet cuts it at 1024 characters.
-    message: str = ""
-    # The same in one word, for conditions and events.
-    reason: str = ""
 
 
 Devices = tuple[DeviceHealth, ...]

@@ -24,7 +24,7 @@ from driver.hardware.persistence import Persistence
 from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.vfio.function_files import Users

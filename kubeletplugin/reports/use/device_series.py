@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from driver.hardware.gpu import Gpu
+from driver.kinds.registry import KINDS
 from driver.nvml.use.calls import ProcessUse
 from driver.process.metrics.table import Reading
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.devices.kinds.kind import HeldKinds
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.devices.kinds.partition.record import record_of as partition_record
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord
 from kubeletplugin.devices.kinds.vgpu.record import record_of as vgpu_record
 from kubeletplugin.kubelet.wire.containers import ContainerName
@@ -48,8 +49,7 @@ _CUT = frozenset({"partition", "static", "vgpu"})
 class UseSeries:
     """The series for the claims of one node; ``published_memory(device)`` is from the node's slices."""
 
-    def __init__(self, kinds: HeldKinds, published_memory: Callable[[str], int | None]) -> None:
-        self._kinds = kinds
+    def __init__(self, published_memory: Callable[[str], int | None]) -> None:
         self._published_memory = published_memory
 
     def readings(
@@ -62,7 +62,7 @@ class UseSeries:
         allocated: dict[str, list[int | None]] = {pci: [] for pci in by_pci}
         for entry, held in devices:
             labels = self._labels(entry, held, listed)
-            memory_bytes = _allocated_bytes(held, self._kinds, self._published_memory, by_pci)
+            memory_bytes = _allocated_bytes(held, self._published_memory, by_pci)
             # Admin access takes no memory from others.
             for pci in held.gpus if not held.admin_access else ():
                 whole = len(held.gpus) > 1 and pci in by_pci
@@ -71,7 +71,7 @@ class UseSeries:
             amounts = {
                 "memory_allocated_bytes": memory_bytes,
                 "memory_used_bytes": used_bytes(entry, held, use, owners, listed),
-                "share_ratio": share_ratio(held, self._kinds, memory_bytes, by_pci),
+                "share_ratio": share_ratio(held, memory_bytes, by_pci),
                 "utilization_ratio": utilisation(held, use, owners, listed),
             }
             for name, amount in amounts.items():
@@ -84,25 +84,22 @@ class UseSeries:
     def _labels(self, entry: Entry, held: HeldDevice, listed: Listed) -> dict[str, str]:
         # A label has one value: with several pods it is empty.
         pods = {name.pod for name in listed.get(held.cdi_device, ())}
-        kind, share = self._kinds.of(held), held.share
+        share = held.share
         return {
             "claim_namespace": entry.namespace,
             "claim": entry.name,
             "pod": pods.pop() if len(pods) == 1 else "",
             "class": held.device_class,
-            "kind": _SHARING[share.strategy] if share is not None and is_part(held) else self._word(held),
+            "kind": _SHARING[share.strategy] if share is not None and is_part(held) else _word(held),
             "device": held.allocated_name,
-            "uuid": kind.cuda_uuid(held),
+            "uuid": HELD_KINDS.of(held).cuda_uuid(held),
             "share_id": held.share_id or "",
         }
-
-    def _word(self, held: HeldDevice) -> str:
-        return self._kinds.of(held).offered.word if self._kinds.knows(held) else "unknown"
 
     def _infos(
         self, held: HeldDevice, labels: Mapping[str, str], gpus: Mapping[str, Gpu]
     ) -> Iterator[Reading]:
-        profile = _profile_of(held, self._kinds)
+        profile = _profile_of(held)
         for pci in held.gpus or ("",):
             uuid = gpus[pci].uuid if pci in gpus else held.uuid if pci == held.pci else ""
             more = {"pool": held.pool, "gpu_uuid": uuid, "pci_bus_id": pci, "profile": profile}
@@ -144,20 +141,25 @@ def _thousandth(amount: int | None) -> float | None:
     return None if amount is None else amount / 1000
 
 
-def _profile_of(held: HeldDevice, kinds: HeldKinds) -> str:
+def _word(held: HeldDevice) -> str:
+    return "unknown" if held.offered is None else held.kind
+
+
+def _record_of(held: HeldDevice) -> PartitionRecord | VgpuRecord | None:
+    """The record of a device that is a part of a GPU, or a share of such a part; None for others."""
+    if held.kind not in _CUT:
+        return None
+    return vgpu_record(held) if held.kind == "vgpu" else partition_record(held)
+
+
+def _profile_of(held: HeldDevice) -> str:
     """The MIG profile or vGPU type of the device, or of what it is a share of; empty for whole GPUs."""
-    name = kinds.parse(held.device)
-    word = name.kind.word if name is not None else ""
-    found: PartitionRecord | VgpuRecord | None = None
-    if word in ("partition", "static"):
-        found = partition_record(held)
-    elif word == "vgpu":
-        found = vgpu_record(held)
-    return "" if found is None else found.profile
+    record = _record_of(held)
+    return "" if record is None else record.profile
 
 
 def _allocated_bytes(
-    held: HeldDevice, kinds: HeldKinds, published: Callable[[str], int | None], gpus: Mapping[str, Gpu]
+    held: HeldDevice, published: Callable[[str], int | None], gpus: Mapping[str, Gpu]
 ) -> int | None:
     """The memory that a claim gets with a device; for a share without an amount, its equal part."""
     if held.memory_limit_bytes is not None:
@@ -165,9 +167,9 @@ def _allocated_bytes(
     share = held.share
     if share is not None and share.memory_bytes:
         return share.memory_bytes
-    name = kinds.parse(held.device)
-    if name is not None and name.kind.word in _CUT:
-        all_bytes = kinds.of(held).memory_bytes(held) or published(held.device)
+    name, record = KINDS.parse(held.device), _record_of(held)
+    if record is not None:
+        all_bytes = record.memory_bytes or published(held.device)
     else:
         all_bytes = published(held.device) or _sum(_memory_of(gpus.get(pci), held) for pci in held.gpus)
     if share is None or not share.is_part:
@@ -177,11 +179,9 @@ def _allocated_bytes(
     return all_bytes * share.shares // most if all_bytes and most else None
 
 
-def share_ratio(
-    held: HeldDevice, kinds: HeldKinds, memory_bytes: int | None, gpus: Mapping[str, Gpu]
-) -> float | None:
+def share_ratio(held: HeldDevice, memory_bytes: int | None, gpus: Mapping[str, Gpu]) -> float | None:
     """The part of its GPUs that a claim gets with a device, from 0 to 1."""
-    name = kinds.parse(held.device)
+    name = KINDS.parse(held.device)
     if name is not None and name.kind.word not in _CUT and not is_part(held):
         return 1.0
     total = _sum(_memory_of(gpus.get(pci), held) for pci in held.gpus)

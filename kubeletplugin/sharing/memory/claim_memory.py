@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, NvmlError
 from driver.nvml.memory_limits import Cgroup
 from driver.process.log import get_logger
-from kubeletplugin.claims.journal.entry import HeldDevice, standing
+from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks
 from kubeletplugin.kubelet.wire.containers import (
@@ -43,13 +43,13 @@ def memory_key(pci: str) -> str:
     return f"memory {pci}"
 
 
-def limited_device(journal: Journal, generation: str, start: ContainerStart) -> tuple[HeldDevice, int]:
+def limited_device(journal: Journal, start: ContainerStart) -> tuple[HeldDevice, int]:
     """The device with which a container starts, and the number of its claim's requests with devices.
 
     Raises ClaimRefused if the container must not have the device, StorageError.
     """
     entry = journal.get(start.claim_uid)
-    now = standing(entry, generation)
+    now = journal.standing(entry)
     if entry is None or now.state in ("released", "releasing"):
         raise ClaimRefused(
             f"claim {start.claim_uid} is not prepared on this node, so no container can get its devices",
@@ -78,7 +78,7 @@ def limited_device(journal: Journal, generation: str, start: ContainerStart) -> 
 class ClaimMemory:
     """The memory of the claims of one node. Any number of calls may come at once.
 
-    ``generation()`` differs between loads of the NVIDIA driver. ``listed()`` gives the containers that the
+    ``listed()`` gives the containers that the
     kubelet lists, by CDI device; it raises DriverError.
     """
 
@@ -87,14 +87,12 @@ class ClaimMemory:
         ports: MemoryPorts,
         journal: Journal,
         locks: KeyedLocks,
-        generation: Callable[[], str],
         listed: Callable[[], Listed],
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._ports = ports
         self._journal = journal
         self._locks = locks
-        self._generation = generation
         self._listed = listed
         self._patience_seconds = min(patience_seconds, PATIENCE_SECONDS)
         self._guard = threading.Lock()
@@ -102,7 +100,7 @@ class ClaimMemory:
         self._faults: dict[str, dict[Device, str]] = {}
         # By GPU, the load of the driver in which all its limits were last set.
         self._restored_generation: dict[str, str] = {}
-        self._checked_generation = generation()
+        self._checked_generation = journal.generation()
         # Until the first pass has read the ledger, there may be parts of an instance before this one.
         self._has_parts = True
         self._stopped = threading.Event()
@@ -122,7 +120,7 @@ class ClaimMemory:
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
             try:
                 # First, so that a container without a limit is refused at once.
-                pci = limited_device(self._journal, self._generation(), start)[0].pci
+                pci = limited_device(self._journal, start)[0].pci
                 group = self._ports.cgroups.of_process(start.proc_cgroup)
                 return self._start(start, pci, group, is_last=is_last)
             except DriverError as error:
@@ -162,7 +160,7 @@ class ClaimMemory:
 
         An error on one GPU does not stop the others: see ``faults``. Raises StorageError.
         """
-        generation = self._generation()
+        generation = self._journal.generation()
         # Before the ledger is read: a container that starts meanwhile sets it again.
         self._has_parts = False
         gpus = sorted({pci for _, pci in self._ports.ledger.places()})
@@ -184,7 +182,7 @@ class ClaimMemory:
         """Ask for ``run_once`` if the NVIDIA driver was loaded again, which loses all limits."""
         if not self._has_parts:
             return
-        generation = self._generation()
+        generation = self._journal.generation()
         with self._guard:
             known = {self._checked_generation, *self._restored_generation.values()}
         if generation and known != {generation}:
@@ -227,7 +225,7 @@ class ClaimMemory:
             listed = {}
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             # Once more, since the claim may have been unprepared before the lock was taken.
-            held, requests = limited_device(self._journal, self._generation(), start)
+            held, requests = limited_device(self._journal, start)
             wrong = self._ports.ledger.wrong(start.claim_uid, pci)
             if wrong:
                 raise ClaimBlocked(
@@ -268,7 +266,7 @@ class ClaimMemory:
 
     def _restore(self, gpu: OneGpu, *, again: bool = False) -> dict[Device, str]:
         """Set missing limits, if that was not yet done in this load of the driver; returns the faults."""
-        generation = self._generation()
+        generation = self._journal.generation()
         with self._guard:
             was = self._restored_generation.get(gpu.pci)
         if was == generation and not again:

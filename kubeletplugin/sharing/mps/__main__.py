@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from driver.errors import DriverError
-from driver.process.log import LEVELS, Level, configure
+from driver.process import command_line
+from driver.process.log import Level, configure
 from driver.process.service import Service
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder, roots_from_flags
 from kubeletplugin.devices.host.driver_files import InstalledDriver
@@ -22,8 +22,7 @@ from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, probes_o
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
-@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-mps %(version)s")
+@command_line.command("gpu-dra-mps")
 @click.option(
     "--mps-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -61,15 +60,8 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     show_envvar=True,
     help="The size in MiB of the /dev/shm that each daemon and its clients get.",
 )
-@click.option(
-    "--health-addr",
-    default="",
-    show_envvar=True,
-    help="Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
-)
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="The log level."
-)
+@command_line.health_addr
+@command_line.log_level
 def main(
     mps_dir: Path,
     driver_root: str,
@@ -83,15 +75,12 @@ def main(
 ) -> None:
     """Run the MPS control daemons of this node for the kubelet plugin."""
     configure(log_level)
-    try:
-        roots = roots_from_flags(driver_root, host_root, sysfs_root)
-        roots.look()  # its log says which root is used
-        programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / LIBRARIES)
-        proc = proc_root.absolute()
-        memory = DaemonMemory(None if no_mounts else shm_mib, proc)
-        serve(Site(programs, mps_dir.absolute(), proc, memory), health_addr)
-    except DriverError as error:
-        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+    roots = roots_from_flags(driver_root, host_root, sysfs_root)
+    roots.look()  # its log says which root is used
+    programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / LIBRARIES)
+    proc = proc_root.absolute()
+    memory = DaemonMemory(None if no_mounts else shm_mib, proc)
+    serve(Site(programs, mps_dir.absolute(), proc, memory), health_addr)
 
 
 def serve(site: Site, health_addr: str) -> None:

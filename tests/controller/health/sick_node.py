@@ -40,6 +40,7 @@ class SickNode:
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
         self.server = server
+        self._folder = folder / "controller"
         self.rules = rules
         self.events = HeardEvents()
         self.metrics = Metrics("controller")
@@ -74,7 +75,8 @@ class SickNode:
         self._hearer = threading.Thread(target=self.listener.run)
 
     def start(self) -> SickNode:
-        """Publish what there is, and hear events from then on."""
+        """Publish what there is, and hear events from then on, as with the turn of this controller."""
+        self.incidents.keep_in(self._folder)
         self.observer.plugin_reports(NodeState())
         self.look()
         self.published.start()

@@ -1,25 +1,29 @@
-"""The incidents keeps faults until something ends them, and what comes back until it was well for long."""
+"""The store keeps faults until something ends them, and what comes back until it was well for long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import reduce
-from typing import Any
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.incident_store import Faults, IncidentStore, stored_faults
-from driver.devices.names import gpu_device_name
+from controller.health.incident_file import read_incidents, write_incidents
+from controller.health.incident_store import IncidentStore
+from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
+from driver.errors import StorageError
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.xid_verdicts import Incident
+from driver.health.xids import XID_CLASSES, XidClass
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
+from driver.process.log import configure
 from tests.controller.published import Clock
 
 PCI = PciAddress.parse("0000:8a:00.0")
@@ -30,10 +34,10 @@ RULES = HealthRules()
 
 
 class Kept:
-    """A incidents with a clock."""
+    """A store with a clock, of the process after ``earlier`` if there was one."""
 
-    def __init__(self) -> None:
-        self.clock = Clock()
+    def __init__(self, earlier: Kept | None = None) -> None:
+        self.clock: Clock = Clock() if earlier is None else earlier.clock
         self.changes = 0
         self.incidents = IncidentStore(self._changed, now=self.clock)
 
@@ -43,6 +47,11 @@ class Kept:
     def look(self, *gpus: Gpu, after: float = 15.0, rules: HealthRules = RULES, seconds: float = 0.0) -> None:
         self.clock.seconds += after
         self.incidents.gpus_checked(Inventory(gpus), rules, seconds)
+
+    def reset(self, pci: PciAddress = PCI, age_seconds: float = 0.0) -> None:
+        """Let the plugin report a reset this long ago."""
+        at = round((self.clock.seconds - age_seconds) * 1000)
+        self.incidents.plugin_reports(NodeState(healed=(Healed(pci, at),)))
 
     @property
     def taints(self) -> list[str]:
@@ -112,51 +121,165 @@ def test_what_an_admin_changes_counts_for_faults_of_before(kept: Kept) -> None:
     assert [one.effect for one in kept.incidents.verdicts()] == ["NoSchedule", "NoExecute"]
 
 
-def test_what_is_stored_is_taken_over_once_and_not_from_before_the_machine_was_started(kept: Kept) -> None:
-    old = Incident(Region(OTHER), 119)
-    kept.incidents.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], uptime_seconds=3600.0)
-    kept.incidents.take_over(lambda: [(old, 10.0)], uptime_seconds=3600.0)
-    assert kept.taints == ["xid=95", "needs-reset=xid-95"]
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The controller's folder, which it makes itself."""
+    return tmp_path / "controller"
 
 
-def test_a_stored_fault_is_as_old_as_its_own_taint() -> None:
-    now = datetime(2026, 11, 24, tzinfo=UTC)
-    taints = [
-        {
-            "key": f"gpu.nvidia.com/{key}",
-            "value": value,
-            "effect": "NoSchedule",
-            "timeAdded": (now - age).isoformat(),
-        }
-        for key, value, age in (
-            ("fabric", "degraded", timedelta(hours=2)),
-            ("xid", "94", timedelta(minutes=1)),
-        )
-    ]
-    stored = {"spec": {"devices": [{"name": gpu_device_name(PCI), "taints": taints}]}}
+@pytest.mark.parametrize("told", [None, *XID_CLASSES])
+@pytest.mark.parametrize("xid", [None, 31, 48, 79, 94, 95, 9999])
+@pytest.mark.parametrize("span", [None, Placement(0, 4)])
+def test_the_next_process_judges_a_fault_as_the_one_before(
+    folder: Path, told: XidClass | None, xid: int | None, span: Placement | None
+) -> None:
+    first = Kept()
+    first.incidents.keep_in(folder)
+    first.incidents.report(Incident(Region(PCI, span), xid, told))
+    second = Kept(first)
+    second.incidents.keep_in(folder)
+    assert second.incidents.verdicts() == first.incidents.verdicts()
+    assert second.changes == first.changes
 
-    assert stored_faults([stored], now) == ((Incident(Region(PCI), 94, "contained"), 60.0),)
+
+def test_a_fault_is_kept_before_anybody_hears_of_it(folder: Path) -> None:
+    kept = Kept()
+    heard: list[dict[Incident, float]] = []
+    kept.incidents.on_change = lambda: heard.append(read_incidents(folder))
+    kept.incidents.keep_in(folder)
+    kept.incidents.report(FATAL)
+    kept.look(WELL)
+    assert heard == [{FATAL: 1000.0}, {}]
+    assert not list(folder.iterdir())
+
+
+def test_a_process_that_has_to_wait_keeps_nothing_until_it_has_its_turn_and_nothing_after(
+    folder: Path,
+) -> None:
+    first, second = Kept(), Kept()
+    first.incidents.keep_in(folder)
+    first.incidents.report(FATAL)
+    contained = Incident(Region(OTHER), 94)
+    second.incidents.report(contained)
+    assert read_incidents(folder) == {FATAL: 1000.0}
+
+    first.incidents.leave()
+    second.incidents.keep_in(folder)
+    first.reset()
+    assert read_incidents(folder) == {FATAL: 1000.0, contained: 1000.0}
+    assert second.taints == ["xid=95", "needs-reset=xid-95", "xid=94"]
+
+
+def test_the_last_report_of_a_fault_counts_whoever_heard_it(folder: Path) -> None:
+    first, second = Kept(), Kept()
+    first.incidents.keep_in(folder)
+    for kept, seconds in ((second, 0), (first, 30)):
+        kept.clock.seconds += seconds
+        kept.incidents.report(FATAL)
+    first.incidents.leave()
+    second.reset(age_seconds=-20.0)
+    second.incidents.keep_in(folder)
+    assert second.taints
 
 
 @pytest.mark.parametrize("first", ["the faults", "the reset"])
 @pytest.mark.parametrize(("age_seconds", "is_over"), [(200.0, False), (50.0, True)])
-def test_a_reset_ends_what_was_stored_before_it_whichever_is_told_first(
-    kept: Kept, first: str, age_seconds: float, is_over: bool
+def test_a_reset_ends_what_was_kept_before_it_whichever_is_told_first(
+    folder: Path, first: str, age_seconds: float, is_over: bool
 ) -> None:
-    ways: list[Callable[[], None]] = [
-        lambda: kept.incidents.take_over(lambda: [(FATAL, 100.0)], uptime_seconds=3600.0),
-        lambda: kept.incidents.gpu_was_reset(PCI, age_seconds=age_seconds),
-    ]
-    for way in ways if first == "the faults" else reversed(ways):
-        way()
+    earlier = Kept()
+    earlier.incidents.keep_in(folder)
+    earlier.incidents.report(FATAL)
+    earlier.clock.seconds += 100.0
+    kept = Kept(earlier)
+    if first == "the faults":
+        kept.incidents.keep_in(folder)
+    kept.reset(age_seconds=age_seconds)
+    kept.reset(age_seconds=200.0)
+    if first == "the reset":
+        kept.incidents.keep_in(folder)
     assert bool(kept.taints) != is_over
+    assert bool(read_incidents(folder)) != is_over
 
 
-def test_an_older_reset_that_is_told_later_brings_no_fault_back(kept: Kept) -> None:
-    for age_seconds in (50.0, 200.0):
-        kept.incidents.gpu_was_reset(PCI, age_seconds)
-    kept.incidents.take_over(lambda: [(FATAL, 100.0)], uptime_seconds=3600.0)
+def test_a_reset_ends_the_faults_of_its_gpu_alone_and_none_of_later(kept: Kept) -> None:
+    for pci in (PCI, OTHER):
+        kept.incidents.report(Incident(Region(pci), 94))
+    for _ in range(2):
+        kept.reset(age_seconds=-1.0)
+    assert [verdict.scope.pci for verdict in kept.incidents.verdicts()] == [OTHER]
+    kept.clock.seconds += 2.0
+    kept.incidents.report(FATAL)
+    kept.reset(age_seconds=1.0)
+    assert kept.taints == ["xid=95", "needs-reset=xid-95", "xid=94"]
+
+
+def test_the_clock_is_that_of_the_plugin_for_resets() -> None:
+    incidents = IncidentStore()
+    for seconds, is_over in ((-60, False), (60, True)):
+        incidents.report(FATAL)
+        at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + seconds * 1000
+        incidents.plugin_reports(NodeState(healed=(Healed(PCI, at),)))
+        assert (incidents.verdicts() == ()) == is_over
+
+
+def test_a_reboot_ends_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_incidents(folder, {FATAL: 1000.0})
+    monkeypatch.setattr("controller.health.incident_file.running_boot_id", lambda: "another")
+    kept = Kept()
+    kept.incidents.keep_in(folder)
     assert not kept.taints
+    kept.incidents.report(Incident(Region(OTHER), 94))
+    assert [*read_incidents(folder)] == [Incident(Region(OTHER), 94)]
+
+
+WRONG = ({"pci": "gpu"}, {"reported_class": "bad"})
+WRITTEN = {"pci": PCI, "span": None, "xid": 95, "reported_class": None, "at": 1.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        *(json.dumps({**WRITTEN, **wrong}) for wrong in WRONG),
+    ],
+)
+def test_a_damaged_file_is_put_aside_and_the_next_fault_is_kept(folder: Path, text: str) -> None:
+    write_incidents(folder, {FATAL: 1000.0})
+    (file,) = folder.iterdir()
+    boot = json.loads(file.read_text())["boot"]
+    file.write_text(f'{{"boot": "{boot}", "incidents": [{text}]}}' if text.startswith('{"') else text)
+    kept = Kept()
+    kept.incidents.keep_in(folder)
+    assert not kept.taints
+    assert (folder / "incidents.unreadable").exists()
+    kept.incidents.report(FATAL)
+    assert read_incidents(folder) == {FATAL: 1000.0}
+
+
+def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info")
+    folder.write_text("no folder")
+    kept = Kept()
+    kept.incidents.keep_in(folder)
+    for _ in range(3):
+        kept.incidents.report(FATAL)
+    assert kept.taints
+    assert capsys.readouterr().err.count("would be forgotten by a restart") == 1
+    folder.unlink()
+    kept.look()
+    assert [*read_incidents(folder)] == [FATAL]
+
+
+def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
+    folder.mkdir()
+    os.mkfifo(folder / "incidents.json")
+    with pytest.raises(StorageError):
+        read_incidents(folder)
 
 
 def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept) -> None:
@@ -166,7 +289,6 @@ def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept
         assert kept.taints == ["lost=nvmlX"]
         kept.look(WELL)
     assert kept.taints == ["lost=nvmlX"]
-    assert [one.kind for one in kept.incidents.everything()] == ["lost"]
     kept.look(WELL, after=31.0)
     assert kept.taints == []
 
@@ -200,7 +322,7 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
             assert bool(kept.taints) or number == 31
         elif what == "healed":
             kept.clock.seconds += 1
-            kept.incidents.gpu_was_reset(PCI, float(number))
+            kept.reset(age_seconds=float(number))
         else:
             condition = Condition({"well": "none", "sick": "reset", "away": None}[what])
             kept.look(replace(WELL, condition=condition), after=float(number))
@@ -209,65 +331,34 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
     assert kept.taints == []
 
 
-def test_what_a_look_ended_does_not_come_back_with_the_slices_that_still_tell_of_it(kept: Kept) -> None:
-    kept.incidents.report(FATAL)
-    kept.look(WELL)
-    kept.incidents.take_over(lambda: [(FATAL, 100.0)], uptime_seconds=3600.0)
-    assert not kept.taints
-
-
 PLACES = [Region(PCI), Region(PCI, Placement(0, 4)), Region(OTHER)]
 some_incident = st.builds(Incident, st.sampled_from(PLACES), st.sampled_from([79, 95, 119]))
 moments = st.integers(0, 5).map(float)
-told = st.builds(lambda one, at: Faults({one: at}), some_incident, moments)
-over = st.builds(
-    lambda what, at: Faults(over_at={what: at}), some_incident | st.sampled_from([PCI, OTHER]), moments
-)
-
-
-@given(st.lists(told | over, max_size=10), st.randoms(use_true_random=False))
-def test_the_same_facts_make_the_same_of_the_faults_in_any_order_and_however_often_they_come(
-    facts: list[Faults], chance: Any
-) -> None:
-    again = facts + chance.sample(facts, chance.randint(0, len(facts)))
-    chance.shuffle(again)
-    half = chance.randint(0, len(again))
-    first, second = (reduce(Faults.merged, part, Faults()) for part in (again[:half], again[half:]))
-
-    known = reduce(Faults.merged, facts, Faults())
-    assert first.merged(second) == known
-    tells = sorted(
-        ((one, at) for fact in facts for one, at in fact.reported_at.items()), key=lambda tell: tell[1]
-    )
-    ends = [(what, at) for fact in facts for what, at in fact.over_at.items()]
-    assert known.reported_at == {
-        one: at
-        for one, at in dict(tells).items()
-        if not any(what in (one, one.scope.pci) and end > at for what, end in ends)
-    }
 
 
 @given(
     st.lists(some_incident),
-    st.lists(st.tuples(some_incident, moments)),
+    st.dictionaries(some_incident, moments),
     st.lists(st.tuples(st.sampled_from([PCI, OTHER]), moments)),
-    st.permutations(["events", "slices", "resets", "events", "slices", "resets"]),
+    st.permutations(["events", "file", "resets", "events", "file", "resets"]),
 )
-def test_events_slices_and_resets_are_told_in_any_order(
+def test_events_the_file_and_resets_are_told_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory,
     events: list[Incident],
-    stored: list[tuple[Incident, float]],
+    stored: dict[Incident, float],
     resets: list[tuple[PciAddress, float]],
     order: list[str],
 ) -> None:
     def taints(order: list[str]) -> list[str]:
-        kept = Kept()
+        folder, kept = tmp_path_factory.mktemp("controller"), Kept()
+        write_incidents(folder, {incident: kept.clock.seconds - age for incident, age in stored.items()})
         for what in order:
-            if what == "slices":
-                kept.incidents.take_over(lambda: stored, uptime_seconds=4.5)
-            for one in events if what == "events" else ():
-                kept.incidents.report(one)
+            if what == "file":
+                kept.incidents.keep_in(folder)
+            for incident in events if what == "events" else ():
+                kept.incidents.report(incident)
             for pci, age_seconds in resets if what == "resets" else ():
-                kept.incidents.gpu_was_reset(pci, age_seconds)
+                kept.reset(pci, age_seconds)
         return kept.taints
 
-    assert taints(order) == taints(["slices", "events", "resets"])
+    assert taints(order) == taints(["file", "events", "resets"])

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from driver.devices.node_state import Healed, NodeState
+from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
+from driver.health.xid_verdicts import Incident
 from driver.nvml.health.calls import RemappedRows
 from driver.nvml.real import RealNvml
 from driver.policy.rules import NodeConfig, Rule
@@ -14,6 +17,7 @@ from envtest.embedded.server import ALWAYS, Fault
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.health.sick_node import SickNode
 from tests.controller.mig_node import DYNAMIC, cut
+from tests.controller.published import SLICES
 from tests.driver.nvml.c_library import CLibrary
 from tests.eventually import eventually
 
@@ -46,6 +50,11 @@ def quiet(node: SickNode) -> None:
     """Look so late that what was told before may be over."""
     node.clock.seconds += 15
     node.look()
+
+
+def reset_of(node: SickNode, gpu: int) -> NodeState:
+    """What the plugin reports once it has reset the GPU."""
+    return NodeState(healed=(Healed(node.machine.pci(gpu), round(node.clock.seconds * 1000) + 1),))
 
 
 def test_a_fatal_xid_taints_its_gpu_alone_and_goes_once_nvml_says_that_all_is_well(node: SickNode) -> None:
@@ -192,7 +201,7 @@ def test_pods_are_evicted_where_the_admin_asks_for_it(server: EmbeddedApiServer,
         node.end()
 
 
-def test_a_restarted_controller_takes_faults_over_from_the_stored_slices(
+def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slices(
     server: EmbeddedApiServer, tmp_path: Path
 ) -> None:
     machine = FakeMachine.open("hgx-h100")
@@ -205,16 +214,54 @@ def test_a_restarted_controller_takes_faults_over_from_the_stored_slices(
     machine.not_supported("recovery_action")
 
     second = SickNode(server, tmp_path, machine).start()
+    quiet(second)
+    second.published.settles()
+    second.becomes({3: RESET_BY_95})
+    assert times == [one["timeAdded"] for device in second.devices() for one in device.get("taints", ())]
+    second.end()
+    machine.not_supported("recovery_action")
+    server.delete(SLICES)
+
+    third = SickNode(server, tmp_path, machine).start()
     try:
-        eventually("the other controller has read the verdicts", second.incidents.verdicts)
-        quiet(second)
-        second.published.settles()
-        second.becomes({3: RESET_BY_95})
-        assert times == [one["timeAdded"] for device in second.devices() for one in device.get("taints", ())]
-        second.incidents.gpu_was_reset(machine.pci(3), 0.0)
-        second.becomes({})
+        third.becomes({3: RESET_BY_95})
+        third.incidents.plugin_reports(reset_of(third, 3))
+        third.becomes({})
     finally:
-        second.end()
+        third.end()
+
+
+def test_a_contained_fault_stays_contained_over_a_restart(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    for _ in range(2):
+        machine.not_supported("recovery_action")
+        node = SickNode(server, tmp_path, machine).start()
+        if not node.taints():
+            node.incidents.report(Incident(Region(machine.pci(3)), 95, "contained"))
+        node.published.settles()
+        node.becomes({3: ["xid=95:NoSchedule"]})
+        node.end()
+
+
+def test_a_fault_that_no_slice_told_of_before_the_process_died_is_published_by_the_next(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.not_supported("recovery_action")
+    killed = SickNode(server, tmp_path, machine).start()
+    killed.published.publishes(8)
+    killed.published.writer.writes_left = 0
+    machine.xid(3, 95)
+    assert killed.published.writer.refused.wait(10)
+    killed.end()
+    assert killed.taints() == {}
+    machine.not_supported("recovery_action")
+
+    node = SickNode(server, tmp_path, machine).start()
+    try:
+        node.becomes({3: RESET_BY_95})
+    finally:
+        node.end()
 
 
 def test_a_fault_of_a_partition_taints_what_lies_over_it_alone(

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.health.incident_store import IncidentStore
 from controller.observe.observer import Observer
 from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_UNLICENSED
 from driver.hardware.inventory import Discovery
+from driver.health.verdict import with_verdicts
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
 from driver.process.metrics import Metrics
@@ -36,8 +38,11 @@ class Guest:
         self.now = NOON
         self.offered: Offers | None = None
         discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
+        self._incidents = IncidentStore()
         self.observer = Observer(
-            discovery, lambda: None, Metrics(), self.events, self._offered, now=lambda: self.now
+            *(discovery, lambda: None, Metrics(), self.events, self._offered),
+            on_check=self._incidents.gpus_checked,
+            now=lambda: self.now,
         )
         self.observer.plugin_reports(NodeState())
 
@@ -52,7 +57,7 @@ class Guest:
         assert self.offered is not None
         return [
             device.name
-            for device in self.offered.devices
+            for device in with_verdicts(self.offered.devices, self._incidents.verdicts())
             if any((taint.key, taint.effect) == (TAINT_UNLICENSED, "NoSchedule") for taint in device.taints)
         ]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.health.incident_store import IncidentStore
 from controller.observe.observer import Observer
 from controller.publish.restore_missing import recalled
 from driver.devices.device import Taint
@@ -15,6 +17,7 @@ from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
+from driver.health.verdict import with_verdicts
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig, Rule
 from driver.process.metrics import Metrics
@@ -43,7 +46,11 @@ class Node:
         self.all: list[Offers] = []
         self.held: list[frozenset[str]] = []
         discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
-        self.offers = Observer(discovery, lambda: self.rules, self.metrics, self.events, self._offered)
+        self.incidents = IncidentStore()
+        self.offers = Observer(
+            *(discovery, lambda: self.rules, self.metrics, self.events, self._offered),
+            on_check=self.incidents.gpus_checked,
+        )
         if state is not None:
             self.offers.plugin_reports(state)
 
@@ -55,7 +62,9 @@ class Node:
         self.rules = NodeConfig((Rule(when, form),))
 
     def _offered(self, offers: Offers, held: frozenset[str], _gpus: object) -> None:
-        self.all.append(offers)
+        # As the publisher does.
+        devices = with_verdicts(offers.devices, self.incidents.verdicts())
+        self.all.append(replace(offers, devices=devices))
         self.held.append(held)
 
 

@@ -61,7 +61,7 @@ def watching(folder: Path) -> Iterator[Told]:
     told = Told()
     stop_event = threading.Event()
     state = PluginState(told.state)
-    streams = (PluginServing(told.serves, state.health_answered, state.health_ended).stream(), state.stream())
+    streams = (PluginServing(told.serves).stream(), state.stream())
     with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
         watch = PluginWatch(folder, pool, stop_event, streams, BRISK)
         thread = threading.Thread(target=watch.run)
@@ -116,9 +116,8 @@ def test_of_two_plugins_each_counts_while_it_lives(tmp_path: Path) -> None:
             assert told.comes_to(("a",), ("a", "b"), ("b",))
 
 
-def test_an_old_plugin_that_cannot_tell_is_asked_once_and_holds_nothing(tmp_path: Path) -> None:
+def test_a_stream_that_another_driver_does_not_have_is_asked_for_once(tmp_path: Path) -> None:
     with FakePlugin(tmp_path / "dra.sock") as plugin, watching(tmp_path) as told:
-        assert told.comes_to(())
         assert told.serves_come_to(1)
         # Another stream that ends is opened again, twice; this one is not.
         assert plugin.cut()
@@ -138,16 +137,6 @@ def test_another_driver_of_the_name_tells_nothing_of_the_node(tmp_path: Path) ->
         socket.unlink(missing_ok=True)
         with FakePlugin(socket, state=held("b")):
             assert told.comes_to(("a",), ("b",))
-
-
-def test_a_newer_plugin_at_the_socket_of_an_old_one_is_asked(tmp_path: Path) -> None:
-    socket = tmp_path / "dra.sock"
-    with watching(tmp_path) as told:
-        with FakePlugin(socket):
-            assert told.comes_to(())
-        socket.unlink(missing_ok=True)
-        with FakePlugin(socket, state=held("a")):
-            assert told.comes_to((), ("a",))
 
 
 def test_an_old_plugin_beside_a_new_one_takes_nothing_away(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.plugin.virtual_functions import TOO_OLD, VirtualFunctionRequests
+from controller.plugin.virtual_functions import VirtualFunctionRequests
 from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
@@ -52,7 +52,6 @@ def asking(*sockets: Path, again_seconds: float = NEVER) -> Iterator[Asking]:
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[FakePlugin]:
     with FakePlugin(tmp_path / "dra.sock", state=v1.State()) as found:
-        found.failure = ""
         yield found
 
 
@@ -87,29 +86,12 @@ def test_a_failure_is_told_once_and_asked_for_again(tmp_path: Path, plugin: Fake
     assert one.failures.empty()
 
 
-def test_an_old_plugin_is_told_of(tmp_path: Path, plugin: FakePlugin) -> None:
-    plugin.failure = None
-    with asking(tmp_path / "dra.sock") as one:
-        one.asking.set_wanted(frozenset({FIRST}))
-        assert one.failures.get(timeout=10) == (FIRST, TOO_OLD)
-
-
-def test_beside_an_old_plugin_the_new_one_is_asked(tmp_path: Path, plugin: FakePlugin) -> None:
-    old = tmp_path / "dra-old.sock"
-    with FakePlugin(old, state=v1.State()), asking(old, tmp_path / "dra.sock") as one:
-        one.asking.set_wanted(frozenset({FIRST}))
-        one.turned_on.get(timeout=10)
-        assert one.failures.empty()
-    assert plugin.enabled == [str(FIRST)]
-
-
 def test_a_plugin_that_is_not_there_is_no_failure_and_is_found_when_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.plugin.virtual_functions._NOBODY_SECONDS", 0.05)
     with asking(tmp_path / "dra.sock") as one:
         one.asking.set_wanted(frozenset({FIRST}))
-        with FakePlugin(tmp_path / "dra.sock", state=v1.State()) as late:
-            late.failure = ""
+        with FakePlugin(tmp_path / "dra.sock", state=v1.State()):
             one.turned_on.get(timeout=10)
         assert one.failures.empty()

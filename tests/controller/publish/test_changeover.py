@@ -12,7 +12,6 @@ from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.errors import ApiError
-from driver.hardware.gpu import Problem
 from driver.kube.backoff import Backoff
 from driver.policy.offers import Doubt, Offers
 from fakegpu.machine.fake_machine import FakeMachine
@@ -400,17 +399,6 @@ def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:
 
     kept = tuple(device for device in pool.devices if device.name not in names(wanted.devices))
     assert taint_keys(kept) == {(TAINT_LOST, TAINT_CHANGING)}
-
-
-def test_a_device_of_a_gpu_that_is_withheld_has_the_taints_of_its_health_now() -> None:
-    problem = Problem("nvmlDeviceGetUUID", "lost", "fell off the bus")
-    fine = mig_node.inventory()
-    sick = replace(fine, gpus=tuple(replace(gpu, problems=(problem,)) for gpu in fine.gpus))
-    pool = Pool(stored=offers(DYNAMIC))
-
-    pool.step(offers(HIDDEN, of=sick))
-
-    assert taint_keys(pool.devices) == {(TAINT_LOST, TAINT_CHANGING)}
 
 
 def test_what_goes_away_leaves_the_order_of_the_others_alone() -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.devices.device import Taint
-from driver.devices.taints import TAINT_CHANGING
+from driver.devices.region import Region
+from driver.devices.taints import TAINT_CHANGING, TAINT_XID
+from driver.health.xid_verdicts import Incident
 from driver.policy.offers import Offers
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
-from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, names, offers
+from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import GROUP, SLICES, Published, gpus
 from tests.eventually import eventually
 
@@ -316,3 +318,18 @@ def test_a_field_that_is_dropped_later_takes_the_devices_away(running: Published
     wants(running, offers(BALANCED, WHOLE))
 
     running.becomes(lambda: not running.slices())
+
+
+def test_a_device_that_a_claim_keeps_of_a_hidden_gpu_has_the_taints_of_its_faults(running: Published) -> None:
+    hidden = offers(HIDDEN)
+    wants(running, hidden, frozenset({IN_USE}))
+    running.becomes(lambda: running.device_names() == [IN_USE])
+    region = Region(hidden.withheld[0].pci)
+    running.publisher.incidents.report(Incident(region, 94))
+    running.publisher.verdicts_changed()
+
+    def keys() -> list[str]:
+        (kept,) = [device for item in running.slices() for device in item["spec"].get("devices", [])]
+        return [taint["key"] for taint in kept["taints"]]
+
+    running.becomes(lambda: keys() == [TAINT_XID, TAINT_CHANGING])

@@ -27,7 +27,6 @@ from tests.controller.webhook.reviewed import (
     warnings,
 )
 from tests.deviceclasses.shipped_classes import DEFAULT, expressions
-from tests.kubeletplugin.held import held_kinds
 
 SLICED = parameters(sharing=TIME_SLICING)
 TIME_SLICED: Object = {"strategy": "TimeSlicing"}
@@ -228,7 +227,7 @@ def refused_at_prepare(stored: Object, device: str) -> bool:
     stored["metadata"] = {"name": "c", "namespace": "n", "uid": "u"}
     stored["status"] = {"allocation": {"devices": {"results": [result], "config": configs}}}
     try:
-        plan(read_claim(stored, "u", "gpu.nvidia.com"), "p", held_kinds())
+        plan(read_claim(stored, "u", "gpu.nvidia.com"), "p")
     except ClaimRefused:
         return True
     return False

@@ -10,10 +10,12 @@ import pytest
 from driver.hardware.condition import ConditionReading, problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.hardware.inventory import Discovery
-from driver.health.problems import health, taints
+from driver.health.problems import health, verdicts
+from driver.health.verdict import taints_of
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
 from driver.nvml.health.calls import FabricHealth, RemappedRows
+from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
@@ -32,7 +34,7 @@ T = TypeVar("T")
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
     """The taints without the domain, and the word for the kubelet."""
     problems = tuple(problems_of(condition))
-    found = taints(problems)
+    found = taints_of(verdicts(PciAddress(0, 0, 0, 0), problems))
     named = [(one.key.removeprefix("gpu.nvidia.com/"), one.value, str(one.effect)) for one in found]
     return [*named], health(problems).word
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
@@ -12,12 +13,18 @@ from hypothesis import strategies as st
 from driver.devices.device import Taint
 from driver.errors import NvmlError
 from driver.hardware.gpu import Problem, Reason
-from driver.health.problems import health, taint_of_failure, taints, taints_of_doubt
+from driver.health.problems import health, taint_of_failure, taints_of_doubt, verdicts
+from driver.health.verdict import taints_of
 from driver.nvml.api import Code, DriverNotLoaded, NvmlCallFailed, NvmlTimeout
+from driver.nvml.pci_address import PciAddress
 
 LOST = Problem("nvmlDeviceGetUUID", "lost", "it is lost")
 HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")
 ERROR = Problem("nvmlDeviceGetMemoryInfo", "error", "it fails")
+
+
+def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
+    return taints_of(verdicts(PciAddress(0, 0, 0, 0), problems))
 
 
 def test_a_gpu_without_problems_has_no_taint_and_is_healthy() -> None:

@@ -10,8 +10,8 @@ from driver.devices.device import Device, Taint
 from driver.devices.limits import device_faults
 from driver.devices.region import Region
 from driver.health.health_rules import EVICTING, HealthRules
-from driver.health.verdict import taints_of
-from driver.health.xid_verdicts import Incident, reported_class, verdicts_of
+from driver.health.verdict import Health, health_of, taints_of
+from driver.health.xid_verdicts import Incident, incidents_of, reported_class, verdicts_of
 from driver.health.xids import MOST_XID, XID_CLASSES, XIDS, XidClass
 from driver.nvml.health.calls import GpuEvent, Severity
 from driver.nvml.mig import Placement
@@ -138,9 +138,37 @@ def test_what_the_admin_says_of_a_code_decides_alone(rules: HealthRules, xid: in
             assert rules.class_of(xid, told) == rules.xids[xid]
 
 
-def test_the_effects_of_other_taints_stay() -> None:
-    rules = HealthRules(evict=frozenset(EVICTING))
-    others = (Taint("gpu.nvidia.com/changing", "", "NoSchedule"), Taint("gpu.nvidia.com/fabric", "", "None"))
-    assert rules.effective(others) == others
-    lost = Taint("gpu.nvidia.com/gpu-lost", "x", "NoSchedule")
-    assert rules.effective([lost])[0].effect == "NoExecute"
+some_incident = st.builds(
+    Incident,
+    st.just(Region(PCI)),
+    st.none() | st.sampled_from([31, 48, 79, 94, 95, 119, 9999]),
+    st.none() | st.sampled_from(XID_CLASSES),
+)
+
+
+def read_back(incidents: list[Incident], rules: HealthRules) -> tuple[Health, Health]:
+    """The health of a device by these incidents, and by their taints, which is read without the rules."""
+    worst_first = sorted(incidents, key=lambda one: -XID_CLASSES.index(one.xid_class(rules)))
+    verdicts = [verdict for incident in worst_first for verdict in verdicts_of(incident, rules)]
+    told = incidents_of(Region(PCI), taints_of(verdicts))
+    return health_of(verdicts), health_of(
+        [verdict for incident in told for verdict in verdicts_of(incident, NO_RULES)]
+    )
+
+
+@given(incident=some_incident, rules=rules_given)
+def test_taints_tell_of_the_health_that_they_were_made_of(incident: Incident, rules: HealthRules) -> None:
+    made, read = read_back([incident], rules)
+    assert read == made
+
+
+@given(incidents=st.lists(some_incident, max_size=4), rules=rules_given)
+def test_of_several_faults_the_worst_is_read_back(incidents: list[Incident], rules: HealthRules) -> None:
+    made, read = read_back(incidents, rules)
+    assert read.word == made.word
+
+
+def test_taints_of_other_faults_tell_of_no_incident() -> None:
+    told = (("needs-reset", "drain-and-reset"), ("gpu-lost", "nvmlX"), ("xid", "no-number"), ("xid", "99999"))
+    taints = [Taint(f"gpu.nvidia.com/{key}", value, "NoSchedule") for key, value in told]
+    assert incidents_of(Region(PCI), taints) == ()

@@ -8,7 +8,7 @@ import pytest
 
 from driver.devices.device import Version
 from driver.devices.gpu_policy import GpuPolicy
-from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.hardware.gpu import Gpu, Inventory, Problem, Reason, UnreadGpu
 from driver.health.health_rules import HealthRules
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
@@ -119,27 +119,27 @@ def test_a_gpu_in_mig_mode_is_kept_back_with_the_reason() -> None:
     assert "MIG mode" in withheld.reason
 
 
-def test_a_gpu_with_a_problem_stays_and_is_tainted() -> None:
+def test_a_gpu_with_a_problem_is_offered_as_one_without() -> None:
     lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
-
-    devices = node_offers(Inventory((lost, OTHER_H100))).devices
-
-    assert [bool(device.taints) for device in devices] == [True, False]
+    assert node_offers(Inventory((lost, OTHER_H100))) == node_offers(Inventory((H100, OTHER_H100)))
 
 
-def test_only_the_faults_that_an_admin_names_evict_and_what_is_kept_back_of_the_gpu_as_well() -> None:
-    lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
-    failing = replace(OTHER_H100, problems=(Problem("nvmlX", "failing", "it fails"),))
-    rules = HealthRules(evict=frozenset({"lost"}))
-
-    first, second = node_offers(Inventory((lost, failing)), NodeConfig(health=rules)).devices
-    hidden = node_offers(Inventory((lost,)), NodeConfig((Rule(None, GpuPolicy("hidden")),), rules)).withheld
-    unanswered = replace(lost, unanswered=frozenset({"mig_mode"}))
-    doubts = node_offers(Inventory((unanswered,)), NodeConfig(health=rules)).doubts
-
-    assert [one.taints[0].effect for one in (first, second, hidden[0], doubts[0])] == [
-        *("NoExecute", "NoSchedule", "NoExecute", "NoExecute")
-    ]
+@pytest.mark.parametrize(
+    ("pci", "reason", "effect"),
+    [(FIRST, "lost", "NoExecute"), (FIRST, "failing", "NoSchedule"), (None, "lost", "NoSchedule")],
+)
+def test_only_the_faults_that_an_admin_names_evict_from_a_gpu_in_doubt(
+    pci: PciAddress | None, reason: Reason, effect: str
+) -> None:
+    rules = NodeConfig(health=HealthRules(evict=frozenset({"lost"})))
+    problems = (Problem("nvmlX", reason, "it is so"),)
+    unanswered = replace(H100, problems=problems, unanswered=frozenset({"mig_mode"}))
+    for inventory in (
+        Inventory(() if pci is None else (unanswered,)),
+        Inventory(unread=(UnreadGpu(pci, problems),)),
+    ):
+        for doubt in node_offers(inventory, rules).doubts:
+            assert [taint.effect for taint in doubt.taints] == [effect]
 
 
 def test_a_rule_hides_a_gpu_and_one_that_fails_keeps_it_back() -> None:

@@ -35,8 +35,8 @@ from gpuctl.doctor.inside.seen import (
 )
 from gpuctl.doctor.inside.sockets import SERVES
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.devices.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.gpu_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 
 UID = "11111111-2222-3333-4444-555555555555"

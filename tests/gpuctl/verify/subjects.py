@@ -15,7 +15,7 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.subject import Subject
-from kubeletplugin.devices.host.device_nodes import NVIDIA_MAJOR
+from kubeletplugin.devices.host.gpu_nodes import NVIDIA_MAJOR
 from tests.cuda_library.library import CudaDouble, whole_gpus
 from tests.nvml_library.library import NvmlDouble
 

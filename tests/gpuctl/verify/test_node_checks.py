@@ -14,7 +14,7 @@ from gpuctl.doctor.check import Result, run_checks
 from gpuctl.verify.checks.kernel_checks import bus_differences, number_differences
 from gpuctl.verify.checks.node_checks import NODE_CHECKS
 from gpuctl.verify.subject import Subject
-from kubeletplugin.devices.host.device_nodes import DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from tests.examples import is_long
 from tests.gpuctl.verify.subjects import built_machine, subject_of
 

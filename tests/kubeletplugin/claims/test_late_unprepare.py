@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import uuid_of

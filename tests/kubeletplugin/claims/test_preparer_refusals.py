@@ -18,7 +18,7 @@ from driver.errors import (
     NvmlError,
     StorageError,
 )
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef

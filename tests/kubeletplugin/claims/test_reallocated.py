@@ -9,7 +9,7 @@ import pytest
 
 from driver.devices.names import gpu_device_name
 from driver.errors import ApiError, ClaimBlocked, DeviceHeld
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import FakeNode

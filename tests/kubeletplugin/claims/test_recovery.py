@@ -12,16 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.names import DRIVER_NAME
-from driver.kinds.registry import KINDS
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.journal.identity import Identity
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.recovery import Recovered, recover
-from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.kubelet.wire.names import cdi_device_name
 from tests.examples import examples
 
@@ -42,7 +40,7 @@ def lost(uid: str, *names: str) -> tuple[HeldDevice, ...]:
     with TemporaryDirectory() as folder:
         journal, store = Journal(Path(folder) / "journal", lambda: True), CdiStore(Path(folder))
         write(store, uid, *names)
-        recover(journal, KeyedLocks(Path(folder) / "locks"), store, IDENTITY, KINDS)
+        recover(journal, KeyedLocks(Path(folder) / "locks"), store, IDENTITY)
         entry = journal.get(uid)
         return entry.devices if entry else ()
 
@@ -76,12 +74,12 @@ def test_a_lost_entry_is_noted_once_and_a_spec_that_names_no_device_is_removed(t
     write(store, "u-2", "u-2-colour")
 
     locks = KeyedLocks(tmp_path / "locks")
-    assert recover(journal, locks, store, IDENTITY, KINDS) == Recovered((UID,), ("u-2",))
+    assert recover(journal, locks, store, IDENTITY) == Recovered((UID,), ("u-2",))
     entry = journal.get(UID)
     assert entry is not None
     assert (entry.state, entry.shares) == ("lost", False)
     assert [(held.device, held.share_id) for held in entry.devices] == [("gpu-0000-8a-00-0-mps-4", SHARE)]
-    assert recover(journal, locks, store, IDENTITY, KINDS) == Recovered()
+    assert recover(journal, locks, store, IDENTITY) == Recovered()
 
 
 class ListedEarlier(CdiStore):
@@ -107,7 +105,7 @@ def test_what_another_instance_has_prepared_meanwhile_keeps_its_entry_and_its_sp
         write(store, UID, *spec)
         ours = Journal(tmp_path / "journal", lambda: True)
 
-        assert recover(ours, locks, store, IDENTITY, KINDS) == Recovered()
+        assert recover(ours, locks, store, IDENTITY) == Recovered()
         assert ours.get(UID) == fresh
         assert store.read(UID) is not None
         theirs.forget(UID)
@@ -122,7 +120,7 @@ def test_a_claim_that_another_instance_is_at_work_on_is_left_to_it(
     write(store, "u-2", cdi_device_name("u-2", "gpu-0000-8b-00-0"))
 
     with KeyedLocks(tmp_path / "locks").holding([claim_key(UID)], 1):
-        recovered = recover(journal, KeyedLocks(tmp_path / "locks"), store, IDENTITY, KINDS)
+        recovered = recover(journal, KeyedLocks(tmp_path / "locks"), store, IDENTITY)
 
     assert recovered.lost == ("u-2",)
     ((uid, reason),) = recovered.failed

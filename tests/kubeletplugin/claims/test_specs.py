@@ -21,10 +21,10 @@ from kubeletplugin.claims.files import Specs
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow, VfioNodes
-from kubeletplugin.devices.kinds.kind import HardwareNow
+from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodePorts
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
-from kubeletplugin.devices.kinds.registry import NodePorts, kinds_of
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.sharing.shares import MpsFolders
 from tests.kubeletplugin.cdi_schema import validate
@@ -49,13 +49,12 @@ class Built:
             scene.discovery,
             nodes,
             Journal(folder / "journal", lambda: False),
-            lambda: "",
             sysfs,
             *pci_parts(NoKernel(), sysfs)[:3],
-            VfioNodes(driver),
+            driver,
             Controllers(lambda _number: None),
         )
-        self.driver, kinds = driver, kinds_of(ports)
+        self.driver, kinds = driver, HELD_KINDS.on(ports)
         self.specs = Specs(
             kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")), METADATA
         )

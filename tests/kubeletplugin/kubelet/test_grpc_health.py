@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from driver.health.verdict import Health
 from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1
 from kubeletplugin.kubelet.plugin_sockets import READY_PART, SERVICE_PART
@@ -60,7 +61,7 @@ def test_before_the_kubelet_registered_it_the_plugin_is_alive_and_does_not_serve
 def test_a_broken_health_stream_means_that_the_kubelet_is_away(plugin: Plugin, kubelet: FakeKubelet) -> None:
     plugin.register()
     plugin.sockets.serving.up(READY_PART)
-    plugin.board.update((DeviceHealth("pool", "gpu", "healthy", 1),))
+    plugin.board.update((DeviceHealth("pool", "gpu", Health("Healthy"), 1),))
     with watch(kubelet, "") as answers:
         assert next(answers).status == Response.SERVING
         with kubelet.stream(

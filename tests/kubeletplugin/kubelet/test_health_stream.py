@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from driver.health.verdict import Health, Word
 from kubeletplugin.kubelet.health_stream import answer
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 V1 = "/v1.DRAResourceHealth/NodeWatchResources"
 V1ALPHA1 = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
-WELL = DeviceHealth("node/gpu", "gpu-0", "healthy", 1_700_000_000)
-ILL = DeviceHealth("node/gpu", "gpu-0", "unhealthy", 1_700_000_060, "XID 79: fell off the bus")
+WELL = DeviceHealth("node/gpu", "gpu-0", Health("Healthy"), 1_700_000_000)
+ILL = DeviceHealth("node/gpu", "gpu-0", Health("Unhealthy", "XID 79: fell off the bus"), 1_700_000_060)
 
 
 @pytest.fixture
@@ -64,12 +65,12 @@ def test_v1alpha1_is_told_the_same(plugin: Plugin, kubelet: FakeKubelet) -> None
     assert (device.health, device.message) == (v1alpha1.UNHEALTHY, "XID 79: fell off the bus")
 
 
-@pytest.mark.parametrize("health", ["unknown", "healthy", "unhealthy"])
-def test_each_state_has_its_number_on_the_wire(health: str) -> None:
-    device = DeviceHealth("p", "d", health, 7, "why")  # type: ignore[arg-type]  # one of the three words
+@pytest.mark.parametrize(("word", "number"), [("Unknown", 0), ("Healthy", 1), ("Unhealthy", 2)])
+def test_each_state_has_its_number_on_the_wire(word: Word, number: int) -> None:
+    device = DeviceHealth("p", "d", Health(word, "why"), 7)
     for message in (answer((device,), v1), answer((device,), v1alpha1)):
         sent = message.devices[0]
-        assert sent.health == ("unknown", "healthy", "unhealthy").index(health)
+        assert sent.health == number
         assert (sent.last_updated_time, sent.health_check_timeout_seconds, sent.message) == (7, 30, "why")
 
 

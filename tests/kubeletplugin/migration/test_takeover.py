@@ -135,7 +135,7 @@ def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Sc
     scene.take_over()
     told = scene.node.told_health()
     for pool, device in ((NODE, "gpu-0"), (POOL, gpu_device_name(scene.node.gpus[0]))):
-        assert (told[device].pool, told[device].health) == (pool, "healthy")
+        assert (told[device].pool, told[device].health.word) == (pool, "Healthy")
 
 
 @pytest.mark.parametrize("step", ["taken over"])

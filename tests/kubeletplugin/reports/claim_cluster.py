@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.event_reasons import EventReason
+from driver.health.verdict import Health
 from driver.kube.events import Reference
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
@@ -23,8 +24,6 @@ OTHER = {"driver": "nic.example.com", "pool": NODE, "device": "nic-0"}
 
 Object = dict[str, Any]
 Start = Callable[[], ClaimStatuses]
-Found = tuple[Literal["unknown", "healthy", "unhealthy"], str, str]
-"""What a look finds of a device: word, reason and message."""
 
 
 class Cluster:
@@ -37,7 +36,7 @@ class Cluster:
         self.healths: HealthTracker
         self.writer: StatusWriter
         self.events: list[tuple[str, str, str, str]] = []
-        self.ill: dict[str, Found] = {}
+        self.ill: dict[str, Health] = {}
         self.unseen: set[str] = set()
         server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
 
@@ -52,14 +51,10 @@ class Cluster:
     def look(self, *devices: str) -> None:
         """Look at what claims have, and at these devices besides; ``ill`` is what is found."""
         held = {one.device for entry in self.node.journal.entries() for one in entry.devices}
-        found: dict[str, Found] = {
-            device: self.ill.get(device, ("healthy", "", ""))
-            for device in sorted((held | {*devices}) - self.unseen)
-        }
         self.healths.update(
             tuple(
-                DeviceHealth(POOL, device, word, 0, message, reason)
-                for device, (word, reason, message) in found.items()
+                DeviceHealth(POOL, device, self.ill.get(device, Health("Healthy")), 0)
+                for device in sorted((held | {*devices}) - self.unseen)
             )
         )
 

@@ -38,13 +38,11 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
             statuses.changed()
 
         def now() -> Observed:
-            return Observed(cluster.memory, cluster.healths.known(), node.fabric.number_of)
+            return Observed(node.kinds, cluster.memory, cluster.healths.known(), node.fabric.number_of)
 
         cluster.healths = HealthTracker(changed)
         cluster.writer = StatusWriter(client, cluster.post)
-        statuses = ClaimStatuses(
-            cluster.writer, node.journal, lambda: node.driver_generation, node.kinds, now, 0.01
-        )
+        statuses = ClaimStatuses(cluster.writer, node.journal, now, 0.01)
         node.on_prepared = lambda _entry: statuses.changed()
         cluster.look()
         thread = threading.Thread(target=statuses.run)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from driver.devices.names import gpu_device_name
-from tests.kubeletplugin.reports.claim_cluster import Cluster, Found, Start
+from driver.health.verdict import Health
+from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 
-LOST: Found = ("unhealthy", "GpuLost", "it fell off the bus")
+LOST = Health("Unhealthy", "it fell off the bus", "GpuLost")
 
 
 def whole(cluster: Cluster, name: str, gpu: int) -> str:
@@ -127,7 +128,7 @@ def test_a_fault_that_becomes_another_is_told_and_other_words_alone_are_no_event
     start()
     device = whole(cluster, "train", 0)
     for reason, words in (("GpuLost", "gone"), ("GpuLost", "gone for long"), ("NeedsReset", "NVML says so")):
-        cluster.ill = {device: ("unhealthy", reason, words)}
+        cluster.ill = {device: Health("Unhealthy", words, reason)}
         cluster.look()
         cluster.wait_said("train", device, words)
     assert [message for _, _, _, message in cluster.told_events(2)] == [

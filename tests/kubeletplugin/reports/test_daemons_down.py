@@ -14,7 +14,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.reports.node_watch import daemons_down
-from tests.kubeletplugin.held import held_kinds, made
+from tests.kubeletplugin.held import made
 
 GROUP, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 DEVICE = f"{GROUP}-mps-4"
@@ -52,11 +52,11 @@ def blocked(message: str) -> tuple[BlockedPlacement, ...]:
 def test_a_daemon_that_does_not_serve_blocks_its_device(
     states: tuple[MpsState, ...] | None, message: str
 ) -> None:
-    assert daemons_down([entry(), entry()], states, "", held_kinds()) == blocked(message), "each device once"
+    assert daemons_down([entry(), entry()], states, "") == blocked(message), "each device once"
 
 
 def test_a_daemon_that_serves_blocks_nothing() -> None:
-    assert daemons_down([entry()], [SERVES], "", held_kinds()) == ()
+    assert daemons_down([entry()], [SERVES], "") == ()
 
 
 def test_what_needs_no_daemon_now_blocks_nothing() -> None:
@@ -67,14 +67,14 @@ def test_what_needs_no_daemon_now_blocks_nothing() -> None:
         entry(state="preparing"),
         entry(state="releasing"),
     ):
-        assert daemons_down([one], None, "", held_kinds()) == ()
+        assert daemons_down([one], None, "") == ()
 
 
 def test_a_partition_blocks_its_own_place_and_a_group_all_its_gpus() -> None:
     name = f"{GROUP}-mig-1g-10gb-6"
     part = replace(held(f"{name}-mps-2", name), **made(PartitionRecord("1g.10gb", 19, 6, 1)))
     other = replace(held("gpu-0000-02-00-0"), pci="0000:02:00.0")
-    found = daemons_down([entry(part), entry(replace(held(), device=GROUP), other)], [], "", held_kinds())
+    found = daemons_down([entry(part), entry(replace(held(), device=GROUP), other)], [], "")
     assert [(one.pci, one.span) for one in found] == [
         (PciAddress.parse(PCI), None),
         (PciAddress.parse(PCI), Placement(6, 1)),

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from driver.health.verdict import Health
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     ClaimStatus,
     DeviceMemory,
-    Ill,
     Observed,
     changed_much,
     claim_statuses,
@@ -30,18 +30,19 @@ MADE = HeldDevice(
 ENTRY = Entry("uid", "team", "train", "prepared", 7, (MADE,))
 
 WELL = Observed(
+    held_kinds(),
     healths={
-        ("pool", MADE.device): None,
-        ("pool", "gpu-0000-8a-00-0-ts-4"): None,
-        ("pool", memory_claims.DEVICE): None,
-    }
+        ("pool", MADE.device): Health("Healthy"),
+        ("pool", "gpu-0000-8a-00-0-ts-4"): Health("Healthy"),
+        ("pool", memory_claims.DEVICE): Health("Healthy"),
+    },
 )
 
 Object = dict[str, Any]
 
 
 def claim(*devices: HeldDevice) -> ClaimStatus:
-    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], "", held_kinds(), WELL)
+    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], "", WELL)
     return found
 
 
@@ -61,8 +62,8 @@ def test_only_claims_that_are_prepared_and_known_by_name_have_something_to_tell(
         replace(ENTRY, state="lost"),
         replace(ENTRY, devices=()),
     )
-    assert list(claim_statuses(silent, "", held_kinds())) == []
-    assert [found.uid for found in claim_statuses([*silent, ENTRY], "", held_kinds())] == ["uid"]
+    assert list(claim_statuses(silent, "", WELL)) == []
+    assert [found.uid for found in claim_statuses([*silent, ENTRY], "", WELL)] == ["uid"]
 
 
 def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told() -> None:
@@ -71,7 +72,7 @@ def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told
         replace(MADE, device="gpu-0000-8a-00-0-beam", kind="beam", record={}),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(claim_statuses([replace(ENTRY, devices=others)], "", held_kinds(), WELL)) == []
+    assert list(claim_statuses([replace(ENTRY, devices=others)], "", WELL)) == []
 
 
 def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
@@ -79,14 +80,16 @@ def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
     assert told.key == (DRIVER_NAME, "pool", MADE.device, "")
 
 
-ILL = Ill("False", "GpuLost", "it fell off the bus")
+SOUND = Health("Healthy")
+ILL = Health("Unhealthy", "it fell off the bus", "GpuLost")
+DOUBT = Health("Unknown", "no right", "Unmonitored")
 
 
-def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
+def ready(health: Health, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
     """The condition that is written for a device that is so."""
-    healths = {("pool", MADE.device): ill} if seen else {}
-    known = Observed({("uid", "cdi"): DeviceMemory(fault)}, healths)
-    (found,) = claim_statuses([ENTRY], "", held_kinds(), known)
+    healths = {("pool", MADE.device): health} if seen else {}
+    known = Observed(held_kinds(), {("uid", "cdi"): DeviceMemory(fault)}, healths)
+    (found,) = claim_statuses([ENTRY], "", known)
     there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
     (entry,) = found.devices[0].status(there if before else {}, NOW)["conditions"]
     return dict(entry)
@@ -95,24 +98,30 @@ def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, see
 def test_an_ill_device_is_not_ready_with_the_reason_and_the_words_of_its_health() -> None:
     told = ready(ILL)
     assert (told["status"], told["reason"], told["message"]) == ("False", "GpuLost", "it fell off the bus")
-    well = ready(None, before={**told, "lastTransitionTime": EARLIER})
+    well = ready(SOUND, before={**told, "lastTransitionTime": EARLIER})
     assert (well["status"], well["reason"], well["lastTransitionTime"]) == ("True", "PartitionMade", NOW)
 
 
 def test_what_is_wrong_for_certain_comes_before_a_limit_and_a_limit_before_doubt() -> None:
     assert ready(ILL, fault="not held")["reason"] == "GpuLost"
-    assert (
-        ready(Ill("Unknown", "Unmonitored", "no right"), fault="not held")["reason"] == "MemoryLimitNotHeld"
-    )
-    assert ready(Ill("Unknown", "Unmonitored", "no right"))["status"] == "Unknown"
+    assert ready(DOUBT, fault="not held")["reason"] == "MemoryLimitNotHeld"
+    assert ready(DOUBT)["status"] == "Unknown"
+
+
+def test_a_word_stands_in_where_the_look_gives_no_reason() -> None:
+    told = [ready(health) for health in (Health("Unhealthy", "gone"), Health("Unknown", "busy"))]
+    assert [(one["status"], one["reason"]) for one in told] == [
+        ("False", "Unhealthy"),
+        ("Unknown", "Unknown"),
+    ]
 
 
 def test_what_the_status_says_of_a_device_stays_until_somebody_looks_at_it() -> None:
     ill = {**ready(ILL), "lastTransitionTime": EARLIER}
-    assert ready(None, seen=False, before=ill) == ill
-    assert ready(None, seen=False)["status"] == "True", "nobody has said anything of it"
-    held = {**ready(None, fault="not held"), "lastTransitionTime": EARLIER}
-    assert ready(None, seen=False, before=held)["status"] == "True", "that is known without a look"
+    assert ready(SOUND, seen=False, before=ill) == ill
+    assert ready(SOUND, seen=False)["status"] == "True", "nobody has said anything of it"
+    held = {**ready(SOUND, fault="not held"), "lastTransitionTime": EARLIER}
+    assert ready(SOUND, seen=False, before=held)["status"] == "True", "that is known without a look"
 
 
 def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_look_on() -> None:
@@ -120,7 +129,7 @@ def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_l
     both = replace(
         ENTRY, devices=(MADE, replace(MADE, device="gpu-0000-8a-00-0", kind="whole", admin_access=True))
     )
-    (found,) = claim_statuses([both], "", held_kinds(), known)
+    (found,) = claim_statuses([both], "", known)
     assert [device.data.get("fabricPartition") for device in found.devices] == [3, None]
 
 
@@ -212,7 +221,7 @@ def told(fault: str = "", used_bytes: int | None = None, before: Object | None =
     """The entry to apply for a share with a limit, None where the one before tells it already."""
     memory = {("a", SHARE.cdi_device): DeviceMemory(fault, used_bytes)}
     now_known = replace(WELL, memory=memory)
-    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", held_kinds(), now_known)
+    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", now_known)
     api = stored(*([before] if before else []), allocated=(SHARE,))
     return next(iter(statuses_to_apply(found, api, now)), None)
 

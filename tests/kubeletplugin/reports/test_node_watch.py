@@ -27,7 +27,7 @@ def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]
 
 
 def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
-    watch = NodeWatch(node.journal, lambda: node.driver_generation, node.kinds, lambda _: None, 1.0)
+    watch = NodeWatch(node.journal, node.kinds, lambda _: None, 1.0)
     return watch.foreign(seen, before)
 
 
@@ -138,12 +138,12 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
 def test_a_gpu_that_left_is_unhealthy_while_a_claim_has_it_and_then_forgotten(node: FakeNode) -> None:
     ref, name = node.claim("train", 1), gpu_device_name(node.gpus[1])
     node.prepare(ref)
-    assert node.told_health()[name].health == "healthy"
+    assert node.told_health()[name].health.word == "Healthy"
     own_sysfs(node.sysfs)
     (node.sysfs / "bus/pci/devices" / str(node.gpus[1])).unlink()
     node.machine.remove(node.gpus[1])
 
-    assert node.told_health()[name].health == "unhealthy"
+    assert node.told_health()[name].health.word == "Unhealthy"
     node.unprepare(ref)
     assert name not in node.told_health()
 
@@ -203,6 +203,7 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
 
         def __init__(self) -> None:
             self.reads = 0
+            self.generation = node.journal.generation
 
         def held(self) -> tuple[Entry, ...]:
             self.reads += 1
@@ -210,7 +211,7 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
                 node.prepare(claim)
             return node.journal.held()
 
-    watch = NodeWatch(Late(), lambda: node.driver_generation, node.kinds, lambda _: None, 1.0)
+    watch = NodeWatch(Late(), node.kinds, lambda _: None, 1.0)
     watch.daemons(())
 
     assert watch.state().blocked == ()
@@ -244,11 +245,11 @@ def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
     device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
     node.prepare(node.claim_devices("train", device))
     node.prepare(node.claim_devices("other", other))
-    assert node.told_health()[device].health == "healthy"
+    assert node.told_health()[device].health.word == "Healthy"
 
     node.machine.lose(node.gpus[0])
     found = node.told_health()
-    assert (found[device].health, found[other].health) == ("unhealthy", "healthy")
+    assert (found[device].health.word, found[other].health.word) == ("Unhealthy", "Healthy")
     assert found[device].pool == POOL
 
 

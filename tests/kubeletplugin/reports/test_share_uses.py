@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.devices.names import gpu_device_name
 from kubeletplugin.plugin_metrics import share_uses
-from kubeletplugin.reports.device_status import claim_statuses
+from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.kubeletplugin.fake_node import FakeNode
 
 CONFIG = {
@@ -21,7 +21,7 @@ CONFIG = {
 
 
 def uses(node: FakeNode) -> list[dict[str, str]]:
-    found = share_uses(node.journal.entries(), node.driver_generation, node.kinds)
+    found = share_uses(node.journal.entries(), node.driver_generation)
     return [dict(reading.labels) for reading in found]
 
 
@@ -73,10 +73,8 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
     node.prepare(node.claim("slices", 1, config=[CONFIG]))
     node.prepare(node.claim("whole", 2))
 
-    told = {
-        claim.name: claim.devices
-        for claim in claim_statuses(node.journal.entries(), node.driver_generation, node.kinds)
-    }
+    statuses = claim_statuses(node.journal.entries(), "", Observed(node.kinds))
+    told = {claim.name: claim.devices for claim in statuses}
 
     assert told.keys() == {"mps", "slices", "whole"}
     (mps,), (slices,) = told["mps"], told["slices"]

@@ -24,12 +24,13 @@ def test_a_fault_of_a_partition_is_of_its_claim_alone(node: FakeNode) -> None:
     node.prepare(node.claim_devices("spared", spared))
     published = PublishedDevices()
     node.health.add_reported(published.health_of)
-    assert node.told_health()[hit].health == "healthy"
+    assert node.told_health()[hit].health.word == "Healthy"
 
     published.take("ADDED", fault(hit))
 
     found = node.told_health()
-    assert (found[hit].health, found[hit].reason, found[spared].health) == ("unhealthy", "Xid", "healthy")
-    assert "XID 95" in found[hit].message
+    assert (found[hit].health.word, found[spared].health.word) == ("Unhealthy", "Healthy")
+    assert found[hit].health.reason == "Xid"
+    assert "XID 95" in found[hit].health.message
     published.take("MODIFIED", {"spec": {"devices": [{"name": hit}]}})
-    assert node.told_health()[hit].health == "healthy"
+    assert node.told_health()[hit].health.word == "Healthy"

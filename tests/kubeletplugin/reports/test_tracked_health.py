@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from driver.health.verdict import Health
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.reports.device_status import HealthTracker, Ill
+from kubeletplugin.reports.device_status import HealthTracker
 
 KEY = ("pool", "gpu-0")
-Word = Literal["unknown", "healthy", "unhealthy"]
+WELL = Health("Healthy")
+GONE = Health("Unhealthy", "gone", "GpuLost")
+BUSY = Health("Unknown", "busy")
 
 
 class Node:
@@ -21,8 +22,8 @@ class Node:
     def _changed(self) -> None:
         self.changes += 1
 
-    def look(self, health: Word, message: str = "", reason: str = "", checked: int = 0) -> Ill | None:
-        self.memory.update((DeviceHealth(*KEY, health, checked, message, reason),))
+    def look(self, health: Health, checked: int = 0) -> Health:
+        self.memory.update((DeviceHealth(*KEY, health, checked),))
         told = self.memory.known()
         assert told is not None
         return told[KEY]
@@ -34,43 +35,25 @@ def test_nothing_is_known_before_the_first_look() -> None:
 
 def test_an_ill_device_is_told_at_once_and_a_look_that_finds_the_same_is_no_change() -> None:
     node = Node()
-    assert node.look("healthy") is None
-    assert node.look("unhealthy", "gone", "GpuLost", checked=1) == Ill("False", "GpuLost", "gone")
-    assert node.changes == 2
-    node.look("unhealthy", "gone", "GpuLost", checked=2)
-    assert node.changes == 2
-    assert node.look("healthy", checked=3) is None
-    assert node.changes == 3
+    changes = []
+    for checked, health in enumerate((WELL, GONE, GONE, WELL)):
+        assert node.look(health, checked) == health
+        changes.append(node.changes)
+    assert changes == [1, 2, 2, 3]
 
 
 def test_one_look_that_cannot_tell_changes_nothing_and_two_do() -> None:
     node = Node()
-    node.look("healthy")
-    assert node.look("unknown", "busy") is None
-    assert node.look("unknown", "busy") == Ill("Unknown", "Unknown", "busy")
-    assert node.look("healthy") is None
-    assert node.look("unknown", "busy") is None
-    assert node.look("healthy") is None
-
-
-def test_an_ill_device_stays_ill_while_nobody_can_tell_for_a_moment() -> None:
-    node = Node()
-    node.look("unhealthy", "gone", "GpuLost")
-    assert node.look("unknown", "busy") == Ill("False", "GpuLost", "gone")
+    looks = (WELL, BUSY, BUSY, WELL, BUSY, WELL, GONE, BUSY)
+    assert [node.look(health) for health in looks] == [WELL, WELL, BUSY, WELL, WELL, WELL, GONE, GONE]
 
 
 def test_the_first_look_counts_whatever_it_finds() -> None:
-    assert Node().look("unknown", "no driver", "DriverNotLoaded") == Ill(
-        "Unknown", "DriverNotLoaded", "no driver"
-    )
-
-
-def test_a_word_stands_in_where_the_look_gives_no_reason() -> None:
-    assert Node().look("unhealthy", "gone") == Ill("False", "Unhealthy", "gone")
+    assert Node().look(BUSY) == BUSY
 
 
 def test_the_board_tells_it_of_each_look() -> None:
     board, node = HealthBoard(), Node()
     board.on_update(node.memory.update)
-    board.update((DeviceHealth(*KEY, "healthy", 1),))
-    assert node.memory.known() == {KEY: None}
+    board.update((DeviceHealth(*KEY, WELL, 1),))
+    assert node.memory.known() == {KEY: WELL}

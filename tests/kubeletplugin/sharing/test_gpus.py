@@ -19,7 +19,6 @@ from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.shares import limits_together
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.held import held_kinds
 from tests.kubeletplugin.share_node import mode, uuid, whole
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ HELD = HeldDevice("r", "p", f"{GROUP}-mps-8", "0000:01:00.0", "GPU-1", "cdi", "s
 
 def member(uid: str, request: str, percentage: int, mib: int) -> Member:
     share = ShareRecord(GROUP, "MPS", 1, 0, "", percentage, mib, multi_user=True)
-    return Member(uid, replace(HELD, request=request, share=share), "GPU-1", has_modes=True)
+    return uid, replace(HELD, request=request, share=share)
 
 
 members = st.lists(
@@ -44,9 +43,9 @@ members = st.lists(
 @given(members)
 def test_a_daemon_grants_what_the_largest_client_has_and_no_more(present: list[Member]) -> None:
     clients: dict[tuple[str, str], list[ShareRecord]] = {}
-    for one in present:
-        assert one.held.share is not None
-        clients.setdefault((one.uid, one.held.request), []).append(one.held.share)
+    for uid, held in present:
+        assert held.share is not None
+        clients.setdefault((uid, held.request), []).append(held.share)
     limits = [limits_together(shares) for shares in clients.values()]
     daemon = daemon_of(GROUP, present)
     assert (daemon.name, daemon.devices, daemon.multi_user) == (GROUP, ("GPU-1",), True)
@@ -90,16 +89,14 @@ class _DeafDiscovery(Discovery):
 
 
 def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
-    records = SharingRecords(tmp_path / "sharing", lambda: "", held_kinds().parse)
+    records = SharingRecords(tmp_path / "sharing", lambda: "")
     guard = Guard(5.0)
     deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
-    sharing = Sharing(
-        deaf, node.time_slices, node.mps, records, held_kinds(), lambda: "", nobody, nobody, nobody
-    )
+    sharing = Sharing(deaf, node.time_slices, node.mps, records, node.watch, nobody)
     share = ShareRecord(whole(node), "MPS", 1)
     held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):
-        sharing.settle(whole(node), (Member("u", held, held.uuid, has_modes=True),))
+        sharing.settle(whole(node), (("u", held),))
     guard.close()
     assert (node.mps.ensured, mode(node)) == (0, "default"), "its clients would not be kept apart"
     assert [record.group for record in records.all()] == [whole(node)]

@@ -59,6 +59,7 @@ class TellingMps(FakeMps):
             self.heard.put(one[0])
 
     def close(self) -> None:
+        super().close()
         self.told.put(None)
 
 
@@ -81,7 +82,7 @@ def following(node: FakeNode) -> Iterator[TellingMps]:
 
 def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     """Let the supervisor tell of daemons that run, and wait until it was passed on."""
-    node.sharing_reconciler.note_mps_use()
+    node.mps.note_use()
     states = tuple(MpsState(name, running=True) for name in names)
     telling.told.put((states,))
     assert telling.heard.get(timeout=30) == states

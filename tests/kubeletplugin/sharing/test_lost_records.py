@@ -74,7 +74,7 @@ def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silen
     node.prepare(node.claim("whole", 0))
     assert (mode(node), recorded(node)) == ("default", [])
     node.mps.silent = False
-    node.sharing_reconciler.note_mps_use()
+    node.mps.note_use()
     node.sharing_reconciler.follow()
     node.sharing_reconciler.run_once()
     assert_as_before(node)

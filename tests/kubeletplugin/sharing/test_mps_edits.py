@@ -11,8 +11,8 @@ import pytest
 
 from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
-from kubeletplugin.devices.host.device_nodes import DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.sharing.shares import MpsFolders, mps_edits
 from tests.kubeletplugin.cdi_schema import validate
 

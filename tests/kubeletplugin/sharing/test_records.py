@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.sharing import Strategy
-from driver.kinds.registry import KINDS
 from driver.nvml.modes import ComputeMode
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
@@ -27,7 +26,7 @@ ASSUMED = SharingRecord(GROUP, "MPS", (PCI,), {PCI: "default"}, UNKNOWN, daemon=
 
 @pytest.fixture
 def records(tmp_path: Path) -> SharingRecords:
-    return SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
+    return SharingRecords(tmp_path / "sharing", lambda: "")
 
 
 def file(tmp_path: Path, group: str = GROUP) -> Path:
@@ -39,7 +38,7 @@ def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
 ) -> None:
     assert records.get(GROUP) is None
     records.put(RECORD)
-    for one in (records, SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)):
+    for one in (records, SharingRecords(tmp_path / "sharing", lambda: "")):
         assert one.get(GROUP) == RECORD
         assert one.all() == (RECORD,)
     records.forget(GROUP)
@@ -63,18 +62,18 @@ written = st.builds(
 @given(written)
 def test_every_record_reads_back(record: SharingRecord) -> None:
     with TemporaryDirectory() as folder:
-        SharingRecords(Path(folder), lambda: "", KINDS.parse).put(record)
-        assert SharingRecords(Path(folder), lambda: "", KINDS.parse).get(GROUP) == record
+        SharingRecords(Path(folder), lambda: "").put(record)
+        assert SharingRecords(Path(folder), lambda: "").get(GROUP) == record
 
 
 def alone(tmp_path: Path) -> SharingRecords:
     """Records of an instance beside which no other writes."""
     answers = iter([True])
-    return SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse, lambda: next(answers, False))
+    return SharingRecords(tmp_path / "sharing", lambda: "", lambda: next(answers, False))
 
 
 def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
-    other = SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse)
+    other = SharingRecords(tmp_path / "sharing", lambda: "")
     for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
         other.put(record)
         assert records.get(GROUP) == record
@@ -110,7 +109,7 @@ def test_a_record_of_an_earlier_load_of_the_driver_counts_for_nothing(
     tmp_path: Path, records: SharingRecords
 ) -> None:
     """Another load has put everything back; what others see of it does not remove it without the locks."""
-    later = SharingRecords(tmp_path / "sharing", lambda: "later", KINDS.parse)
+    later = SharingRecords(tmp_path / "sharing", lambda: "later")
     records.put(replace(RECORD, driver_generation="earlier"))
     assert len(later.all()) == 1
     assert file(tmp_path).exists()
@@ -156,9 +155,7 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_the_most_is_assumed(
     assert file(tmp_path).read_bytes() == content
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").read_bytes() == content
-    assert SharingRecords(tmp_path / "sharing", lambda: "", KINDS.parse).get(GROUP) == ASSUMED, (
-        "it is written down"
-    )
+    assert SharingRecords(tmp_path / "sharing", lambda: "").get(GROUP) == ASSUMED, "it is written down"
 
 
 def test_of_a_partition_no_compute_mode_is_assumed(tmp_path: Path, records: SharingRecords) -> None:

@@ -235,7 +235,7 @@ class SharesOfANode(RuleBasedStateMachine):
             self.gpu_is_as_its_shares_need_it(number)
 
     def pass_of_the_keeper(self) -> None:
-        self.node.sharing_reconciler.note_mps_use()
+        self.node.mps.note_use()
         self.node.sharing_reconciler.follow()
         self.node.sharing_reconciler.run_once()
 

@@ -6,7 +6,7 @@ next call, after a crash or a failure, knows what belongs to the claim and what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from driver.devices.device import AttributeValue
@@ -23,10 +23,8 @@ from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.spec import Edits
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record, standing
-from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes
-from kubeletplugin.devices.kinds.kind import DriverKind, FoundKind, HardwareNow, Note
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.devices.kinds.kind import FoundKind, HardwareNow, NodeKind, NodePorts, Note
 from kubeletplugin.devices.kinds.partition.making import Partitions
 from kubeletplugin.devices.kinds.partition.record import (
     name_of,
@@ -39,14 +37,16 @@ from kubeletplugin.kubelet.wire.planned import PlannedDevice
 _log = get_logger("partitions")
 
 
-class HeldPartition(DriverKind):
+class HeldPartition(NodeKind):
     """What both kinds of partitions have in common."""
 
-    def __init__(self, partitions: Partitions, nodes: GpuNodes) -> None:
-        self._partitions = partitions
-        self._nodes = nodes
+    def __init__(self, node: NodePorts) -> None:
+        super().__init__(node)
+        self._partitions = Partitions(node.discovery)
+        self._journal = node.journal
 
-    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+    @staticmethod
+    def occupies(held: HeldDevice) -> tuple[Region, ...]:
         """Its place; only the first memory slice is known before it is located."""
         name = name_of(held.device)
         return (name.at(record_of(held).placement) if held.record else name.region,)
@@ -61,11 +61,11 @@ class HeldPartition(DriverKind):
         if record.gpu_instance_id is None or record.compute_instance_id is None:
             raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
         minor = hardware.identity(name_of(held.device).pci).minor
-        return Edits(
-            self._nodes.instance(minor, record.gpu_instance_id, record.compute_instance_id, hardware.host)
-        )
+        ids = record.gpu_instance_id, record.compute_instance_id
+        return Edits(self._node.nodes.instance(minor, *ids, hardware.host))
 
-    def cuda_uuid(self, held: HeldDevice) -> str:
+    @staticmethod
+    def cuda_uuid(held: HeldDevice) -> str:
         """The UUID of the MIG device, empty until it is made."""
         return record_of(held).uuid
 
@@ -110,13 +110,6 @@ class HeldMade(HeldPartition):
     offered: OfferedKind = MADE
     condition = ("PartitionMade", "The partition exists.")
 
-    def __init__(
-        self, partitions: Partitions, nodes: GpuNodes, journal: Journal, generation: Callable[[], str]
-    ) -> None:
-        super().__init__(partitions, nodes)
-        self._journal = journal
-        self._generation = generation
-
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its profile and place, or the record of an earlier try or of another claim that shares it.
 
@@ -149,7 +142,8 @@ class HeldMade(HeldPartition):
         made = self._partitions.make(pci, record, others, lambda step, record: note(step, written(record)))
         return written(made)
 
-    def is_made(self, held: HeldDevice) -> bool:
+    @staticmethod
+    def is_made(held: HeldDevice) -> bool:
         """Whether making it was started."""
         return not held.admin_access and record_of(held).attempted
 
@@ -168,7 +162,7 @@ class HeldMade(HeldPartition):
             note("releasing", written(record))
             self._partitions.destroy(pci, record, lambda step, record: note(step, written(record)))
         except DriverNotLoaded as error:
-            if self._generation():
+            if self._journal.generation():
                 raise
             _log.warning(
                 "partition is gone with the driver", device=held.device, uid=entry.uid, error=str(error)
@@ -212,9 +206,8 @@ class HeldMade(HeldPartition):
 
     def _sharing(self, pci: str, device: str, without: str = "") -> Iterable[HeldDevice]:
         """The same device in the entries of other claims that have not ended; a lost one has no record."""
-        generation = self._generation()
         for entry in self._journal.holders(pci):
-            if entry.uid != without and standing(entry, generation).has_devices:
+            if entry.uid != without and self._journal.standing(entry).has_devices:
                 of_claim = (one for one in entry.devices if one.device == device)
                 yield from (one for one in of_claim if entry.state == "lost" or self.is_made(one))
 
@@ -232,11 +225,10 @@ class HeldMade(HeldPartition):
 
     def _instances_of_others(self, pci: str, uid: str) -> frozenset[int]:
         """The GPU instances on a GPU that were made for other claims, and may exist."""
-        generation = self._generation()
         records = (
             record_of(held)
             for entry in self._journal.holders(pci)
-            if entry.uid != uid and standing(entry, generation).is_live
+            if entry.uid != uid and self._journal.standing(entry).is_live
             for held in entry.devices
             if held.pci == pci and held.record and partition_name(held) is not None
         )

@@ -7,9 +7,10 @@ persistence mode is turned off. For all other processes the claim has to wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from driver.errors import NvmlError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
@@ -18,10 +19,73 @@ from driver.hardware.persistence import Persistence
 from driver.nvml.api import GpuLost
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import HeldDevice, Record
 from kubeletplugin.devices.kinds.kind import Note
-from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, read, written
 from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.record import FUNCTIONS
 from kubeletplugin.kubelet.wire.controllers import Controllers, NotLetGo
+
+
+@dataclass(frozen=True, slots=True)
+class PassthroughRecord:
+    """What has to be remembered of a device."""
+
+    # The number of its IOMMU group.
+    group: int
+    # The PCI device ids of its GPUs, in the order of the device's name. They tell models of boards apart
+    # while no driver is bound that can read a UUID.
+    device_ids: tuple[int, ...] = ()
+    # Whether a container gets it by IOMMUFD if the kernel has that.
+    iommufd: bool = False
+    # Whether a container gets the node of the IOMMU as well.
+    api_device: bool = True
+    # The GPUs whose persistence mode has to be turned on again.
+    persistent: tuple[str, ...] = ()
+    # The record of the binding (devices.vfio.record), empty while nothing is changed.
+    functions: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there may be something to undo."""
+        return bool(self.persistent or self.functions)
+
+    @property
+    def unmade(self) -> PassthroughRecord:
+        """The record when nothing is made."""
+        return replace(self, persistent=(), functions=())
+
+
+def record_of(held: HeldDevice) -> PassthroughRecord:
+    """The record of a device."""
+    return read(held.record)
+
+
+def read(record: Record) -> PassthroughRecord:
+    """Read a record from the journal's JSON."""
+    return PassthroughRecord(
+        int(record["group"]),
+        tuple(int(one) for one in record.get("device_ids", ())),
+        bool(record.get("iommufd", False)),
+        bool(record.get("api_device", True)),
+        tuple(str(one) for one in record.get("persistent", ())),
+        tuple(record.get(FUNCTIONS, ())),
+    )
+
+
+def written(record: PassthroughRecord) -> Record:
+    """The record as the journal's JSON."""
+    plain: dict[str, Any] = {
+        "group": record.group,
+        "device_ids": list(record.device_ids),
+        "iommufd": record.iommufd,
+        "api_device": record.api_device,
+    }
+    if record.persistent:
+        plain["persistent"] = list(record.persistent)
+    if record.functions:
+        plain[FUNCTIONS] = [dict(one) for one in record.functions]
+    return plain
+
 
 _log = get_logger("passthrough")
 

@@ -14,7 +14,6 @@ from driver.devices.region import Region
 from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NodeIncomplete
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, IommuGroup, PciFunction, PciView
 from driver.hardware.gpu import Inventory
-from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import iommu_group_of, read_function
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
@@ -22,11 +21,9 @@ from driver.kinds.passthrough.kind import PASSTHROUGH, passthrough_uuid
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
-from kubeletplugin.devices.host.device_nodes import DeviceNode
-from kubeletplugin.devices.host.gpu_nodes import VfioNodes
-from kubeletplugin.devices.kinds.kind import HardwareNow, Note
-from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver
-from kubeletplugin.devices.kinds.passthrough.record import PassthroughRecord, record_of, written
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode, VfioNodes
+from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKind, NodePorts, Note
+from kubeletplugin.devices.kinds.passthrough.hand_over import HandOver, PassthroughRecord, record_of, written
 from kubeletplugin.devices.vfio.binder import functions_to_bind
 from kubeletplugin.devices.vfio.failures import in_use
 from kubeletplugin.devices.vfio.function_files import Users
@@ -39,23 +36,17 @@ _VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
 _RESCHEDULE = "delete the pod, so that it is scheduled again with a device that exists"
 
 
-class HeldPassthrough:
-    """GPUs that are passed through to virtual machines.
-
-    ``users(function)`` returns the processes that have a function open.
-    """
+class HeldPassthrough(NodeKind):
+    """GPUs that are passed through to virtual machines."""
 
     offered: OfferedKind = PASSTHROUGH
     condition = ("BoundToVfio", "The GPU is bound to vfio, and a virtual machine can have it.")
 
-    def __init__(
-        self, discovery: Discovery, bus: Bus, nodes: VfioNodes, hand_over: HandOver, users: Users
-    ) -> None:
-        self._discovery = discovery
-        self._bus = bus
-        self._nodes = nodes
-        self._hand_over = hand_over
-        self._users = users
+    def __init__(self, node: NodePorts) -> None:
+        super().__init__(node)
+        self._nodes = VfioNodes(node.driver)
+        self._bus = Bus(node.sysfs_root)
+        self._hand_over = HandOver(node.discovery, node.controllers, node.binder)
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, hardware: HardwareNow) -> HeldDevice:
         """Its GPUs and their IOMMU group, whatever drivers they have now.
@@ -88,7 +79,8 @@ class HeldPassthrough:
         """The published UUID, made from the address: no driver that knows the GPU's own one has it now."""
         return passthrough_uuid(PciAddress.parse(held.pci))
 
-    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+    @staticmethod
+    def occupies(held: HeldDevice) -> tuple[Region, ...]:
         """All of its GPUs."""
         return tuple(map(Region, _gpus(held)))
 
@@ -107,7 +99,8 @@ class HeldPassthrough:
         """Whether all of the group is bound to vfio."""
         return self._bus.on_vfio(record_of(held).group, _gpus(held)[0])
 
-    def is_made(self, held: HeldDevice) -> bool:
+    @staticmethod
+    def is_made(held: HeldDevice) -> bool:
         """Whether its binding was started."""
         return record_of(held).is_begun
 
@@ -141,7 +134,8 @@ class HeldPassthrough:
         name = held.device.upper().replace("-", "_")
         return Edits(nodes, (f"{_VARIABLE}{name}={addresses}",), needs_driver=False)
 
-    def cuda_uuid(self, held: HeldDevice) -> str:
+    @staticmethod
+    def cuda_uuid(held: HeldDevice) -> str:
         """Empty: CUDA on this node cannot use it."""
         return ""
 
@@ -182,20 +176,20 @@ class HeldPassthrough:
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The GPUs that somebody else uses by vfio, such as a virtual machine outside of Kubernetes."""
-        return _used_by_others(inventory.pci, owners, self._users)
+        return _used_by_others(inventory.pci, owners, self._node.users)
 
     def _refuse_used(self, gpus: Sequence[PciFunction]) -> None:
         """Raise ClaimBlocked while somebody else uses a GPU by vfio, or MIG mode is on."""
         for gpu in gpus:
             if gpu.driver == NVIDIA_KERNEL_DRIVER and gpu.physical is None:
-                if self._discovery.mig_enabled(gpu.pci):
+                if self._node.discovery.mig_enabled(gpu.pci):
                     raise ClaimBlocked(
                         f"MIG mode of {gpu.pci} is on, and passthrough does not change it",
                         "it is turned off when no claim has a partition of the GPU; otherwise turn it off: "
                         f"nvidia-smi -i {gpu.pci} -mig 0",
                     )
             # A GPU that is on vfio but not open may be taken over as it is.
-            elif gpu.on_vfio and (users := self._users(gpu)):
+            elif gpu.on_vfio and (users := self._node.users(gpu)):
                 raise in_use(gpu.pci, gpu.driver or "", users)
 
     def _opening(self, record: PassthroughRecord, gpu: PciFunction) -> tuple[DeviceNode, ...]:

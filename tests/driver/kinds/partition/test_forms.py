@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.devices.names import gpu_device_name
-from driver.hardware.gpu import Inventory, Problem
+from driver.hardware.gpu import Inventory
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine.fake_machine import FakeMachine
@@ -340,16 +340,6 @@ def test_the_mode_of_a_gpu_that_needs_no_reset_changes_nothing_of_what_dynamic_m
     on = node_offers(first_gpu(with_mode_on("hgx-h100")), rules("mig: dynamic"))
 
     assert (on.devices, on.counter_sets) == (off.devices, off.counter_sets)
-
-
-def test_a_lost_gpu_taints_its_partitions_as_well() -> None:
-    inventory = first_gpu("hgx-h100")
-    lost = replace(only(inventory), problems=(Problem("nvmlDeviceGetUUID", "lost", "gone"),))
-
-    for mig in ("dynamic", "{layout: all-1g}"):
-        offers = node_offers(replace(inventory, gpus=(lost,)), rules(f"mig: {mig}"))
-        assert offers.devices
-        assert all(one.taints for one in offers.devices)
 
 
 def test_a_partition_carries_what_selectors_ask_for() -> None:

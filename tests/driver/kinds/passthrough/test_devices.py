@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from driver.devices.device import Taint
-from driver.hardware.gpu import Problem
 from driver.kinds.passthrough.kind import passthrough_uuid
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, GIB, SECOND, function, gpu, node, offered
 
@@ -56,12 +54,6 @@ def test_a_name_that_the_device_id_does_not_tell_is_absent() -> None:
     for device in offered(node(several, unknown), ALONE).devices:
         assert "productName" not in device.attributes
     assert offered(node(unknown), ALONE).devices[0].capacity == {}
-
-
-def test_a_gpu_with_a_problem_is_tainted_for_virtual_machines_as_well() -> None:
-    sick = gpu(FIRST, problems=(Problem("nvmlDeviceGetUUID", "lost", "gone"),))
-    [device] = offered(node(function(FIRST), told=(sick,)), ALONE).devices
-    assert device.taints == (Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),)
 
 
 def test_gpus_that_go_together_say_what_they_have_in_common_and_have_it_all() -> None:

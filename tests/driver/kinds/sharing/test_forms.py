@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from driver.devices.device import Device, RequestPolicy, Version
-from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine.fake_machine import FakeMachine
@@ -377,12 +377,10 @@ def test_where_mig_keeps_the_whole_gpu_back_it_is_not_shared_either() -> None:
     ]
 
 
-def test_a_hidden_gpu_is_not_shared_and_a_lost_one_is_tainted() -> None:
+def test_a_hidden_gpu_is_not_shared() -> None:
     assert reasons(offered(f"offer: hidden, shared: {SLICED}")) == [
         ("gpu", "the node configuration hides it")
     ]
-    lost = of_first(machine(), problems=(Problem("nvmlDeviceGetUUID", "lost", "gone"),))
-    assert all(device.taints for device in offered(f"offer: whole, shared: {SLICED}", lost).devices)
 
 
 def test_a_gpu_of_which_hardly_anything_is_known_can_be_time_sliced() -> None:

@@ -72,7 +72,7 @@ def folder(node: Node, container: Container) -> Path:
 
 
 def test_the_hook_is_asked_before_a_container_runs_and_again_for_each_restart(node: Node) -> None:
-    there = []
+    there: list[tuple[str, bool, bool]] = []
 
     def answer(asked: Object) -> Object:
         path = asked["cgroup"].removeprefix("0::").strip().lstrip("/")

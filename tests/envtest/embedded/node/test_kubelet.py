@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from driver.errors import ClaimBlocked
+from driver.health.verdict import Health
 from envtest.embedded.api import unforeseen
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.node.kubelet_claims import container_claims
@@ -83,9 +84,10 @@ def test_slices_are_wiped_at_the_start_and_when_their_plugin_was_away_too_long(n
 
 def test_the_health_that_the_plugin_streams_is_known_until_it_goes(registered: Node) -> None:
     health = registered.kubelet.plugins.health
-    well = DeviceHealth("node/gpu", "gpu-0", "healthy", 10)
+    well = DeviceHealth("node/gpu", "gpu-0", Health("Healthy"), 10)
+    ill = DeviceHealth("node/gpu", "gpu-1", Health("Unhealthy", "XID 79"), 10)
 
-    registered.plugin.board.update((well, DeviceHealth("node/gpu", "gpu-1", "unhealthy", 10, "XID 79")))
+    registered.plugin.board.update((well, ill))
     registered.wait(lambda: health.of(DRIVER, "node/gpu", "gpu-0") == {"health": "Healthy"})
     assert health.of(DRIVER, "node/gpu", "gpu-1") == {"health": "Unhealthy", "message": "XID 79"}
 

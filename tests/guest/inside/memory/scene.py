@@ -22,6 +22,7 @@ from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.cgroups import Cgroups, RealCgroups
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
+from kubeletplugin.sharing.memory.ledger import FOLDER as LEDGER
 from tests.eventually import eventually
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc
@@ -202,7 +203,7 @@ class Scene:
         limited = {path for uuid in uuids for path in limits_now(self.double.record(), uuid)}
         return sorted(
             [
-                *(path.name for path in (self.node.folder / "memory/claims").iterdir()),
+                *(path.name for path in (self.node.boot_files / LEDGER).iterdir()),
                 *(path.name for path in self.node.cdi.iterdir()),
                 *(path.name for path in sockets.iterdir() if path.name not in live),
                 *filter(is_there, limited),

@@ -14,8 +14,8 @@ from driver.errors import NodeIncomplete
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.devices.host.driver_files import DriverFiles, Placed
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.devices.host.library_files import Link
 from tests.kubeletplugin.cdi_schema import validate
 

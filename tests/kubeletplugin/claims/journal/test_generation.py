@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.journal.identity import driver_generation
+from kubeletplugin.claims.journal.entry import driver_generation
 
 
 @pytest.fixture

@@ -60,7 +60,8 @@ def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Pa
 
 def test_each_change_of_a_state_is_reported(tmp_path: Path) -> None:
     changed: list[int] = []
-    journal = Journal(tmp_path, lambda: False, lambda: changed.append(journal.held_count()))
+    journal = Journal(tmp_path, lambda: False)
+    journal.on_change = lambda: changed.append(journal.held_count())
     taken = entry("u-1", held())
     tombstone = replace(taken, state="released", devices=())
 

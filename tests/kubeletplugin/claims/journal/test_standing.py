@@ -25,10 +25,6 @@ MEANING: dict[State, tuple[bool, bool, bool]] = {
 """In the load of the entry: whether it is live, has its devices, and is prepared."""
 
 
-def lasts(held: HeldDevice) -> bool:
-    return held.kind == "passthrough"
-
-
 def entry(state: State, *devices: HeldDevice, load: str = NOW) -> Entry:
     return Entry("u-1", "team", "train", state, 5, devices, driver_generation=load)
 
@@ -43,7 +39,7 @@ def seen(now: Standing) -> tuple[bool, bool, bool]:
 def test_an_entry_means_what_its_state_says_until_the_driver_is_loaded_again(
     state: State, load: str, devices: tuple[HeldDevice, ...]
 ) -> None:
-    now = standing(entry(state, *devices), load, lasts)
+    now = standing(entry(state, *devices), load)
     assert now == Standing(state, load != NOW)
     assert seen(now) == (MEANING[state] if load == NOW else (False, False, False))
 
@@ -51,17 +47,17 @@ def test_an_entry_means_what_its_state_says_until_the_driver_is_loaded_again(
 @pytest.mark.parametrize("devices", [(LASTING,), ()], ids=["all last", "none"])
 @pytest.mark.parametrize(("state", "load"), list(product(get_args(State), LOADS)))
 def test_what_outlives_the_driver_stands(state: State, load: str, devices: tuple[HeldDevice, ...]) -> None:
-    assert standing(entry(state, *devices), load, lasts) == Standing(state)
+    assert standing(entry(state, *devices), load) == Standing(state)
 
 
 @pytest.mark.parametrize("state", get_args(State))
 @pytest.mark.parametrize(("load", "now"), [("", ANOTHER), (NOW, "")])
 def test_while_a_load_is_not_known_an_entry_stands(state: State, load: str, now: str) -> None:
-    assert standing(entry(state, WHOLE, load=load), now, lasts) == Standing(state)
+    assert standing(entry(state, WHOLE, load=load), now) == Standing(state)
 
 
 @pytest.mark.parametrize("load", LOADS)
 def test_a_claim_without_an_entry_is_unknown(load: str) -> None:
-    now = standing(None, load, lasts)
+    now = standing(None, load)
     assert now == Standing("unknown")
     assert seen(now) == (False, False, False)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from driver.errors import NodeIncomplete
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.capabilities import access_minor
-from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
-from kubeletplugin.devices.host.gpu_nodes import Capabilities
+from kubeletplugin.devices.host.gpu_nodes import Capabilities, DeviceFolder, DeviceNode
 from tests import needs
 from tests.kubeletplugin.partition_scene import Scene
 

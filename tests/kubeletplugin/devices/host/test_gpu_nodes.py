@@ -14,10 +14,9 @@ from driver.roots.driver_roots import DriverRoots
 from fakegpu.driver_files.driver_root import build_device_nodes
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver
 from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.devices.host import device_nodes
-from kubeletplugin.devices.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.devices.host import gpu_nodes
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, DeviceNode, GpuNodes, HostNow
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -67,7 +66,7 @@ def test_nothing_is_looked_for_again_while_the_folders_stay(
     def nobody_asks(*_: object) -> DeviceNode:
         raise AssertionError("a node was looked for again")
 
-    monkeypatch.setattr(device_nodes.DeviceFolder, "find", nobody_asks)
+    monkeypatch.setattr(gpu_nodes.DeviceFolder, "find", nobody_asks)
     assert scene.nodes.whole(scene.pci(), 0, scene.now()) == whole
     assert scene.nodes.control(scene.now()) == control
 

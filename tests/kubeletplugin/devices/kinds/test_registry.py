@@ -9,7 +9,7 @@ import pytest
 
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.registry import added
+from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy
 
@@ -35,10 +35,13 @@ def test_the_halves_find_each_other_by_the_word(node: FakeNode) -> None:
 
 
 def test_a_kind_from_elsewhere_is_one_more_beside_the_drivers_own(tmp_path: Path) -> None:
-    with added(lambda _ports: HeldToy()):
+    before = [kind.word for kind in KINDS]
+    with HELD_KINDS.added(HeldToy):
         node = FakeNode(tmp_path)
+        toy = held("toy-0", "toy").offered
 
-    assert [one.offered.word for one in node.kinds] == [*(kind.word for kind in KINDS), "toy"]
+    assert [one.offered.word for one in node.kinds] == [*before, "toy"]
+    assert (toy, held("toy-0", "toy").offered) == (HeldToy.offered, None), "both halves, within the block"
     node.stop()
 
 

@@ -66,15 +66,6 @@ def test_one_that_says_why_it_cannot_is_not_waited_for_any_longer() -> None:
             raise AssertionError
 
 
-def test_one_of_an_older_version_is_told_of_at_once() -> None:
-    scene = Scene("a", "")
-    with pytest.raises(NotLetGo, match="without passthrough"), scene.controllers.letting_go(10.0):
-        raise AssertionError
-    scene.controllers.left("")
-    with scene.controllers.letting_go(0.0):
-        pass
-
-
 def test_what_one_answered_before_its_stream_broke_counts_no_longer() -> None:
     scene = Scene("a")
     with scene.controllers.letting_go(0.0):

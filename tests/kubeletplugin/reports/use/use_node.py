@@ -34,7 +34,6 @@ class UseNode(FakeNode):
         self.numbers = PluginMetrics(
             self.discovery,
             self.parts,
-            lambda: self.driver_generation,
             self.published_memory.get,
             self._list_containers,
             folder,

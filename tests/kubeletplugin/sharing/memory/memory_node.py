@@ -15,8 +15,7 @@ from driver.nvml.deadline import Guard, Watch
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from fakegpu.memory.cuda import FakeCudaClient
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.claims.journal.identity import boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, boottime_ns
 from kubeletplugin.kubelet.wire.containers import ContainerName, ContainerStart
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from tests.kubeletplugin.fake_node import POOL, FakeNode

@@ -11,14 +11,14 @@ from driver.errors import DeviceHeld
 from driver.hardware.gpu import Inventory
 from driver.hardware.pci_view import pci_view
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.reports.device_status import claim_statuses
+from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL
 
 
 def health_of(node: PassthroughNode) -> dict[str, str]:
     """What the kubelet hears of each device."""
-    return {device: told.health for device, told in node.told_health().items()}
+    return {device: told.health.word for device, told in node.told_health().items()}
 
 
 def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: PassthroughNode) -> None:
@@ -31,7 +31,7 @@ def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: Passth
 
     device = told["spec written"].keys() - told["begun"].keys()
     assert len(device) == 1, "it is told of when it is handed over"
-    assert told["spec written"].items() >= {(one, "healthy") for one in device}
+    assert told["spec written"].items() >= {(one, "Healthy") for one in device}
 
 
 def test_a_reload_of_the_nvidia_driver_ends_no_claim(vms: PassthroughNode) -> None:
@@ -87,27 +87,27 @@ def test_a_claim_that_was_deleted_while_the_plugin_was_away_is_let_go(vms: Passt
 
 
 def test_a_gpu_that_a_claim_has_is_held_and_not_lost(vms: PassthroughNode) -> None:
-    assert set(health_of(vms).values()) == {"healthy"}
+    assert set(health_of(vms).values()) == {"Healthy"}
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
     found = health_of(vms)
-    assert found[vms.device(0)] == "healthy"
+    assert found[vms.device(0)] == "Healthy"
     assert "gpu-0000-17-00-0" not in found
     vms.unprepare(claim)
-    assert health_of(vms)["gpu-0000-17-00-0"] == "healthy"
+    assert health_of(vms)["gpu-0000-17-00-0"] == "Healthy"
 
 
 def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
     (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
-    assert health_of(vms)[vms.device(0)] == "unhealthy"
+    assert health_of(vms)[vms.device(0)] == "Unhealthy"
 
 
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    (told,) = claim_statuses(vms.journal.entries(), vms.driver_generation, vms.kinds)
+    (told,) = claim_statuses(vms.journal.entries(), vms.driver_generation, Observed(vms.kinds))
     (device,) = told.devices
     assert device.ready.reason == "BoundToVfio"
     assert (device.pool, device.device) == (POOL, vms.device(0))

@@ -163,7 +163,7 @@ def test_a_vgpu_that_a_virtual_machine_has_is_taken_back_once_it_ends(open_node:
 def test_a_kernel_that_does_not_answer_leaves_the_vgpu_in_doubt_and_to_the_claim(
     open_node: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kubeletplugin.devices.kinds.vgpu.making._WRITE_SECONDS", 0.05)
+    monkeypatch.setattr("kubeletplugin.devices.kinds.vgpu.held._WRITE_SECONDS", 0.05)
     node = open_node(L40S)
     ref = node.claim_devices("vm", DEVICES[L40S])
     node.machine.spoil_kernel("hang", WORDS[L40S])
