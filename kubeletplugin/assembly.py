@@ -6,7 +6,6 @@ here: the process adds threads and sockets, and decides in which order they end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,9 +46,8 @@ from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.memory.cgroups import RealCgroups
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
-from kubeletplugin.sharing.memory.ledger import FOLDER as MEMORY
-from kubeletplugin.sharing.memory.ledger import Ledger
-from kubeletplugin.sharing.memory.one_gpu import MemoryPorts
+from kubeletplugin.sharing.memory.one_gpu import FOLDER as MEMORY
+from kubeletplugin.sharing.memory.one_gpu import Ledger, MemoryPorts
 from kubeletplugin.sharing.records import FOLDER as SHARING
 from kubeletplugin.sharing.records import SharingRecords
 
@@ -108,31 +106,35 @@ def assemble(
     def release_unneeded(uid: str) -> bool:
         return reconciler.release_unneeded(uid)
 
-    generation, step = identity.driver_generation, listeners.step
+    discovery, generation, step = hardware.discovery, identity.driver_generation, listeners.step
     # First, since it removes the files of earlier boots before anything reads them.
     store = CdiStore(folders.cdi)
-    peers, locks, boot = disk = _disk(identity, folders, store, listeners.timing)
+    peers, locks, boot = _disk(identity, folders, store, listeners.timing)
     journal = Journal(boot / JOURNAL, peers.watch(), generation, listeners.timing.journal)
     # Absolute, since specs name it to the runtime, which has another working directory.
     metadata_store = MetadataStore(boot.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.sysfs_root)
-    kinds = HELD_KINDS.on(_node_ports(hardware, nodes, journal))
-    watch = _watch(hardware, listeners, journal, kinds, intervals)
+    kernel, users = hardware.kernel, hardware.users
+    pci = hardware.sysfs_root, kernel, hardware.binder, users, hardware.driver, hardware.controllers
+    kinds = HELD_KINDS.on(NodePorts(discovery, nodes, journal, *pci))
+    waits = intervals.state_again_seconds, intervals.state_settle_seconds
+    watch = NodeWatch(journal, kinds, listeners.state, *waits)
     journal.on_change = watch.claims_changed
-    limits = GpuLimits(hardware.discovery, generation)
-    memory = _memory(hardware, cluster, disk, journal, limits, listeners, intervals)
+    # A GPU whose MIG mode changes is reported as busy meanwhile.
+    discovery.on_mode_change(watch.mode_changes)
     # Each owner of a folder needs a watch of its own: a watch reports a change only once.
+    ledger, limits = Ledger(boot / MEMORY, peers.watch()), GpuLimits(discovery, generation)
+    cgroups = hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup")
+    limiting = MemoryPorts(ledger, limits, cgroups, step)
+    memory = ClaimMemory(limiting, journal, locks, cluster.containers, intervals.patience_seconds)
     shared = SharingRecords(boot / SHARING, generation, peers.watch())
-    sharing = Sharing(
-        *(hardware.discovery, hardware.time_slices, hardware.mps, shared),
-        *(watch, step),
-    )
+    sharing = Sharing(discovery, hardware.time_slices, hardware.mps, shared, watch, step)
     shares = ClaimShares(sharing, kinds, journal, cluster.published, limits)
     sharing_reconciler = SharingReconciler(sharing, shares, journal, locks, hardware.mps, watch)
     partitions = FabricRecords(boot / FABRIC, peers.watch())
     holders, published = PartitionHolders(journal, step), cluster.published
-    fabric = ClaimFabric(hardware.fabric, partitions, holders, locks, hardware.discovery, published)
+    fabric = ClaimFabric(hardware.fabric, partitions, holders, locks, discovery, published)
     leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
     metadata = ClaimMetadata(metadata_store, kinds, published)
@@ -141,35 +143,21 @@ def assemble(
     written = specs, claim_files, ports, intervals.patience_seconds
     preparer = Preparer(identity, journal, locks, kinds, shares, fabric, leftovers, *written)
     reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), cluster, watch)
-    sessions = hardware.discovery, hardware.controllers
-    virtual = VirtualFunctions(
-        hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks)
-    )
+    sessions = discovery, hardware.controllers
+    virtual = VirtualFunctions(hardware.sysfs_root, kernel, users, sessions, (journal, locks))
     given = cluster.given_by_device_plugins
-    health = HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds, given)
+    health = HealthCheck(discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     # Last, since recovery writes entries, and the journal tells the other parts of these. Metadata of a claim
     # whose entry was lost stays, since the entry is there again when they are swept.
     recovered = recover(journal, locks, store, identity)
     sweep(metadata_store, journal, locks)
-    healer = _healer(hardware, folders.data, disk, (journal, locks, shares), watch, step)
+    gpu_reset = hardware.gpu_reset or GpuReset(DriverPrograms(hardware.driver, folders.data / "libraries"))
+    claims, healed = (journal, locks, shares), HealRecords(boot / HEALING, peers.watch())
+    healer = Healer(hardware.sysfs_root, sessions, users, gpu_reset, claims, healed, watch, step)
     return Parts(
         boot, peers, kinds, journal, store, hooks, preparer, reconciler, sharing_reconciler, fabric, virtual,
         healer, watch, health, memory, recovered,
     )  # fmt: skip
-
-
-def _watch(
-    hardware: Hardware,
-    listeners: Listeners,
-    journal: Journal,
-    kinds: NodeKinds,
-    intervals: Intervals,
-) -> NodeWatch:
-    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(journal, kinds, listeners.state, again_seconds, settle_seconds)
-    # A GPU whose MIG mode changes is reported as busy meanwhile.
-    hardware.discovery.on_mode_change(watch.mode_changes)
-    return watch
 
 
 def _disk(identity: Identity, folders: Folders, store: CdiStore, timing: Timing) -> Disk:
@@ -190,59 +178,3 @@ def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
     # Logs its errors and raises none, since claims that do not need the copies can still be prepared.
     hooks.install()
     return hooks
-
-
-def _memory(
-    hardware: Hardware,
-    cluster: Cluster,
-    disk: Disk,
-    journal: Journal,
-    limits: GpuLimits,
-    listeners: Listeners,
-    intervals: Intervals,
-) -> ClaimMemory:
-    peers, locks, boot = disk
-    ports = MemoryPorts(
-        Ledger(boot / MEMORY, peers.watch()),
-        limits,
-        hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
-        listeners.step,
-    )
-    return ClaimMemory(ports, journal, locks, cluster.containers, intervals.patience_seconds)
-
-
-def _healer(
-    hardware: Hardware,
-    data: Path,
-    disk: Disk,
-    claims: tuple[Journal, KeyedLocks, ClaimShares],
-    watch: NodeWatch,
-    step: Callable[[str], None],
-) -> Healer:
-    """The part that resets GPUs; ``data`` is the plugin's own folder."""
-    peers, _, boot = disk
-    return Healer(
-        hardware.sysfs_root,
-        (hardware.discovery, hardware.controllers),
-        hardware.users,
-        hardware.gpu_reset or GpuReset(DriverPrograms(hardware.driver, data / "libraries")),
-        claims,
-        HealRecords(boot / HEALING, peers.watch()),
-        watch,
-        step,
-    )
-
-
-def _node_ports(hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
-    """The ports that kinds of devices use."""
-    return NodePorts(
-        hardware.discovery,
-        nodes,
-        journal,
-        hardware.sysfs_root,
-        hardware.kernel,
-        hardware.binder,
-        hardware.users,
-        hardware.driver,
-        hardware.controllers,
-    )

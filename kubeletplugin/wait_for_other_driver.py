@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
     from driver.kube.client import KubeClient
     from kubeletplugin.kubelet.wire.containers import ClaimInUse
-    from kubeletplugin.migration.entries import Origin, Surroundings
-    from kubeletplugin.migration.takeover import TakeOver
+    from kubeletplugin.migration.takeover import Origin, Surroundings, TakeOver
 
 
 def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver | None:
@@ -101,7 +100,7 @@ class _Node:
 
     def _surroundings(self) -> Surroundings:
         from kubeletplugin.claims.journal.entry import driver_generation
-        from kubeletplugin.migration.entries import Surroundings
+        from kubeletplugin.migration.takeover import Surroundings
 
         settings = self._settings
         inventory = self._inventory()

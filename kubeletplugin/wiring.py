@@ -44,11 +44,10 @@ from kubeletplugin.migration.other_driver import other_driver
 from kubeletplugin.migration.takeover import TakeOver, take_over_claims
 from kubeletplugin.plugin_metrics import PluginMetrics
 from kubeletplugin.process_inputs import Given, Intervals
-from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
 from kubeletplugin.reports.device_status import HealthTracker, Observed
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
-from kubeletplugin.reports.status_writer import StatusWriter
 from kubeletplugin.reports.use.node_use import NodeUse
 from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.memory.hook_socket import HookSocket

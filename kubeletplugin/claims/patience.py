@@ -13,7 +13,7 @@ from driver.kube.errors import Forbidden
 from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.devices.fabric.matching import PartitionTaken
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
-from kubeletplugin.devices.vfio.failures import FunctionInUse
+from kubeletplugin.devices.vfio.users import FunctionInUse
 from kubeletplugin.kubelet.wire.claim_call import Call, answered_by
 from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from kubeletplugin.sharing.gpus import NotReady

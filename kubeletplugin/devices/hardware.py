@@ -15,7 +15,7 @@ from driver.nvml.api import Nvml
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.kernel import Kernel
+from kubeletplugin.devices.host.kernel import Kernel, RealKernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Users
 from kubeletplugin.devices.vfio.modules import read_aliases
@@ -85,8 +85,6 @@ def _kernel_and_users(nvml: Nvml, host_root: Path, sysfs_root: Path) -> tuple[Ke
         from fakegpu.nvml.flag import fake_kernel
 
         return fake_kernel(nvml, sysfs_root), pretended_users(FakeMachine(nvml.spec, nvml.store))
-    from kubeletplugin.devices.host.real_kernel import RealKernel
-
     return RealKernel(host_root, sysfs_root), FunctionUsers(_SLASH, sysfs_root)
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.mps.control import CONTROL
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
-from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes
+from kubeletplugin.sharing.mps.processes import CONTROL, PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes
 from tests.examples import examples
 
 PIPES = Path("/run/gpu.nvidia.com/mps/gpu-0000-1b-00-0/pipe")

@@ -20,9 +20,9 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Record
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionNotMoved, in_use, moved
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.devices.vfio.modules import VFIO_PCI, VFIO_PCI_MODULE, VfioAlias, best_module, load_module
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionNotMoved, in_use, moved
 
 FUNCTIONS = "functions"
 """The key of the record that holds the functions; the other keys belong to the kind."""

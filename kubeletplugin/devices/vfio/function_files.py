@@ -11,8 +11,14 @@ from driver.hardware.pci import bound_driver
 from driver.hardware.pci_view import function_folder, read_function
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.vfio import failures
-from kubeletplugin.devices.vfio.users import User
+from kubeletplugin.devices.vfio.users import (
+    FunctionInDoubt,
+    FunctionNotMoved,
+    User,
+    in_doubt,
+    refused,
+    without_effect,
+)
 
 _NO_OVERRIDE = "(null)"
 """What the kernel shows for no override (driver_override_show). Written back, it would count as a name."""
@@ -85,7 +91,7 @@ class FunctionFiles:
         except TimeoutError as error:
             raise self._doubt("an earlier change of it", self._deadlines.override) from error
         except OSError as error:
-            raise failures.refused(self.pci, "reading its driver_override", error) from error
+            raise refused(self.pci, "reading its driver_override", error) from error
         name = text.removesuffix("\n")
         return "" if name == _NO_OVERRIDE else name
 
@@ -96,7 +102,7 @@ class FunctionFiles:
         self._tell(self._override, f"{name}\n", what, self._deadlines.override)
         found = self.override()
         if found != name:
-            raise failures.without_effect(
+            raise without_effect(
                 self.pci, f"its driver_override was set to {name or 'nothing'}", found or "none"
             )
 
@@ -110,19 +116,19 @@ class FunctionFiles:
         try:
             # The kernel answers ENODEV if this driver does not hold the function any more.
             self._tell(self._of_driver(driver) / "unbind", str(self.pci), what, self._deadlines.unbind)
-        except failures.FunctionNotMoved:
+        except FunctionNotMoved:
             if self.driver() not in {"", to}:
                 raise
         found = self.driver()
         if found not in {"", to}:
-            raise failures.without_effect(self.pci, f"it was taken from {driver}", f"the driver {found}")
+            raise without_effect(self.pci, f"it was taken from {driver}", f"the driver {found}")
 
     def probe(self, driver: str) -> None:
         """Bind it to the driver that its ``driver_override`` names."""
         self.offer(driver)
         found = self.driver()
         if found != driver:
-            raise failures.without_effect(
+            raise without_effect(
                 self.pci, f"it was offered to {driver}", f"the driver {found}" if found else "no driver"
             )
 
@@ -143,7 +149,7 @@ class FunctionFiles:
         except TimeoutError as error:
             raise self._doubt(what, seconds) from error
         except OSError as error:
-            raise failures.refused(self.pci, what, error) from error
+            raise refused(self.pci, what, error) from error
 
-    def _doubt(self, what: str, seconds: float) -> failures.FunctionInDoubt:
-        return failures.in_doubt(self.pci, what, seconds, self.users())
+    def _doubt(self, what: str, seconds: float) -> FunctionInDoubt:
+        return in_doubt(self.pci, what, seconds, self.users())

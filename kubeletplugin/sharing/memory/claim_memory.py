@@ -24,8 +24,7 @@ from kubeletplugin.kubelet.wire.containers import (
     ContainerStart,
     NotAnswered,
 )
-from kubeletplugin.sharing.memory.ledger import Part
-from kubeletplugin.sharing.memory.one_gpu import Device, Listed, MemoryPorts, OneGpu
+from kubeletplugin.sharing.memory.one_gpu import Device, Listed, MemoryPorts, OneGpu, Part
 
 PATIENCE_SECONDS = 18.0
 """How long a container that starts may have to wait. The last try then ends within the hook's own 30 s."""

@@ -16,8 +16,7 @@ from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import WORKERS, SocketServer
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
-from kubeletplugin.sharing.mps.service import handlers
-from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, probes_of
+from kubeletplugin.sharing.mps.supervisor import LIBRARIES, Supervisor, handlers, probes_of
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 

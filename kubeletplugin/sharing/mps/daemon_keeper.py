@@ -22,9 +22,9 @@ from driver.process.log import get_logger
 from kubeletplugin.devices.host.driver_programs import DriverPrograms, cannot_be_run
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
 from kubeletplugin.sharing.mps import processes
-from kubeletplugin.sharing.mps.control import CONTROL, Control, NoDaemon
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.sharing.mps.processes import CONTROL, Control, NoDaemon
 
 FIRST_BACK_OFF_SECONDS = 0.1
 LAST_BACK_OFF_SECONDS = 10.0

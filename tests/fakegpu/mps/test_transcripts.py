@@ -17,8 +17,8 @@ from fakegpu.mps.transcript import Malformed, Run, Transcript, read_transcript, 
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.mps.control import Control, limit_commands, sort_answers
 from kubeletplugin.sharing.mps.folders import DaemonFolder
+from kubeletplugin.sharing.mps.processes import Control, limit_commands, sort_answers
 from tests.fakegpu.programs import Programs
 from tests.kubeletplugin.fake_kubelet import short_folder
 

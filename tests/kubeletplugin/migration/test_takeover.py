@@ -15,8 +15,15 @@ from kubeletplugin.claims.files import Specs
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.migration.checkpoint import decode
-from kubeletplugin.migration.entries import Origin, Surroundings
-from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, decide, origins, take_over_claims
+from kubeletplugin.migration.takeover import (
+    CannotTakeOver,
+    Origin,
+    Surroundings,
+    TakeOver,
+    decide,
+    origins,
+    take_over_claims,
+)
 from tests.kubeletplugin.cut_node import ONE, foreign, instances
 from tests.kubeletplugin.fake_node import BOOT, NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.migration.nvidia_state import (

@@ -13,9 +13,8 @@ from driver.kube.events import Reference
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
-from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
 from kubeletplugin.reports.device_status import DeviceMemory, HealthTracker
-from kubeletplugin.reports.status_writer import StatusWriter
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
 

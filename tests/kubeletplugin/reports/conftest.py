@@ -10,9 +10,8 @@ import pytest
 
 from driver.kube.client import KubeClient
 from envtest.embedded.server import EmbeddedApiServer
-from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
 from kubeletplugin.reports.device_status import HealthTracker, Observed
-from kubeletplugin.reports.status_writer import StatusWriter
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeletplugin.reports.status_writer import HealthChange, health_change
+from kubeletplugin.reports.claim_status import HealthChange, health_change
 
 
 def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> dict[str, Any]:

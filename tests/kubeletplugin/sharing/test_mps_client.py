@@ -16,7 +16,7 @@ from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
 from kubeletplugin.kubelet.wire.server import SocketServer
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
-from kubeletplugin.sharing.mps.service import handlers, refuse_newer
+from kubeletplugin.sharing.mps.supervisor import handlers, refuse_newer
 from kubeletplugin.sharing.mps_client import MpsClient
 from proto import mps_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder

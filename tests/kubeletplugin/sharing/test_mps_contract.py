@@ -13,7 +13,7 @@ import pytest
 from driver.errors import ClaimBlocked, ClaimRefused
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsDaemon, MpsState
 from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.sharing.mps.service import handlers
+from kubeletplugin.sharing.mps.supervisor import handlers
 from kubeletplugin.sharing.mps_client import MpsClient
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.sharing.mps.scene import MpsScene

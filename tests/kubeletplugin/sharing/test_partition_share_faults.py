@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NvmlError
+from kubeletplugin.claims.journal.entry import NEWER_SCHEMA
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import instances, mig_enabled, starts, uuid_of
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING as STEPS_OF_SHARING
@@ -118,3 +121,19 @@ def test_a_partition_whose_daemon_cannot_start_is_destroyed_again(node: FakeNode
     assert_holds_nothing(node, ref)
     assert starts(node) == []
     assert_as_before(node)
+
+
+def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_one(node: FakeNode) -> None:
+    device = f"{node.partition(0, '3g.40gb', 4)}-mps-2"
+    ours, theirs = (node.claim_shares(name, device) for name in ("ours", "theirs"))
+    node.prepare(theirs)
+    entry = node.journal.get(theirs.uid)
+    assert entry is not None
+    (held,) = entry.devices
+    newer = replace(held, kind=f"{NEWER_SCHEMA}2", record={}, share=None)
+    node.journal.put(replace(entry, devices=(newer,)))
+
+    with pytest.raises(DeviceHeld, match="can only be used by one claim at a time"):
+        node.prepare(ours)
+
+    assert starts(node) == [4]

@@ -205,11 +205,14 @@ class HeldMade(HeldPartition):
         return is_shared and any(True for _ in self._sharing(held.pci, held.device, uid))
 
     def _sharing(self, pci: str, device: str, without: str = "") -> Iterable[HeldDevice]:
-        """The same device in the entries of other claims that have not ended; a lost one has no record."""
+        """The same device in the entries of other claims that have not ended.
+
+        A lost one, and one that a newer version prepared, has no record.
+        """
         for entry in self._journal.holders(pci):
             if entry.uid != without and self._journal.standing(entry).has_devices:
                 of_claim = (one for one in entry.devices if one.device == device)
-                yield from (one for one in of_claim if entry.state == "lost" or self.is_made(one))
+                yield from (one for one in of_claim if one.offered is None or self.is_made(one))
 
     def _made_for_another(self, device: PlannedDevice) -> Record:
         """The record for admin access: that of the claim that holds the partition."""

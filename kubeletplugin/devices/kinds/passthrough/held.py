@@ -29,9 +29,8 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.devices.host.gpu_nodes import DeviceNode, VfioNodes
 from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKind, NodePorts, Note
 from kubeletplugin.devices.vfio.binder import FUNCTIONS, GroupBinder, functions_to_bind
-from kubeletplugin.devices.vfio.failures import in_use
 from kubeletplugin.devices.vfio.function_files import Users
-from kubeletplugin.devices.vfio.users import named
+from kubeletplugin.devices.vfio.users import in_use, named
 from kubeletplugin.kubelet.wire.controllers import Controllers, NotLetGo
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
@@ -361,7 +360,7 @@ class HandOver:
     def take(self, gpus: Sequence[PciFunction], record: PassthroughRecord, note: Note) -> PassthroughRecord:
         """Bind the group of these GPUs to vfio; returns the record.
 
-        Raises NotLetGo, NvmlError, and the errors of the binding (kubeletplugin.devices.vfio.failures).
+        Raises NotLetGo, NvmlError, and the errors of the binding (kubeletplugin.devices.vfio.users).
         """
         addresses = [gpu.pci for gpu in gpus]
         # A GPU that shows no driver is not skipped here. The NVIDIA driver may still be letting go of it,

@@ -43,9 +43,8 @@ from kubeletplugin.devices.host.gpu_nodes import DeviceNode, VfioNodes
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.kinds.kind import HardwareNow, NodeKind, NodePorts, Note
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
-from kubeletplugin.devices.vfio.failures import FunctionInUse, FunctionNotMoved, in_doubt
 from kubeletplugin.devices.vfio.function_files import Users
-from kubeletplugin.devices.vfio.users import User, named
+from kubeletplugin.devices.vfio.users import FunctionInUse, FunctionNotMoved, User, in_doubt, named
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 _PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_"

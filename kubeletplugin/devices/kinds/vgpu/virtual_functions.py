@@ -25,9 +25,16 @@ from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.kinds.passthrough.held import restarting_sessions
-from kubeletplugin.devices.vfio import failures
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.devices.vfio.modules import load_module
+from kubeletplugin.devices.vfio.users import (
+    FunctionInDoubt,
+    FunctionNotMoved,
+    in_doubt,
+    in_use,
+    moved,
+    refused,
+)
 from kubeletplugin.kubelet.wire.controllers import Controllers
 
 STUB = "pci-pf-stub"
@@ -71,7 +78,7 @@ class VirtualFunctions:
         """Turn on all virtual functions of a GPU, unless some are on already.
 
         Raises ClaimBlocked while a claim or a process has the GPU, NodeIncomplete if the kernel has no
-        ``pci-pf-stub``, NvmlError, and the errors in ``kubeletplugin.devices.vfio.failures``.
+        ``pci-pf-stub``, NvmlError, and the errors in ``kubeletplugin.devices.vfio.users``.
         """
         with self._locks.holding([gpu_key(str(pci))], _LOCK_SECONDS):
             # Read under the lock of the GPU, which claims take as well.
@@ -81,7 +88,7 @@ class VirtualFunctions:
             # A claim's process may have no file open yet, so the journal is asked too.
             self._refuse_if_held(pci)
             if function.driver not in {None, NVIDIA_KERNEL_DRIVER, STUB}:
-                raise failures.moved(pci, function.driver or "")
+                raise moved(pci, function.driver or "")
             load_module(self._kernel, STUB, self._deadlines.module, _BY_HAND)
             self._without_persistence(pci)
             self._may_be_unfinished = True
@@ -141,7 +148,7 @@ class VirtualFunctions:
             self._to_stub(files)
             if not function.virtual:
                 self._write_number(function, files)
-        except failures.FunctionInDoubt:
+        except FunctionInDoubt:
             # The kernel still holds the function's lock, so giving it back would only wait for that.
             raise
         except ClaimBlocked:
@@ -159,14 +166,14 @@ class VirtualFunctions:
         driver, override = files.driver(), files.override()
         # An override of somebody else is not overwritten, since it could not be restored after a crash.
         if override and override not in _OURS:
-            raise failures.FunctionNotMoved(
+            raise FunctionNotMoved(
                 f"{files.pci}: another program set its driver_override to {override}",
                 "clear it, or turn the virtual functions on by hand",
             )
         if driver == STUB:
             return
         if driver and (users := files.users()):
-            raise failures.in_use(files.pci, driver, users)
+            raise in_use(files.pci, driver, users)
         # The override comes before unbind, so that no other driver takes the GPU in between.
         files.set_override(STUB)
         if driver:
@@ -180,9 +187,9 @@ class VirtualFunctions:
             # Always all of them, as NVIDIA's script does.
             self._kernel.write(path, str(function.total_virtual), _NUMBER_SECONDS)
         except TimeoutError as error:
-            raise failures.in_doubt(function.pci, what, _NUMBER_SECONDS, files.users()) from error
+            raise in_doubt(function.pci, what, _NUMBER_SECONDS, files.users()) from error
         except OSError as error:
-            raise failures.refused(function.pci, what, error) from error
+            raise refused(function.pci, what, error) from error
 
     def _give_back(self, pci: PciAddress) -> None:
         """Bind the NVIDIA driver to the GPU, then to its virtual functions, which it may refuse before."""
@@ -210,7 +217,7 @@ class VirtualFunctions:
         function = self._physical(before.pci)
         without = [pci for pci in function.virtual if not self._files(pci).driver()]
         if len(function.virtual) < function.total_virtual or without:
-            raise failures.FunctionNotMoved(
+            raise FunctionNotMoved(
                 f"{function.pci}: {len(function.virtual)} of its {function.total_virtual} virtual "
                 f"functions are on, {len(without)} of them without a driver",
                 "check that SR-IOV and the IOMMU are on in the firmware; the kernel log (dmesg) says more",

@@ -22,7 +22,7 @@ from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.cgroups import Cgroups, RealCgroups
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
-from kubeletplugin.sharing.memory.ledger import FOLDER as LEDGER
+from kubeletplugin.sharing.memory.one_gpu import FOLDER as LEDGER
 from tests.eventually import eventually
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc

@@ -17,8 +17,7 @@ from typing import Any
 
 from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.host.kernel import Kernel, RealKernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Deadlines, Users
 from kubeletplugin.devices.vfio.modules import read_aliases

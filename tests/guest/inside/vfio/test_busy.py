@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from driver.hardware.pci_view import read_function
-from kubeletplugin.devices.host.real_kernel import RealKernel
-from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionInUse
+from kubeletplugin.devices.host.kernel import RealKernel
 from kubeletplugin.devices.vfio.function_files import Deadlines
-from kubeletplugin.devices.vfio.users import FunctionUsers
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse, FunctionUsers
 from tests.guest.inside.vfio.devices import (
     BEHIND,
     DEVICES,

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.host.kernel import RealKernel
 from tests.fakegpu.sysfs.kernel_contract import CASES, Scene
 from tests.guest.inside.vfio.devices import BEHIND, BRIDGE, HOST, NVME, OWN_DRIVERS, SYSFS, opened_by_vfio
 

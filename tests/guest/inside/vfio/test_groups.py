@@ -6,10 +6,10 @@ import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
 from driver.hardware.pci_view import iommu_group_of, read_function
-from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.host.kernel import RealKernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
-from kubeletplugin.devices.vfio.failures import FunctionNotMoved
 from kubeletplugin.devices.vfio.modules import VfioAlias, best_module, read_aliases
+from kubeletplugin.devices.vfio.users import FunctionNotMoved
 from tests.guest.inside.vfio.devices import (
     BEHIND,
     BRIDGE,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.devices.host.real_kernel import RealKernel
+from kubeletplugin.devices.host.kernel import RealKernel
 from tests.guest.inside.vfio.devices import (
     BEHIND,
     HOST,

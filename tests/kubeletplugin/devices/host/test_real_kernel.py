@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.devices.host import kernel_child
-from kubeletplugin.devices.host.real_kernel import MOST_STUCK, RealKernel
+from kubeletplugin.devices.host.kernel import MOST_STUCK, RealKernel
 from tests import needs
 from tests.eventually import eventually
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import NodeIncomplete, StorageError
-from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionInUse, FunctionNotMoved
 from kubeletplugin.devices.vfio.modules import VfioAlias
-from kubeletplugin.devices.vfio.users import User
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse, FunctionNotMoved, User
 from tests.driver.hardware.pci_trees import at
 from tests.kubeletplugin.devices.vfio.group_scene import (
     AUDIO,

@@ -8,7 +8,7 @@ import pytest
 
 from driver.nvml.memory_limits import Cgroup
 from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.sharing.memory.ledger import Ledger, Part, place_of
+from kubeletplugin.sharing.memory.one_gpu import Ledger, Part, place_of
 
 PCI, OTHER = "0000:18:00.0", "0000:3b:00.0"
 NAME = ContainerName("team", "pod", "main")

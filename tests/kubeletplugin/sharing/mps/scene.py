@@ -20,11 +20,10 @@ from fakegpu.mps.client import PRIVILEGED, Connection, CudaProcess
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.mps.control import CONTROL
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.processes import daemons, end_left_over, kill, mps_processes
+from kubeletplugin.sharing.mps.processes import CONTROL, daemons, end_left_over, kill, mps_processes
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.mps.control import Answers, is_amount, limit_commands, limits_fault, sort_answers
+from kubeletplugin.sharing.mps.processes import Answers, is_amount, limit_commands, limits_fault, sort_answers
 
 DAEMON = MpsDaemon("gpu", ("GPU-1", "GPU-2"), active_thread_percentage=25, pinned_memory_mib=(0, 5632))
 

@@ -9,7 +9,7 @@ import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
-from kubeletplugin.sharing.mps.control import CONTROL
+from kubeletplugin.sharing.mps.processes import CONTROL
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
     NAME,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from driver.process.pulse import Pulse
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.sharing.mps.service import handlers
-from kubeletplugin.sharing.mps.supervisor import probes_of
+from kubeletplugin.sharing.mps.supervisor import handlers, probes_of
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient

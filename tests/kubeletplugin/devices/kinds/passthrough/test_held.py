@@ -12,7 +12,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, NvmlDevice
 from driver.nvml.deadline import Guard, Watch
-from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionInUse
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from tests.kubeletplugin.cdi_schema import validate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.vfio.failures import FunctionInDoubt, FunctionInUse, FunctionNotMoved
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse, FunctionNotMoved
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 

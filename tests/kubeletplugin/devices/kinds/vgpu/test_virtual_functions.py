@@ -12,7 +12,7 @@ from driver.errors import ClaimBlocked, NodeIncomplete
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import STUB
-from kubeletplugin.devices.vfio.failures import FunctionInUse, FunctionNotMoved
+from kubeletplugin.devices.vfio.users import FunctionInUse, FunctionNotMoved
 from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, L40S, opened
 from tests.kubeletplugin.fake_node import Crash, FakeNode
