@@ -39,16 +39,18 @@ from kubeletplugin.devices.vfio.function_files import Deadlines, Users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
+from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
+from tests.kubeletplugin.stream_client import StreamClient
 
 NODE = "node-a"
 BOOT = "8f2a4f1e-1d5c-4b6e-9a43-0c2d5e6f7a8b"
@@ -125,6 +127,26 @@ def pci_parts(
     """What devices for virtual machines need of a node."""
     binder = GroupBinder(kernel, sysfs, lambda: (), users, deadlines)
     return kernel, binder, users, controllers or Controllers(lambda _number: None)
+
+
+class FakePublished(PublishedDevices):
+    """What the slices of a node say, as the test says it."""
+
+    def __init__(self, node: FakeNode) -> None:
+        super().__init__()
+        self._node = node
+
+    def uuid_of(self, device: str) -> str | None:
+        """As the test says."""
+        return self._node.published.get(device)
+
+    def memory_of(self, device: str) -> int | None:
+        """As the test says."""
+        return self._node.published_memory.get(device)
+
+    def attributes_of(self, device: str) -> dict[str, Any]:
+        """As the test says."""
+        return self._node.published_attributes.get(device, {})
 
 
 class FakeNode:
@@ -242,13 +264,11 @@ class FakeNode:
             ),
             Cluster(
                 self._get_claim,
-                self.published.get,
-                self.published_memory.get,
+                FakePublished(self),
                 lambda: frozenset(self.in_use),
                 self._given_by_device_plugins,
                 self._complain,
                 self._note,
-                lambda device: self.published_attributes.get(device, {}),
                 self._list_containers,
             ),
             Folders(self.folder, self.cdi),
@@ -355,6 +375,11 @@ class FakeNode:
         except Crash as crash:
             assert not self.spec_path(ref).exists(), f"the CDI spec goes first, and is there after {crash}"
             raise
+
+    def told_health(self) -> dict[str, DeviceHealth]:
+        """What the kubelet hears after one look, by device."""
+        self.health.run_once()
+        return {one.device: one for one in next(iter(self.board.follow(StreamClient(), 10.0)))}
 
     def spec_path(self, ref: ClaimRef) -> Path:
         """Where the claim's CDI spec lies."""
