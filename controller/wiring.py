@@ -205,13 +205,12 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, publisher:
 
 def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
     """Write neither slices nor faults while another controller of this node does."""
-    from controller.health.incident_file import FOLDER
     from controller.publish.publish_lock import PublishLock
 
     incidents = publisher.incidents
 
     def taken() -> None:
-        incidents.keep_in(folder / FOLDER)
+        incidents.keep_in(folder)
         publisher.has_turn()
 
     publisher.stand_by()

@@ -6,6 +6,7 @@ stay away for longer and longer before it counts as over.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -13,16 +14,28 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from controller.health.incident_file import read_incidents, write_incidents
 from driver.devices.node_state import NodeState
+from driver.devices.region import Region
 from driver.errors import StorageError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.health.health_rules import HealthRules
 from driver.health.judge import Incident, verdicts_of, verdicts_of_problems
 from driver.health.verdict import Kind, Verdict
 from driver.health.xids import XID_CLASSES
+from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
+from driver.process.boot import running_boot_id
+from driver.process.durable import (
+    make_private_folder,
+    put_aside,
+    regular_only,
+    remove,
+    remove_unfinished,
+    storage_errors,
+    write_atomically,
+)
 from driver.process.log import get_logger
 
 _log = get_logger(__name__)
@@ -31,6 +44,11 @@ FORGET_SECONDS = 3600.0
 """After this time without a return, a fault counts as a first one again."""
 
 HOLD_SECONDS = (30.0, 600.0)
+
+_FOLDER = "controller"
+"""The controller's folder in the kubelet plugin's, the only one there in which it may write."""
+
+_NAME = "incidents.json"
 
 
 def seconds_since_boot() -> float:
@@ -83,15 +101,15 @@ class IncidentStore:
         """Everything that is wrong: what was reported, the worst first, and what checks found."""
         return self._verdicts
 
-    def keep_in(self, folder: Path) -> None:
-        """Take over what an earlier process kept in ``folder``, and keep the incidents there from now on.
+    def keep_in(self, plugin_data: Path) -> None:
+        """Take over what an earlier process kept below this folder, and keep the incidents there from now on.
 
         Only one process of the node may do so at a time.
         """
         with self._lock:
-            self._folder = folder
+            self._folder = plugin_data / _FOLDER
             try:
-                self._written = read_incidents(folder)
+                self._written = read_incidents(self._folder)
             except StorageError as error:
                 _log.error("faults of an earlier process are lost", error=str(error))
             known = dict(self._reported_at)
@@ -219,6 +237,59 @@ class IncidentStore:
         changed = judged != self._verdicts
         self._verdicts = judged
         return changed
+
+
+# The file has to survive the end of the process alone. It names the boot in which it was written, since a
+# reboot ends all incidents, and exists only while there is one.
+
+
+def read_incidents(folder: Path) -> dict[Incident, float]:
+    """The incidents of this boot, each with the time of its last report by CLOCK_BOOTTIME.
+
+    A damaged file is put aside. Only who may write may call this. Raises StorageError.
+    """
+    remove_unfinished(folder, lambda name: name == _NAME, lambda: True)
+    path = folder / _NAME
+    with storage_errors(path, "reading"):
+        try:
+            with open(path, "rb", opener=regular_only) as file:
+                text = file.read()
+        except FileNotFoundError:
+            return {}
+    try:
+        record = json.loads(text)
+        if record["boot"] != running_boot_id():
+            return {}
+        return {_read(each): float(each["at"]) for each in record["incidents"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{put_aside(path)} cannot be read: {error!r}", "report this bug") from error
+
+
+def write_incidents(folder: Path, incidents: Mapping[Incident, float]) -> None:
+    """Replace what is in the file; raises StorageError, and then it is as before."""
+    if not incidents:
+        remove(folder / _NAME)
+        return
+    written = [
+        {
+            "pci": incident.scope.pci,
+            "span": (span := incident.scope.span) and (span.start, span.size),
+            "xid": incident.xid,
+            "reported_class": incident.reported_class,
+            "at": at,
+        }
+        for incident, at in incidents.items()
+    ]
+    make_private_folder(folder)
+    write_atomically(folder / _NAME, json.dumps({"boot": running_boot_id(), "incidents": written}).encode())
+
+
+def _read(written: Mapping[str, Any]) -> Incident:
+    span, reported_class = written["span"], written["reported_class"]
+    if reported_class not in (None, *XID_CLASSES):
+        raise ValueError(reported_class)
+    region = Region(PciAddress.parse(written["pci"]), span and Placement(*span))
+    return Incident(region, written["xid"], reported_class)
 
 
 @dataclass(slots=True)

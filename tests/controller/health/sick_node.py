@@ -40,7 +40,7 @@ class SickNode:
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
         self.server = server
-        self._folder = folder / "controller"
+        self._folder = folder
         self.rules = rules
         self.events = HeardEvents()
         self.metrics = Metrics("controller")

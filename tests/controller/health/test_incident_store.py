@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.incident_file import read_incidents, write_incidents
-from controller.health.incident_store import IncidentStore
+from controller.health.incident_store import IncidentStore, read_incidents, write_incidents
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
 from driver.errors import StorageError
@@ -134,10 +133,10 @@ def test_the_next_process_judges_a_fault_as_the_one_before(
     folder: Path, told: XidClass | None, xid: int | None, span: Placement | None
 ) -> None:
     first = Kept()
-    first.incidents.keep_in(folder)
+    first.incidents.keep_in(folder.parent)
     first.incidents.report(Incident(Region(PCI, span), xid, told))
     second = Kept(first)
-    second.incidents.keep_in(folder)
+    second.incidents.keep_in(folder.parent)
     assert second.incidents.verdicts() == first.incidents.verdicts()
     assert second.changes == first.changes
 
@@ -146,7 +145,7 @@ def test_a_fault_is_kept_before_anybody_hears_of_it(folder: Path) -> None:
     kept = Kept()
     heard: list[dict[Incident, float]] = []
     kept.incidents.on_change = lambda: heard.append(read_incidents(folder))
-    kept.incidents.keep_in(folder)
+    kept.incidents.keep_in(folder.parent)
     kept.incidents.report(FATAL)
     kept.look(WELL)
     assert heard == [{FATAL: 1000.0}, {}]
@@ -157,14 +156,14 @@ def test_a_process_that_has_to_wait_keeps_nothing_until_it_has_its_turn_and_noth
     folder: Path,
 ) -> None:
     first, second = Kept(), Kept()
-    first.incidents.keep_in(folder)
+    first.incidents.keep_in(folder.parent)
     first.incidents.report(FATAL)
     contained = Incident(Region(OTHER), 94)
     second.incidents.report(contained)
     assert read_incidents(folder) == {FATAL: 1000.0}
 
     first.incidents.leave()
-    second.incidents.keep_in(folder)
+    second.incidents.keep_in(folder.parent)
     first.reset()
     assert read_incidents(folder) == {FATAL: 1000.0, contained: 1000.0}
     assert second.taints == ["xid=95", "needs-reset=xid-95", "xid=94"]
@@ -172,13 +171,13 @@ def test_a_process_that_has_to_wait_keeps_nothing_until_it_has_its_turn_and_noth
 
 def test_the_last_report_of_a_fault_counts_whoever_heard_it(folder: Path) -> None:
     first, second = Kept(), Kept()
-    first.incidents.keep_in(folder)
+    first.incidents.keep_in(folder.parent)
     for kept, seconds in ((second, 0), (first, 30)):
         kept.clock.seconds += seconds
         kept.incidents.report(FATAL)
     first.incidents.leave()
     second.reset(age_seconds=-20.0)
-    second.incidents.keep_in(folder)
+    second.incidents.keep_in(folder.parent)
     assert second.taints
 
 
@@ -188,16 +187,16 @@ def test_a_reset_ends_what_was_kept_before_it_whichever_is_told_first(
     folder: Path, first: str, age_seconds: float, is_over: bool
 ) -> None:
     earlier = Kept()
-    earlier.incidents.keep_in(folder)
+    earlier.incidents.keep_in(folder.parent)
     earlier.incidents.report(FATAL)
     earlier.clock.seconds += 100.0
     kept = Kept(earlier)
     if first == "the faults":
-        kept.incidents.keep_in(folder)
+        kept.incidents.keep_in(folder.parent)
     kept.reset(age_seconds=age_seconds)
     kept.reset(age_seconds=200.0)
     if first == "the reset":
-        kept.incidents.keep_in(folder)
+        kept.incidents.keep_in(folder.parent)
     assert bool(kept.taints) != is_over
     assert bool(read_incidents(folder)) != is_over
 
@@ -225,9 +224,9 @@ def test_the_clock_is_that_of_the_plugin_for_resets() -> None:
 
 def test_a_reboot_ends_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_incidents(folder, {FATAL: 1000.0})
-    monkeypatch.setattr("controller.health.incident_file.running_boot_id", lambda: "another")
+    monkeypatch.setattr("controller.health.incident_store.running_boot_id", lambda: "another")
     kept = Kept()
-    kept.incidents.keep_in(folder)
+    kept.incidents.keep_in(folder.parent)
     assert not kept.taints
     kept.incidents.report(Incident(Region(OTHER), 94))
     assert [*read_incidents(folder)] == [Incident(Region(OTHER), 94)]
@@ -252,7 +251,7 @@ def test_a_damaged_file_is_put_aside_and_the_next_fault_is_kept(folder: Path, te
     boot = json.loads(file.read_text())["boot"]
     file.write_text(f'{{"boot": "{boot}", "incidents": [{text}]}}' if text.startswith('{"') else text)
     kept = Kept()
-    kept.incidents.keep_in(folder)
+    kept.incidents.keep_in(folder.parent)
     assert not kept.taints
     assert (folder / "incidents.unreadable").exists()
     kept.incidents.report(FATAL)
@@ -265,7 +264,7 @@ def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_
     configure("info")
     folder.write_text("no folder")
     kept = Kept()
-    kept.incidents.keep_in(folder)
+    kept.incidents.keep_in(folder.parent)
     for _ in range(3):
         kept.incidents.report(FATAL)
     assert kept.taints
@@ -361,7 +360,7 @@ def test_events_the_file_and_resets_are_told_in_any_order(
         write_incidents(folder, {incident: kept.clock.seconds - age for incident, age in stored.items()})
         for what in order:
             if what == "file":
-                kept.incidents.keep_in(folder)
+                kept.incidents.keep_in(folder.parent)
             for incident in events if what == "events" else ():
                 kept.incidents.report(incident)
             for pci, age_seconds in resets if what == "resets" else ():
