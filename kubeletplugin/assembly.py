@@ -42,7 +42,7 @@ from kubeletplugin.reports.healing.records import FOLDER as HEALING
 from kubeletplugin.reports.healing.records import HealRecords
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
-from kubeletplugin.sharing.claim_sharing import ClaimShares, Published, SharingReconciler
+from kubeletplugin.sharing.claim_sharing import ClaimShares, SharingReconciler
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.memory.cgroups import RealCgroups
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
@@ -128,15 +128,14 @@ def assemble(
         *(hardware.discovery, hardware.time_slices, hardware.mps, shared),
         *(watch, step),
     )
-    published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, published, limits)
+    shares = ClaimShares(sharing, kinds, journal, cluster.published, limits)
     sharing_reconciler = SharingReconciler(sharing, shares, journal, locks, hardware.mps, watch)
     partitions = FabricRecords(boot / FABRIC, peers.watch())
-    holders, attributes = PartitionHolders(journal, step), cluster.published_attributes
-    fabric = ClaimFabric(hardware.fabric, partitions, holders, locks, hardware.discovery, attributes)
+    holders, published = PartitionHolders(journal, step), cluster.published
+    fabric = ClaimFabric(hardware.fabric, partitions, holders, locks, hardware.discovery, published)
     leftovers = RecordIndex(shared.files, partitions.files)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
-    metadata = ClaimMetadata(metadata_store, kinds, cluster.published_attributes)
+    metadata = ClaimMetadata(metadata_store, kinds, published)
     claim_files = ClaimFiles(store, metadata, step, listeners.timing)
     ports = Ports(cluster, listeners, watch, memory, release_unneeded)
     written = specs, claim_files, ports, intervals.patience_seconds

@@ -15,10 +15,10 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, s
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.kubelet.wire.containers import ContainerMemory
-from kubeletplugin.reports.memory_uses import MEMORY_SERIES, memory_uses
+from kubeletplugin.reports.memory_watch import MEMORY_SERIES, memory_uses
+from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.reports.use.device_series import USE_SERIES, UseSeries
-from kubeletplugin.reports.use.node_use import Listed, NodeUse, UseReader
-from kubeletplugin.reports.use.process_containers import ProcessContainers
+from kubeletplugin.reports.use.node_use import Listed, NodeUse, ProcessContainers, UseReader
 
 _PROC = Path("/proc")
 _UNKNOWN = NodeUse()
@@ -35,7 +35,7 @@ class PluginMetrics:
         self,
         discovery: Discovery,
         parts: Parts,
-        published_memory: Callable[[str], int | None],
+        published: PublishedDevices,
         listed: Callable[[], Listed],
         host_root: Path | None,
         proc: Path = _PROC,
@@ -50,7 +50,7 @@ class PluginMetrics:
             discovery, lambda: parts.health.gpus, self._live, parts.memory.used, listed, processes
         )
         self.use: FreshReading[NodeUse] = FreshReading("use of GPUs", self._reader.read)
-        self._series = UseSeries(published_memory)
+        self._series = UseSeries(published)
 
     def containers(self) -> tuple[ContainerMemory, ...] | None:
         """The memory of live containers with limits; None if it could not be read in time."""

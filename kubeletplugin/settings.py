@@ -12,7 +12,7 @@ from driver.process import sockets
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
 from kubeletplugin.claims.cdi.hook import COPY, HookSource, memory_hook_from_flag
-from kubeletplugin.claims.cdi.memory_hook import memory_sockets
+from kubeletplugin.claims.cdi.spec import memory_sockets
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.names import is_safe_uid
 from kubeletplugin.migration.other_driver import FORMER_CHECKPOINT

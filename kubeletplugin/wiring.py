@@ -277,7 +277,7 @@ def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tu
     plugin_metrics = PluginMetrics(
         node.discovery,
         parts,
-        published.memory_of,
+        published,
         listed,
         settings.roots.host_root,
     )
@@ -352,13 +352,11 @@ def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[st
     pods = podresources.SharedList(lambda: podresources.list_pods(node.settings.pod_resources_socket))
     return Cluster(
         claim_reader(node.client, saw),
-        published.uuid_of,
-        published.memory_of,
+        published,
         lambda: podresources.devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
         lambda: podresources.given_by_device_plugins(pods.recent(), _RESOURCES),
         lambda claim, error: post_waiting(node.events, claim, error),
         lambda claim, text: post_missing(node.events, claim, text),
-        published.attributes_of,
         lambda: podresources.containers_by_device(pods.now(), DRIVER_NAME),
     )
 

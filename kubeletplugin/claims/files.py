@@ -16,15 +16,16 @@ from pathlib import Path
 
 from driver.errors import HardwareChanged, NodeIncomplete, StorageError
 from kubeletplugin.claims.cdi.hooks import Hooks
-from kubeletplugin.claims.cdi.memory_hook import MemoryHook, memory_hook_edits
 from kubeletplugin.claims.cdi.spec import (
     NO_FILES,
     CdiDevice,
     Edits,
     FileEdits,
     HostPaths,
+    MemoryHook,
     build_spec,
     file_edits,
+    memory_hook_edits,
 )
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice

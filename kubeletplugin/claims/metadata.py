@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.devices.kinds.kind import HeldKind, NodeKinds
 from kubeletplugin.kubelet.wire.names import claim_of_metadata_file, metadata_file_name
+from kubeletplugin.reports.published import PublishedDevices
 
 _LOCK_SECONDS = 2.0
 
@@ -51,10 +52,7 @@ _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 class ClaimMetadata:
     """The files of the claims of one node. Callers hold the claim's lock."""
 
-    def __init__(
-        self, store: MetadataStore, kinds: NodeKinds, published: Callable[[str], Mapping[str, Any]]
-    ) -> None:
-        """``published(device)`` returns the attributes that the node's slices have for a device."""
+    def __init__(self, store: MetadataStore, kinds: NodeKinds, published: PublishedDevices) -> None:
         self._store = store
         self._kinds = kinds
         self._published = published
@@ -89,7 +87,7 @@ class ClaimMetadata:
             self._store.write(entry.uid, request, content)
 
     def _device(self, held: HeldDevice) -> MetadataDevice:
-        attributes = device_attributes(held, self._kinds.of(held), self._published(held.device))
+        attributes = device_attributes(held, self._kinds.of(held), self._published.attributes_of(held.device))
         return MetadataDevice(held.pool, held.allocated_name, attributes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
 from kubeletplugin.sharing.memory.one_gpu import Listed
 
@@ -54,9 +55,7 @@ class Cluster:
 
     # Returns the claim with this namespace and name. Raises ApiError, and ClaimRefused if there is none.
     get_claim: Callable[[str, str], dict[str, Any]]
-    # From this node's ResourceSlices, by device; None if never seen.
-    published_uuid: Callable[[str], str | None]
-    published_memory: Callable[[str], int | None]
+    published: PublishedDevices
     # Returns the CDI device names that containers have; raises DriverError.
     in_use: Callable[[], frozenset[str]]
     # Returns the ids of NVIDIA's devices that containers have from device plugins; raises DriverError.
@@ -65,8 +64,6 @@ class Cluster:
     complain: Callable[[ClaimRef, DriverError], None]
     # Reports what a claim does not get.
     note: Callable[[ClaimRef, str], None]
-    # From this node's ResourceSlices, by device; empty if never seen.
-    published_attributes: Callable[[str], Mapping[str, Any]] = lambda _device: {}
     # Returns the containers that the kubelet lists, by CDI device; raises DriverError.
     containers: Callable[[], Listed] = dict
 

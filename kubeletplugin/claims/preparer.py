@@ -348,7 +348,7 @@ class Preparer:
         for device in planned:
             before_device, kind = own.get(device.allocated.device), self._kinds.of_name(device.name)
             found = locate(device, before_device, ref.uid, hardware, kind, self._journal)
-            held.append(with_board(found, self._ports.cluster.published_uuid(found.device)))
+            held.append(with_board(found, self._ports.cluster.published.uuid_of(found.device)))
         if all(device.sharing is None for device in planned):
             return tuple(held)
         return self._shares.with_shares(ref.uid, planned, held)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
-from kubeletplugin.claims.cdi.memory_hook import MemoryHook
+from kubeletplugin.claims.cdi.spec import MemoryHook
 from kubeletplugin.claims.files import ClaimFiles, Specs
 from kubeletplugin.claims.journal.entry import Entry, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal

@@ -19,7 +19,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR, cdi_device_name
-from kubeletplugin.migration.prepared import PreparedClaim, PreparedDevice
+from kubeletplugin.migration.checkpoint import PreparedClaim, PreparedDevice
 
 Origin = Literal["made", "static"]
 """Whether a partition was made for its claim, or by an admin. Its name does not say that."""

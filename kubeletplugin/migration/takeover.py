@@ -23,9 +23,8 @@ from driver.process.stamp import stamp_of
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.kubelet.wire.containers import ClaimInUse
-from kubeletplugin.migration.checkpoint import Checkpoint
+from kubeletplugin.migration.checkpoint import Checkpoint, PreparedClaim
 from kubeletplugin.migration.entries import NotConfirmed, Origin, Surroundings, entry_of, users_of
-from kubeletplugin.migration.prepared import PreparedClaim
 
 _log = get_logger("predecessor")
 

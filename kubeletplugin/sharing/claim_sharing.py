@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS
 from driver.devices.node_state import BlockedPlacement
@@ -21,6 +20,7 @@ from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, cuda_uuid, members_of, members_of_entry
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.mps_client import MpsClient
@@ -39,14 +39,6 @@ _UNSEEN = "since its ResourceSlice was not seen yet"
 _WAIT = "wait for the controller to publish it"
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What this node's slices say about a device: its memory (None if never seen) and its attributes."""
-
-    memory: Callable[[str], int | None]
-    attributes: Callable[[str], Mapping[str, Any]]
-
-
 class ClaimShares:
     """The shares of one node's claims. Callers hold the locks of the claim and of its GPUs."""
 
@@ -55,7 +47,7 @@ class ClaimShares:
         sharing: Sharing,
         kinds: NodeKinds,
         journal: Journal,
-        published: Published,
+        published: PublishedDevices,
         limits: GpuLimits,
     ) -> None:
         self._sharing = sharing
@@ -173,7 +165,7 @@ class ClaimShares:
         """The device with everything that its limits depend on; raises ClaimBlocked, NotReady, NvmlError."""
         limits = self._has_limits(device, held)
         name = device.allocated.device
-        published_bytes = self._published.memory(name)
+        published_bytes = self._published.memory_of(name)
         memory_bytes = self._memory_bytes(device, held, limits=limits)
         return Shareable(
             name,
@@ -195,7 +187,7 @@ class ClaimShares:
         sharing, name = device.sharing, device.allocated.device
         if sharing is None or sharing.form is None or not device.name.kind.has_modes:
             return False
-        published = self._published.attributes(name)
+        published = self._published.attributes_of(name)
         # The scheduler chose the device by its slice. So a claim gets no limits that were not published, and
         # is not prepared without those that were.
         if published and published.get(MEMORY_LIMITS) != {"string": BY_CGROUP}:

@@ -19,8 +19,7 @@ from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share, split_shared_suffix
 from driver.errors import ClaimRefused, DeviceHeld
 from driver.kinds.kind import DeviceName
-from kubeletplugin.claims.cdi.memory_hook import MemoryHook, mps_hook
-from kubeletplugin.claims.cdi.spec import CdiMount, Edits
+from kubeletplugin.claims.cdi.spec import CdiMount, Edits, MemoryHook, mps_hook
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
 from kubeletplugin.kubelet.wire.planned import SharingRequest

@@ -28,6 +28,7 @@ from kubeletplugin.devices.hardware import pretended_users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.process_inputs import Intervals
+from kubeletplugin.reports.published import PublishedDevices
 from tests.kubeletplugin.fake_node import BOOT, POOL, PciParts, fake_hardware, pci_parts
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
@@ -52,6 +53,9 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
     discovery = Discovery(machine.nvml(), folder / "sys", Guard(5.0))
     mps = FakeMps(folder / "mps.json")
     mps.reload()
+    published = PublishedDevices()
+    if hook.exists():
+        published.take("ADDED", {"spec": {"devices": [{"name": device, "attributes": LIMITS}]}})
     preparer = assemble(
         Identity(DRIVER_NAME, POOL, BOOT),
         fake_hardware(
@@ -66,13 +70,11 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         ),
         Cluster(
             lambda *_: claim,
-            lambda _: None,
-            lambda _: None,
+            published,
             frozenset,
             frozenset,
             lambda *_: None,
             lambda *_: None,
-            lambda _: LIMITS if hook.exists() else {},
         ),
         Folders(folder, folder / "cdi"),
         Listeners(lambda _: None, lambda _: None, HealthBoard()),

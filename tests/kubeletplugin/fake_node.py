@@ -43,6 +43,7 @@ from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
+from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.shares import MpsFolders
@@ -124,6 +125,26 @@ def pci_parts(
     """What devices for virtual machines need of a node."""
     binder = GroupBinder(kernel, sysfs, lambda: (), users, deadlines)
     return kernel, binder, users, controllers or Controllers(lambda _number: None)
+
+
+class FakePublished(PublishedDevices):
+    """What the slices of a node say, as the test says it."""
+
+    def __init__(self, node: FakeNode) -> None:
+        super().__init__()
+        self._node = node
+
+    def uuid_of(self, device: str) -> str | None:
+        """As the test says."""
+        return self._node.published.get(device)
+
+    def memory_of(self, device: str) -> int | None:
+        """As the test says."""
+        return self._node.published_memory.get(device)
+
+    def attributes_of(self, device: str) -> dict[str, Any]:
+        """As the test says."""
+        return self._node.published_attributes.get(device, {})
 
 
 class FakeNode:
@@ -241,13 +262,11 @@ class FakeNode:
             ),
             Cluster(
                 self._get_claim,
-                self.published.get,
-                self.published_memory.get,
+                FakePublished(self),
                 lambda: frozenset(self.in_use),
                 self._given_by_device_plugins,
                 self._complain,
                 self._note,
-                lambda device: self.published_attributes.get(device, {}),
                 self._list_containers,
             ),
             Folders(self.folder, self.cdi),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from driver.process.sockets import memory_socket_name
-from kubeletplugin.claims.cdi.memory_hook import memory_sockets
+from kubeletplugin.claims.cdi.spec import memory_sockets
 from tests.kubeletplugin.sharing.memory.served_hooks import CLAIM, asked, call, line
 from tests.processes.node import Node
 from tests.processes.process import DriverProcess

@@ -30,7 +30,7 @@ from gpuctl.verify.change.kinds import Kind, Object
 from gpuctl.verify.change.plugin import NODE, Driver, StepFailed
 from gpuctl.verify.change.undo import result
 from gpuctl.verify.subject import Subject
-from kubeletplugin.claims.cdi.memory_hook import memory_sockets
+from kubeletplugin.claims.cdi.spec import memory_sockets
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.errors import AllocationFailed

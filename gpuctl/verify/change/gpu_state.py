@@ -32,9 +32,8 @@ from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.kinds.partition.gpu_instances import GpuInstances, InstanceInUse
 from kubeletplugin.devices.kinds.partition.making import MigSwitch
-from kubeletplugin.devices.vfio.binder import GroupBinder
+from kubeletplugin.devices.vfio.binder import FunctionRecord, GroupBinder, GroupRecord
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
-from kubeletplugin.devices.vfio.record import FunctionRecord, GroupRecord
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 
 T = TypeVar("T")

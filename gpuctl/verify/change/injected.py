@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
+from kubeletplugin.claims.cdi.spec import MEMORY_HOOK
 
 _GPU_NODE = re.compile(r"/dev/nvidia\d+|/dev/vfio/(\d+|devices/vfio\d+)", re.ASCII)
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"

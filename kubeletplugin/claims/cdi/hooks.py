@@ -13,8 +13,7 @@ from driver.errors import DriverError, NodeIncomplete, StorageError
 from driver.process.durable import fsync_folder, regular_only, remove_unfinished, write_durably
 from driver.process.log import get_logger
 from kubeletplugin.claims.cdi.hook import Hook, HookSource, asked_hook
-from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK, MemoryHook, memory_sockets
-from kubeletplugin.claims.cdi.spec import HostPaths
+from kubeletplugin.claims.cdi.spec import MEMORY_HOOK, HostPaths, MemoryHook, memory_sockets
 from kubeletplugin.devices.host.driver_files import HOOK, DriverFiles
 from kubeletplugin.kubelet.wire.names import hook_folder_key
 

@@ -8,10 +8,9 @@ unbound from the NVIDIA driver and bound to vfio. It is deactivated after they a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from driver.errors import DriverError, NvmlError
 from driver.fabric.api import (
@@ -37,6 +36,7 @@ from kubeletplugin.devices.fabric.matching import PartitionTaken, partition_of, 
 from kubeletplugin.devices.fabric.records import FabricRecord, FabricRecords
 from kubeletplugin.devices.kinds.kind import HardwareNow
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.reports.published import PublishedDevices
 
 _LOCK_SECONDS = 5.0
 
@@ -46,8 +46,7 @@ _log = get_logger("fabric")
 class ClaimFabric:
     """The fabric partitions of the claims of one node.
 
-    Callers hold the locks of the claim and of its GPUs, except for ``run_once``. ``published(device)`` gives
-    the attributes of a device as last published, none if never seen.
+    Callers hold the locks of the claim and of its GPUs, except for ``run_once``.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class ClaimFabric:
         holders: PartitionHolders,
         locks: KeyedLocks,
         discovery: Discovery,
-        published: Callable[[str], Mapping[str, Any]],
+        published: PublishedDevices,
     ) -> None:
         self._activation = Activation(manager, records, PartitionPersistence(Persistence(discovery)), holders)
         self._records = records
@@ -154,7 +153,7 @@ class ClaimFabric:
 
     def _is_in_partition(self, held: HeldDevice) -> bool:
         """Whether the device was published as part of a fabric partition."""
-        return any(PARTITION_ATTRIBUTE.fullmatch(name) for name in self._published(held.device))
+        return any(PARTITION_ATTRIBUTE.fullmatch(name) for name in self._published.attributes_of(held.device))
 
     def _own(self, gpus: set[str]) -> FabricRecord | None:
         """The record of an active partition of exactly these GPUs, None without one.

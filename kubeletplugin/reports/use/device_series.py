@@ -6,7 +6,7 @@ and by the devices that the kubelet lists for these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from driver.hardware.gpu import Gpu
@@ -20,8 +20,8 @@ from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.vgpu.record import VgpuRecord
 from kubeletplugin.devices.kinds.vgpu.record import record_of as vgpu_record
 from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.reports.use.gpu_reading import Instance
-from kubeletplugin.reports.use.node_use import Listed, NodeUse, instance_of, is_part
+from kubeletplugin.reports.published import PublishedDevices
+from kubeletplugin.reports.use.node_use import Instance, Listed, NodeUse, instance_of, is_part
 
 USE_SERIES = (
     "gpu_dra_device_info",
@@ -47,10 +47,10 @@ _CUT = frozenset({"partition", "static", "vgpu"})
 
 
 class UseSeries:
-    """The series for the claims of one node; ``published_memory(device)`` is from the node's slices."""
+    """The series for the claims of one node."""
 
-    def __init__(self, published_memory: Callable[[str], int | None]) -> None:
-        self._published_memory = published_memory
+    def __init__(self, published: PublishedDevices) -> None:
+        self._published = published
 
     def readings(
         self, entries: Iterable[Entry], gpus: Iterable[Gpu], use: NodeUse, listed: Listed
@@ -62,7 +62,7 @@ class UseSeries:
         allocated: dict[str, list[int | None]] = {pci: [] for pci in by_pci}
         for entry, held in devices:
             labels = self._labels(entry, held, listed)
-            memory_bytes = _allocated_bytes(held, self._published_memory, by_pci)
+            memory_bytes = _allocated_bytes(held, self._published.memory_of(held.device), by_pci)
             # Admin access takes no memory from others.
             for pci in held.gpus if not held.admin_access else ():
                 whole = len(held.gpus) > 1 and pci in by_pci
@@ -158,9 +158,7 @@ def _profile_of(held: HeldDevice) -> str:
     return "" if record is None else record.profile
 
 
-def _allocated_bytes(
-    held: HeldDevice, published: Callable[[str], int | None], gpus: Mapping[str, Gpu]
-) -> int | None:
+def _allocated_bytes(held: HeldDevice, published_bytes: int | None, gpus: Mapping[str, Gpu]) -> int | None:
     """The memory that a claim gets with a device; for a share without an amount, its equal part."""
     if held.memory_limit_bytes is not None:
         return held.memory_limit_bytes
@@ -169,9 +167,9 @@ def _allocated_bytes(
         return share.memory_bytes
     name, record = KINDS.parse(held.device), _record_of(held)
     if record is not None:
-        all_bytes = record.memory_bytes or published(held.device)
+        all_bytes = record.memory_bytes or published_bytes
     else:
-        all_bytes = published(held.device) or _sum(_memory_of(gpus.get(pci), held) for pci in held.gpus)
+        all_bytes = published_bytes or _sum(_memory_of(gpus.get(pci), held) for pci in held.gpus)
     if share is None or not share.is_part:
         return all_bytes or None
     # The name of a counted share says into how many parts its device is divided.

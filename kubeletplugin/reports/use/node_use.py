@@ -2,20 +2,104 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from driver.errors import DriverError
 from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
+from driver.nvml import api
 from driver.nvml.api import NvmlCallFailed
+from driver.nvml.deadline import Watch
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.devices.kinds.partition.record import partition_name, record_of
 from kubeletplugin.kubelet.wire.containers import ContainerMemory, ContainerName
-from kubeletplugin.reports.use.gpu_reading import GpuReading, Instance, Wanted, reading_of
-from kubeletplugin.reports.use.process_containers import ProcessContainers
+
+T = TypeVar("T")
+
+Instance = tuple[int, int]
+"""NVML's ids of a partition: of its GPU instance and its compute instance."""
+
+_OF_ALL_CALLS = (api.DriverNotLoaded, api.GpuLost, api.NvmlTimeout, api.SessionLost)
+"""Errors after which no other call would be answered either."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """What was read from a GPU; None for a value that could not be read. Such partitions are left out."""
+
+    memory: MemoryUse | None = None
+    utilisation: Utilisation | None = None
+    power_milliwatts: int | None = None
+    power_limit_milliwatts: int | None = None
+    temperature_celsius: int | None = None
+    processes: tuple[ProcessUse, ...] | None = None
+    busy: tuple[ProcessBusy, ...] | None = None
+    partitions: Mapping[Instance, MemoryUse] = field(default_factory=dict)
+    partition_busy: Mapping[Instance, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read from a GPU besides the values that are read from every GPU."""
+
+    # The partitions that claims have alone.
+    partitions: frozenset[Instance] = frozenset()
+    # Whether to list processes.
+    processes: bool = False
+    # Whether to read how busy each process keeps the GPU, which is needed for shares.
+    busy: bool = False
+
+
+def reading_of(wanted: Wanted) -> Callable[[api.NvmlDevice, Watch], GpuReading]:
+    """The job that reads a GPU.
+
+    A single call that fails leaves its value out. The job raises NvmlCallFailed if the GPU is lost or hangs,
+    or if there is no NVML session.
+    """
+
+    def job(device: api.NvmlDevice, watch: Watch) -> GpuReading:
+        def value(name: str, call: Callable[[], T]) -> T | None:
+            try:
+                return watch(name, call)
+            except _OF_ALL_CALLS:
+                raise
+            # Many values are not supported by some GPU, by MIG mode or by a driver.
+            except api.NvmlCallFailed:
+                return None
+
+        memory: dict[Instance, MemoryUse] = {}
+        busy: dict[Instance, float] = {}
+        for instance in sorted(wanted.partitions):
+            used = value("partition_memory_use", partial(device.partition_memory_use, *instance))
+            if used is not None:
+                memory[instance] = used
+            # NVML counts the utilisation of a GPU instance as a whole.
+            part = value("partition_utilisation", partial(device.partition_utilisation, instance[0]))
+            if part is not None:
+                busy[instance] = part
+        return GpuReading(
+            value("memory_use", device.memory_use),
+            value("utilisation", device.utilisation),
+            value("power_milliwatts", device.power_milliwatts),
+            value("power_limit_milliwatts", device.power_limit_milliwatts),
+            value("temperature_celsius", device.temperature_celsius),
+            value("processes", device.processes) if wanted.processes else None,
+            value("busy_processes", device.busy_processes) if wanted.busy else None,
+            memory,
+            busy,
+        )
+
+    return job
+
 
 Listed = Mapping[str, frozenset[ContainerName]]
 """By CDI device name, the containers that the kubelet lists for it."""
@@ -135,3 +219,86 @@ def _on_gpus(entries: Iterable[Entry]) -> Iterator[tuple[str, HeldDevice]]:
         for held in entry.devices:
             for pci in held.gpus:
                 yield pci, held
+
+
+LINKS = "var/log/containers"
+"""Where the kubelet keeps the links, below the host's root (legacyLogSymlink of pkg/kubelet/kuberuntime)."""
+
+_UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
+_GROUP = re.compile(
+    rf"pod({_UID})(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{{64}})(?:\.scope)?(?:/|$)", re.MULTILINE
+)
+"""The group of a container with the cgroup driver systemd (``kubepods-podUID.slice/cri-containerd-ID.scope``)
+or cgroupfs (``kubepods/podUID/ID``). The first match counts: groups that a container makes are below its own.
+"""
+# Names of pods, namespaces and containers have no underscores, so these separate the parts.
+_LINK = re.compile(r"([^_]+)_([^_]+)_([^_]+)-([0-9a-f]{64})\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGroup:
+    """The container of a control group: the UID of its pod, and its id in the runtime."""
+
+    pod_uid: str
+    container_id: str
+
+
+def container_of(cgroup: str) -> ContainerGroup | None:
+    """The container of a process, from the text of its /proc/PID/cgroup; None if it is in none.
+
+    Works with cgroup v1 and v2, with both cgroup drivers of the kubelet, below any parent group, and in a
+    cgroup namespace.
+    """
+    found = _GROUP.search(cgroup)
+    return None if found is None else ContainerGroup(found[1].replace("_", "-"), found[2])
+
+
+class ProcessContainers:
+    """Finds the container that a process is in, by its control group and the kubelet's links to the logs.
+
+    NVML lists processes by their ids on the host. ``proc`` is the host's if the plugin's pod has ``hostPID``,
+    and ``host_root`` is the host's root. ``/proc/PID/cgroup`` has the pod's UID and the container's id; a
+    process cannot leave the control group of its container. The kubelet keeps a link
+    ``POD_NAMESPACE_CONTAINER-ID.log`` for each container in ``/var/log/containers``, whose name has the rest.
+    Only names are read, links are not followed.
+    """
+
+    def __init__(self, proc: Path, host_root: Path) -> None:
+        self._proc = proc
+        self._links = host_root / LINKS
+        self._names: dict[str, ContainerName] = {}
+
+    def of(self, pids: Iterable[int]) -> dict[int, ContainerName | None]:
+        """The container of each process, None for a process outside of containers.
+
+        Processes that have ended, and those whose container has no name here, are left out.
+        """
+        groups = {pid: cgroup for pid in pids if (cgroup := self._group(pid)) is not None}
+        wanted = {one.container_id for one in map(container_of, groups.values()) if one is not None}
+        # Ids of containers are never used again, so names stay valid until a new container appears.
+        if not wanted <= self._names.keys():
+            self._names = self._listed()
+        found: dict[int, ContainerName | None] = {}
+        for pid, cgroup in groups.items():
+            group = container_of(cgroup)
+            if group is None:
+                found[pid] = None
+            elif group.container_id in self._names:
+                found[pid] = self._names[group.container_id]
+        return found
+
+    def _group(self, pid: int) -> str | None:
+        try:
+            return (self._proc / str(pid) / "cgroup").read_text(errors="replace")
+        except OSError:
+            return None
+
+    def _listed(self) -> dict[str, ContainerName]:
+        """The names of all containers of the node, by their ids."""
+        try:
+            # A link's name begins with the pod's, so a container cannot be looked up by its id.
+            names = os.listdir(self._links)  # noqa: PTH208 - only names are needed
+        except OSError:
+            return {}
+        links = (match for name in names if (match := _LINK.fullmatch(name)))
+        return {link[4]: ContainerName(link[2], link[1], link[3]) for link in links}

@@ -10,7 +10,7 @@ import pytest
 
 from driver.errors import DriverError
 from kubeletplugin.claims.cdi.hooks import hooks_folder
-from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
+from kubeletplugin.claims.cdi.spec import MEMORY_HOOK
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.claims.cdi.fake_hook import memory_hook_program
 from tests.kubeletplugin.fake_node import FakeNode

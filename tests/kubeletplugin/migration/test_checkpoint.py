@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.migration.checkpoint import Checkpoint, NotUnderstood, decode, read_checkpoint
-from kubeletplugin.migration.prepared import PreparedClaim
+from kubeletplugin.migration.checkpoint import (
+    Checkpoint,
+    NotUnderstood,
+    PreparedClaim,
+    decode,
+    read_checkpoint,
+)
 from tests.kubeletplugin.migration.nvidia_state import checkpoint, claim, compact, gpu, partition, told
 
 VECTOR = Path(__file__).resolve().parents[2] / "vectors" / "nvidia-driver" / "checkpoint.json"

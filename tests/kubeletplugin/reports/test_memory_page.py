@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from driver.process.metrics.table import TABLE
-from kubeletplugin.reports.memory_uses import MEMORY_SERIES
+from kubeletplugin.reports.memory_watch import MEMORY_SERIES
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "sharing.md").read_text()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.reports.memory_uses import Containers, memory_uses
+from kubeletplugin.reports.memory_watch import Containers, memory_uses
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, PCI, UUID, claim, container, share
 
 Told = dict[tuple[str, str, str], dict[str, float]]

@@ -24,7 +24,7 @@ from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.devices.host.kernel import Kernel
-from kubeletplugin.devices.kinds.passthrough.hand_over import restarting_sessions
+from kubeletplugin.devices.kinds.passthrough.held import restarting_sessions
 from kubeletplugin.devices.vfio import failures
 from kubeletplugin.devices.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.devices.vfio.modules import load_module

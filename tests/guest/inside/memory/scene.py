@@ -17,7 +17,7 @@ from driver.devices.names import gpu_device_name
 from driver.nvml.api import Nvml
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
-from kubeletplugin.claims.cdi.memory_hook import memory_sockets
+from kubeletplugin.claims.cdi.spec import memory_sockets
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.sharing.memory.cgroups import Cgroups, RealCgroups

@@ -11,7 +11,7 @@ import pytest
 
 from driver.errors import StorageError
 from kubeletplugin.claims.cdi.hooks import HookCopies, hooks_folder
-from kubeletplugin.claims.cdi.memory_hook import MEMORY_HOOK
+from kubeletplugin.claims.cdi.spec import MEMORY_HOOK
 from kubeletplugin.devices.host.driver_files import HOOK
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program
 

@@ -12,14 +12,17 @@ import pytest
 from driver.errors import NodeIncomplete
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.claims.cdi.hooks import Hooks, hooks_folder
-from kubeletplugin.claims.cdi.memory_hook import (
+from kubeletplugin.claims.cdi.spec import (
     MEMORY_HOOK,
+    NO_FILES,
     TIMEOUT_SECONDS,
     WAITS_SECONDS,
+    CdiDevice,
+    HostPaths,
     MemoryHook,
+    build_spec,
     memory_hook_edits,
 )
-from kubeletplugin.claims.cdi.spec import NO_FILES, CdiDevice, HostPaths, build_spec
 from kubeletplugin.devices.host.driver_files import HOOK
 from tests import needs
 from tests.kubeletplugin.cdi_schema import validate

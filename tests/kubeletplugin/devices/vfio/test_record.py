@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.devices.vfio.record import FunctionRecord, GroupRecord
+from kubeletplugin.devices.vfio.binder import FunctionRecord, GroupRecord
 from tests.driver.hardware.pci_trees import at
 
 GPU = FunctionRecord("0000:81:00.0", "nvidia", "", "vfio-pci", "probing")

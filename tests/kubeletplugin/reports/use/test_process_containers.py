@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.reports.use.process_containers import (
+from kubeletplugin.reports.use.node_use import (
     LINKS,
     ContainerGroup,
     ProcessContainers,

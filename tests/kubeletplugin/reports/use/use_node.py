@@ -12,8 +12,8 @@ from driver.process.metrics.registry import Metrics
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.plugin_metrics import PluginMetrics
-from kubeletplugin.reports.use.process_containers import LINKS
-from tests.kubeletplugin.fake_node import NODE, FakeNode
+from kubeletplugin.reports.use.node_use import LINKS
+from tests.kubeletplugin.fake_node import NODE, FakeNode, FakePublished
 
 GIB = 1 << 30
 READ_SECONDS = 0.3
@@ -34,7 +34,7 @@ class UseNode(FakeNode):
         self.numbers = PluginMetrics(
             self.discovery,
             self.parts,
-            self.published_memory.get,
+            FakePublished(self),
             self._list_containers,
             folder,
             folder / "proc",

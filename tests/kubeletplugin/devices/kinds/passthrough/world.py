@@ -19,8 +19,8 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.holds import Hold
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.devices.hardware import pretended_users
+from kubeletplugin.devices.vfio.binder import FUNCTIONS, GroupRecord
 from kubeletplugin.devices.vfio.function_files import Deadlines
-from kubeletplugin.devices.vfio.record import FUNCTIONS, GroupRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import Crash, pci_parts
