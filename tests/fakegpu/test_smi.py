@@ -155,16 +155,6 @@ def test_a_gpu_that_is_not_there_a_lost_one_and_no_driver_have_codes_of_their_ow
     assert "couldn't communicate with the NVIDIA driver" in lines[0]
 
 
-def test_a_lost_gpu_one_that_is_not_there_and_one_with_a_process_are_not_reset(programs: Programs) -> None:
-    programs.machine.lose(0)
-    assert programs.smi("--gpu-reset", "-i", "0")[0] == Code.GPU_IS_LOST
-    assert programs.smi("--gpu-reset", "-i", "8") == (Code.NOT_FOUND, ["No devices were found"])
-    programs.machine.set_processes(1, (4711,))
-    assert programs.smi("--gpu-reset", "-i", "1")[0] == Code.IN_USE
-    programs.machine.driver_gone()
-    assert programs.smi("--gpu-reset", "-i", "2")[0] == Code.DRIVER_NOT_LOADED
-
-
 @pytest.mark.parametrize("machine", ["dgx1-v100", "dgx2"])
 def test_linked_gpus_before_ampere_are_only_reset_together(tmp_path: Path, machine: str) -> None:
     programs = Programs(tmp_path, machine)

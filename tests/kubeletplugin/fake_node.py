@@ -57,8 +57,6 @@ BOOT = "8f2a4f1e-1d5c-4b6e-9a43-0c2d5e6f7a8b"
 SHORT = Deadlines(0.3, 0.3, 0.3, 0.3)
 POOL = pool_name(NODE)
 MPS_FOLDER = Path("/run/gpu.nvidia.com/mps")
-STEPS_OF_PREPARE = ("committed", "metadata written", "spec written")
-STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = (
     "begun",
     "gpu instance",

@@ -13,62 +13,9 @@ from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.fake_node import (
     STEPS_OF_DESTROYING,
     STEPS_OF_MAKING,
-    STEPS_OF_PREPARE,
-    STEPS_OF_UNPREPARE,
     Crash,
     FakeNode,
 )
-
-
-@pytest.mark.parametrize("step", STEPS_OF_PREPARE)
-def test_a_prepare_that_ended_after_a_step_is_finished_by_its_replay(tmp_path: Path, step: str) -> None:
-    node = FakeNode(tmp_path)
-    ref = node.claim("train", 0, 1)
-    node.crash_after = step
-    with pytest.raises(Crash):
-        node.prepare(ref)
-
-    node.restart()
-
-    assert len(node.prepare(ref)) == 2
-    assert node.spec_path(ref).exists()
-    node.unprepare(ref)
-    assert list(node.cdi.iterdir()) == []
-    node.prepare(node.claim("next", 0, 1))
-    node.stop()
-
-
-@pytest.mark.parametrize("step", STEPS_OF_PREPARE)
-def test_a_prepare_that_ended_after_a_step_can_be_unprepared_instead(tmp_path: Path, step: str) -> None:
-    node = FakeNode(tmp_path)
-    ref = node.claim("train", 0)
-    node.crash_after = step
-    with pytest.raises(Crash):
-        node.prepare(ref)
-
-    node.restart()
-    node.unprepare(ref)
-
-    assert list(node.cdi.iterdir()) == []
-    node.prepare(node.claim("next", 0))
-    node.stop()
-
-
-@pytest.mark.parametrize("step", STEPS_OF_UNPREPARE)
-def test_an_unprepare_that_ended_after_a_step_is_finished_by_its_replay(tmp_path: Path, step: str) -> None:
-    node = FakeNode(tmp_path)
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    node.crash_after = step
-    with pytest.raises(Crash):
-        node.unprepare(ref)
-
-    node.restart()
-    node.unprepare(ref)
-
-    assert list(node.cdi.iterdir()) == []
-    node.prepare(node.claim("next", 0))
-    node.stop()
 
 
 @pytest.fixture
@@ -109,6 +56,7 @@ def test_partitions_survive_or_vanish_whole_after_any_step(mig_node: FakeNode, s
     else:
         assert len(node.prepare(ref)) == 2
         assert _cut_places(node) == [(0, 6), (1, 4)]
+        assert node.spec_path(ref).exists()
         node.unprepare(ref)
         assert _cut_places(node) == []
 

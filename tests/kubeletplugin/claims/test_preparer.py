@@ -116,22 +116,6 @@ def libcuda_of(node: FakeNode, ref: ClaimRef) -> set[str]:
     return {path.name for path in paths if path.name.startswith("libcuda.so")}
 
 
-def test_after_unprepare_nothing_is_left_and_another_claim_gets_the_device(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-
-    node.unprepare(ref)
-    node.unprepare(ref)
-
-    assert list(node.cdi.iterdir()) == []
-    node.prepare(node.claim("other", 1))
-
-
-def test_a_claim_that_was_never_prepared_is_unprepared_without_ado(node: FakeNode) -> None:
-    node.unprepare(ClaimRef("team", "nobody", "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"))
-    node.unprepare(ClaimRef("team", "hostile", "../../etc/passwd"))
-
-
 def test_unprepare_needs_neither_api_nor_nvml(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)

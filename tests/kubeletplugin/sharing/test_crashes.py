@@ -24,43 +24,19 @@ from tests.kubeletplugin.share_node import (
     whole,
 )
 
+WRITTEN = ("committed", "metadata written", "spec written")
+SERVED = ("begun", "sharing noted", "compute mode", "daemon", *WRITTEN)
 STEPS = {
-    "mps": (
-        "begun",
-        "sharing noted",
-        "compute mode",
-        "daemon",
-        "committed",
-        "metadata written",
-        "spec written",
-    ),
-    "ts": (
-        "begun",
-        "sharing noted",
-        "compute mode",
-        "time-slice",
-        "committed",
-        "metadata written",
-        "spec written",
-    ),
-    "own": (
-        "begun",
-        "sharing noted",
-        "compute mode",
-        "daemon",
-        "committed",
-        "metadata written",
-        "spec written",
-    ),
-    "part": (
-        *("begun", "gpu instance", "compute instance", "made", "sharing noted"),
-        *("daemon", "committed", "metadata written", "spec written"),
-    ),
+    "mps": SERVED,
+    "ts": ("begun", "sharing noted", "compute mode", "time-slice", *WRITTEN),
+    "own": SERVED,
+    "part": ("begun", "gpu instance", "compute instance", "made", "sharing noted", "daemon", *WRITTEN),
 }
+LEFT = ("spec removed", "daemon stopped", "compute mode restored", "sharing forgotten", "released")
 BACK = {
-    "mps": ("spec removed", "daemon stopped", "compute mode restored", "sharing forgotten", "released"),
+    "mps": LEFT,
     "ts": ("spec removed", "compute mode restored", "time-slice restored", "sharing forgotten", "released"),
-    "own": ("spec removed", "daemon stopped", "compute mode restored", "sharing forgotten", "released"),
+    "own": LEFT,
     "part": ("spec removed", "daemon stopped", "sharing forgotten", "releasing", "destroyed", "released"),
 }
 
