@@ -9,7 +9,7 @@ from controller.health.incident_store import IncidentStore
 from driver.devices.region import Region
 from driver.errors import NvmlError
 from driver.hardware.gpu import Gpu, Inventory
-from driver.health.xid_verdicts import Incident, described, reported_class
+from driver.health.judge import Incident, described, reported_class
 from driver.nvml.health.calls import GpuEvent
 from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress

@@ -13,7 +13,7 @@ from typing import Any
 
 from driver.devices.region import Region
 from driver.errors import StorageError
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.health.xids import XID_CLASSES
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
@@ -23,6 +23,7 @@ from driver.process.durable import (
     put_aside,
     regular_only,
     remove,
+    remove_unfinished,
     storage_errors,
     write_atomically,
 )
@@ -36,8 +37,9 @@ _NAME = "incidents.json"
 def read_incidents(folder: Path) -> dict[Incident, float]:
     """The incidents of this boot, each with the time of its last report by CLOCK_BOOTTIME.
 
-    A damaged file is put aside. Raises StorageError.
+    A damaged file is put aside. Only who may write may call this. Raises StorageError.
     """
+    remove_unfinished(folder, lambda name: name == _NAME, lambda: True)
     path = folder / _NAME
     with storage_errors(path, "reading"):
         try:

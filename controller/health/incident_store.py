@@ -19,9 +19,8 @@ from driver.devices.node_state import NodeState
 from driver.errors import StorageError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.problems import verdicts
+from driver.health.judge import Incident, verdicts_of, verdicts_of_problems
 from driver.health.verdict import Kind, Verdict
-from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.health.xids import XID_CLASSES
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
@@ -197,7 +196,7 @@ class IncidentStore:
         """Keep problems that come back again and again until they were away long enough. The lock is held."""
         found: dict[tuple[PciAddress, Kind], list[Verdict]] = {}
         for pci, gpu in gpus.items():
-            for verdict in verdicts(pci, gpu.problems, self._rules):
+            for verdict in verdicts_of_problems(pci, gpu.problems, self._rules):
                 found.setdefault((pci, verdict.kind), []).append(verdict)
         for what in found:
             self._damping.note_bad(what, now)

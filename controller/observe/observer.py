@@ -22,7 +22,7 @@ from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.health.health_rules import HealthRules
-from driver.health.problems import taint_of_failure
+from driver.health.judge import taint_of_failure
 from driver.kinds.forms import Part
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded

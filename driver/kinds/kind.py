@@ -137,7 +137,7 @@ class Kinds:
     """
 
     def __init__(self, kinds: Sequence[OfferedKind], layers: Sequence[Offering] = ()) -> None:
-        self._kinds = tuple(kinds)
+        self._kinds = {kind.word: kind for kind in kinds}
         self._layers = tuple(layers)
         # Each comparison of the slices with what is offered asks for the same names several times.
         self._parsed = lru_cache(maxsize=512)(self._parse)
@@ -146,7 +146,7 @@ class Kinds:
     def added(self, kind: OfferedKind) -> Iterator[None]:
         """Within the block there is one more kind, or it takes the place of the one with the same word."""
         before = self._kinds
-        self._kinds = tuple({**{one.word: one for one in before}, kind.word: kind}.values())
+        self._kinds = {**before, kind.word: kind}
         self._parsed.cache_clear()
         try:
             yield
@@ -157,14 +157,14 @@ class Kinds:
     @property
     def offerings(self) -> tuple[Offering, ...]:
         """The kinds, and then the layers over them."""
-        return (*self._kinds, *self._layers)
+        return (*self, *self._layers)
 
     def __iter__(self) -> Iterator[OfferedKind]:
-        return iter(self._kinds)
+        return iter(self._kinds.values())
 
     def of_word(self, word: str) -> OfferedKind | None:
         """The kind with this word; None if this version has none."""
-        return next((kind for kind in self._kinds if kind.word == word), None)
+        return self._kinds.get(word)
 
     def parse(self, device: str) -> DeviceName | None:
         """What a device name means; None if this driver does not give such names."""
@@ -172,7 +172,7 @@ class Kinds:
 
     def _parse(self, device: str) -> DeviceName | None:
         unshared, shared = split_shared_suffix(device)
-        for kind in self._kinds:
+        for kind in self:
             regions = kind.parse(unshared)
             if regions is not None:
                 gpus = tuple(str(region.pci) for region in regions)
@@ -181,7 +181,7 @@ class Kinds:
 
     def described(self, opaque: str) -> str:
         """The devices that take this kind of opaque configuration, for messages; empty if none does."""
-        return " or ".join(dict.fromkeys(kind.described for kind in self._kinds if kind.opaque == opaque))
+        return " or ".join(dict.fromkeys(kind.described for kind in self if kind.opaque == opaque))
 
     @property
     def policy_fields(self) -> tuple[PolicyField, ...]:

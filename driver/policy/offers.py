@@ -16,7 +16,7 @@ from driver.errors import ConfigError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
 from driver.hardware.gpu import Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.problems import taints_of_doubt
+from driver.health.judge import taints_of_doubt
 from driver.kinds.forms import Forms, GpuForms, Part
 from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS

@@ -11,8 +11,8 @@ from driver.errors import DriverError, NvmlError
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
-from driver.health.problems import health
-from driver.health.verdict import REASONS, Health, worse
+from driver.health.judge import verdicts_of_problems
+from driver.health.verdict import REASONS, Health, health_of, worse
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.claims.journal.journal import Journal
@@ -76,7 +76,7 @@ class HealthCheck:
             self.gpus = ()
         else:
             self.gpus = inventory.gpus
-            now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
+            now = {gpu.pci: health_of(verdicts_of_problems(gpu.pci, gpu.problems)) for gpu in inventory.gpus}
             self._read_device_plugins(inventory)
             self._watch.saw(inventory, entries)
         # A missing GPU is reported only if a claim has it. A GPU without a claim may have been unbound or

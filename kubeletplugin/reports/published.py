@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.device import Taint
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
 from driver.health.health_rules import HealthRules
+from driver.health.judge import incidents_of, verdicts_of
 from driver.health.verdict import Health, health_of
-from driver.health.xid_verdicts import incidents_of, verdicts_of
 from driver.kinds.registry import KINDS
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
@@ -26,6 +27,20 @@ _HEALTHY = Health("Healthy")
 _RULES = HealthRules()
 
 
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """What the slices say about a device, None or empty for what they have never said."""
+
+    uuid: str | None = None
+    memory: int | None = None
+    # Kept as text, which takes a tenth of the memory of the objects that are decoded from it.
+    attributes: str = "{}"
+    faults: Health = _HEALTHY
+
+
+_UNSEEN = _Device()
+
+
 class PublishedDevices:
     """The UUID, memory, attributes and faults of each published device, from the node's slices."""
 
@@ -33,12 +48,8 @@ class PublishedDevices:
     # whenever it starts, and a claim that was allocated before may be prepared meanwhile.
 
     def __init__(self) -> None:
-        self._uuids: dict[str, str] = {}
-        self._memory: dict[str, int] = {}
-        self._attributes: dict[str, str] = {}
-        self._faults: dict[str, Health] = {}
+        self._devices: dict[str, _Device] = {}
         self._on_fault: Callable[[], None] = lambda: None
-        self._lock = threading.Lock()
 
     def on_fault(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` when the faults of a device have changed."""
@@ -46,79 +57,58 @@ class PublishedDevices:
 
     def health_of(self, device: str) -> Health:
         """The health of the device by the faults in its taints, which only the controller can see."""
-        with self._lock:
-            return self._faults.get(device, _HEALTHY)
+        return self._devices.get(device, _UNSEEN).faults
 
     def uuid_of(self, device: str) -> str | None:
         """The last published UUID of the device's GPU, for a partition its parent's; None if never seen."""
-        with self._lock:
-            return self._uuids.get(device)
+        return self._devices.get(device, _UNSEEN).uuid
 
     def memory_of(self, device: str) -> int | None:
         """The last published memory of the device in bytes; None if never seen."""
-        with self._lock:
-            return self._memory.get(device)
+        return self._devices.get(device, _UNSEEN).memory
 
     def attributes_of(self, device: str) -> dict[str, Any]:
         """The last published attributes of the device, in the form of the API; empty if never seen."""
-        with self._lock:
-            text = self._attributes.get(device)
-        return {} if text is None else json.loads(text)
-
-    def _take_faults(self, devices: Sequence[Mapping[str, Any]]) -> None:
-        """Take over the faults of a slice's devices."""
-        faults = {str(device["name"]): _faults(str(device["name"]), _taints(device)) for device in devices}
-        with self._lock:
-            changed = {
-                name: health for name, health in faults.items() if self._faults.get(name, _HEALTHY) != health
-            }
-            self._faults |= changed
-        if changed:
-            self._on_fault()
+        attributes: dict[str, Any] = json.loads(self._devices.get(device, _UNSEEN).attributes)
+        return attributes
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Take over one event about a ResourceSlice; parts that cannot be read are skipped."""
         # The kubelet deletes all slices when it starts: that says nothing about their devices.
         if kind == "DELETED":
             return
-        devices = stored.get("spec", {}).get("devices") or ()
-        found = {
-            str(device["name"]): str(uuid)
-            for device in devices
-            if (uuid := _board(device.get("attributes") or {}))
-        }
-        memory = {
-            str(device["name"]): amount
-            for device in devices
-            if (amount := _memory(device.get("capacity") or {})) is not None
-        }
-        # Kept as text, which takes a tenth of the memory of the objects that are decoded from it.
-        attributes = {
-            str(device["name"]): json.dumps(decoded, separators=(",", ":"))
-            for device in devices
-            if isinstance(decoded := device.get("attributes"), dict)
-        }
-        with self._lock:
-            self._attributes.update(attributes)
-            self._uuids.update(found)
-            self._memory.update(memory)
-        self._take_faults(devices)
+        found = {str(each["name"]): each for each in stored.get("spec", {}).get("devices") or ()}
+        before = {name: self._devices.get(name, _UNSEEN) for name in found}
+        now = {name: _read(before[name], name, device) for name, device in found.items()}
+        # One step, so that no lock is needed: other threads read single devices.
+        self._devices.update(now)
+        if any(now[name].faults != before[name].faults for name in found):
+            self._on_fault()
 
 
-def _faults(device: str, taints: Sequence[Taint]) -> Health:
+def _read(before: _Device, name: str, device: Mapping[str, Any]) -> _Device:
+    """What is known of a device; what its slice does not say stays."""
+    attributes = device.get("attributes")
+    board = _board(attributes or {})
+    memory = _memory(device.get("capacity") or {})
+    return _Device(
+        str(board) if board else before.uuid,
+        before.memory if memory is None else memory,
+        json.dumps(attributes, separators=(",", ":")) if isinstance(attributes, dict) else before.attributes,
+        _faults(name, device.get("taints") or ()),
+    )
+
+
+def _faults(device: str, taints: Sequence[Mapping[str, Any]]) -> Health:
     """The health by the taints of faults that NVML reported once, to the controller."""
     name = KINDS.parse(device) if taints else None
     if name is None or not name.regions:
         return _HEALTHY
-    incidents = incidents_of(name.regions[0], taints)
+    incidents = incidents_of(
+        name.regions[0],
+        [Taint(str(each.get("key")), each.get("value") or "", each.get("effect", "None")) for each in taints],
+    )
     return health_of([verdict for each in incidents for verdict in verdicts_of(each, _RULES)])
-
-
-def _taints(device: Mapping[str, Any]) -> list[Taint]:
-    return [
-        Taint(str(one.get("key")), str(one.get("value") or ""), one.get("effect", "None"))
-        for one in device.get("taints") or ()
-    ]
 
 
 def _board(attributes: Mapping[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
 from gpuctl.demo.brisk import BRISK
-from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
 
@@ -24,16 +22,6 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 REPOSITORY = Path(__file__).parents[2]
 
 
-def controller(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "controller", *arguments],
-        cwd=REPOSITORY,
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def ended(process: subprocess.Popen[str], timeout_seconds: float) -> str:
     """What the controller wrote to stderr until its end, which has to come in time."""
     try:
@@ -41,38 +29,6 @@ def ended(process: subprocess.Popen[str], timeout_seconds: float) -> str:
     finally:
         process.kill()
         process.communicate()
-
-
-def test_it_offers_what_the_configuration_says_and_respects_what_the_plugin_holds(
-    server: EmbeddedApiServer, tmp_path: Path
-) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text("version: v1\nrules:\n  - mig: {layout: all-balanced}\n")
-    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-    with FakePlugin(tmp_path / "dra.sock", state=v1.State(held=["gpu-0000-1b-00-0"])):
-        process = controller(
-            "--node-name=node-a",
-            f"--kubeconfig={kubeconfig}",
-            f"--plugin-data-dir={tmp_path}",
-            f"--config={rules}",
-            "--nvml=fake:hgx-h100",
-        )
-
-        def tainted() -> list[bool]:
-            return [
-                "taints" in device
-                for item in server.objects("resourceslices", GROUP)
-                for device in item["spec"]["devices"]
-            ]
-
-        try:
-            eventually("slices are published", tainted)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            errors = ended(process, 30)
-
-    assert process.returncode == 0, errors
-    assert tainted() == [True] * 4 + [False] * 28
 
 
 POOLS = """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.api import Code, MigMode, NotSupported, NvmlCallFailed, SessionLost
+from driver.nvml.api import Code, MigMode, NvmlCallFailed, SessionLost
 from driver.nvml.mig import MigProcess, Placement
 from fakegpu.machine.fake_machine import FakeMachine
 
@@ -54,37 +54,6 @@ def hopper(request: pytest.FixtureRequest, tmp_path: Path) -> FakeMachine:
 def ampere() -> FakeMachine:
     """Eight A100 with MIG off."""
     return FakeMachine.open("dgx-a100")
-
-
-def test_ampere_takes_the_mode_with_the_next_reset(ampere: FakeMachine) -> None:
-    device = gpu(ampere)
-    assert not device.mig_without_reset()
-    assert device.set_mig_mode(True) == "reset-required"
-    assert device.mig_mode() == MigMode(enabled=False, pending=True)
-    with pytest.raises(NotSupported):
-        device.create_gpu_instance(ONE_G, Placement(0, 1))
-    ampere.reset(0)
-    assert device.mig_mode() == MigMode(enabled=True, pending=True)
-    assert gpu(ampere, 1).mig_mode() == MigMode(enabled=False, pending=False)
-
-
-def test_a_pending_mode_can_be_taken_back(ampere: FakeMachine) -> None:
-    device = gpu(ampere)
-    device.set_mig_mode(True)
-    assert device.set_mig_mode(False) == "done"
-    ampere.reset(0)
-    assert device.mig_mode() == MigMode(enabled=False, pending=False)
-
-
-def test_hopper_takes_the_mode_at_once_unless_somebody_uses_the_gpu(hopper: FakeMachine) -> None:
-    device = gpu(hopper, 1)
-    assert device.mig_without_reset()
-    hopper.set_processes(1, (77,))
-    assert device.set_mig_mode(True) == "in-use"
-    assert device.mig_mode() == MigMode(enabled=False, pending=False)
-    hopper.set_processes(1, ())
-    assert device.set_mig_mode(True) == "done"
-    assert device.mig_mode() == MigMode(enabled=True, pending=True)
 
 
 def test_a_busy_ampere_says_so_and_cannot_be_reset(ampere: FakeMachine) -> None:

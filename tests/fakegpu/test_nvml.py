@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import (
-    Code,
-    DriverNotLoaded,
     GpuLost,
-    NotFound,
     NotSupported,
-    NvmlCallFailed,
-    SessionLost,
 )
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
@@ -43,34 +37,6 @@ def nvml(machine: FakeMachine) -> FakeNvml:
     return nvml
 
 
-def test_a_fault_hits_its_call_on_its_gpu_only(machine: FakeMachine, nvml: FakeNvml) -> None:
-    machine.fail("uuid", gpu=2, code=Code.RESET_REQUIRED)
-    broken = nvml.device_by_index(2)
-    with pytest.raises(NvmlCallFailed) as caught:
-        broken.uuid()
-    assert caught.value.code == Code.RESET_REQUIRED
-    assert broken.minor() == 2
-    assert nvml.device_by_index(1).uuid() == machine.uuid(machine.pci(1))
-
-
-def test_a_fault_of_the_node_hits_calls_that_have_no_gpu(machine: FakeMachine, nvml: FakeNvml) -> None:
-    machine.fail("device_count", code=Code.UNKNOWN)
-    with pytest.raises(NvmlCallFailed):
-        nvml.device_count()
-    machine.heal("device_count")
-    assert nvml.device_count() == 8
-
-
-def test_a_counted_fault_wears_off(machine: FakeMachine, nvml: FakeNvml) -> None:
-    machine.fail("minor", gpu=0, times=2)
-    device = nvml.device_by_index(0)
-    for _ in range(2):
-        with pytest.raises(NvmlCallFailed):
-            device.minor()
-    assert device.minor() == 0
-    assert machine.state.faults == ()
-
-
 def test_a_gpu_is_chosen_by_index_uuid_or_address(machine: FakeMachine, nvml: FakeNvml) -> None:
     pci = PciAddress.parse("0000:0f:00.0")
     for gpu in (1, machine.uuid(pci), "0000:0f:00.0", pci):
@@ -90,79 +56,11 @@ def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine)
         machine.fail_after("gpu_instances")
 
 
-def test_a_hung_call_answers_when_its_rule_is_gone(machine: FakeMachine, nvml: FakeNvml) -> None:
-    device = nvml.device_by_index(5)
-    machine.hang("uuid", gpu=5)
-    answers: list[str] = []
-    caller = threading.Thread(target=lambda: answers.append(device.uuid()), daemon=True)
-    caller.start()
-    caller.join(0.1)
-    assert caller.is_alive()
-    assert nvml.device_by_index(4).uuid() == machine.uuid(machine.pci(4))
-    machine.heal(gpu=5)
-    caller.join(10)
-    assert answers == [machine.uuid(machine.pci(5))]
-
-
-def test_a_lost_gpu_says_so_to_every_call_until_it_is_restored(machine: FakeMachine, nvml: FakeNvml) -> None:
-    device = nvml.device_by_index(3)
-    machine.lose(3)
-    for call in (device.uuid, device.minor, device.process_ids, lambda: nvml.device_by_index(3)):
-        with pytest.raises(GpuLost):
-            call()
-    assert nvml.device_count() == 8
-    machine.restore(3)
-    assert device.minor() == 3
-
-
-def test_another_board_has_another_uuid_at_the_same_address(machine: FakeMachine, nvml: FakeNvml) -> None:
-    pci, before = machine.pci(6), machine.uuid(machine.pci(6))
-    after = machine.replace_board(6)
-    assert after != before
-    assert nvml.device_by_pci(pci).uuid() == after
-
-
 def test_minors_move_but_never_onto_each_other(machine: FakeMachine, nvml: FakeNvml) -> None:
     machine.set_minors({0: 1, 1: 0})
     assert [nvml.device_by_index(index).minor() for index in range(3)] == [1, 0, 2]
     with pytest.raises(ConfigError, match="same minor"):
         machine.set_minors({0: 5})
-
-
-def test_a_removed_gpu_moves_the_indexes_behind_it(machine: FakeMachine, nvml: FakeNvml) -> None:
-    gone, last = machine.pci(0), machine.pci(7)
-    machine.remove(0)
-    assert nvml.device_count() == 7
-    assert nvml.device_by_pci(last).index() == 6
-    with pytest.raises(NotFound):
-        nvml.device_by_pci(gone)
-    machine.restore(gone)
-    assert nvml.device_by_pci(last).index() == 7
-
-
-def test_processes_are_seen_until_they_end(machine: FakeMachine, nvml: FakeNvml) -> None:
-    machine.set_processes(2, (30, 10))
-    assert nvml.device_by_index(2).process_ids() == (10, 30)
-    machine.set_processes(2, ())
-    assert nvml.device_by_index(2).process_ids() == ()
-
-
-def test_without_a_driver_nothing_answers_and_old_handles_stay_void(
-    machine: FakeMachine, nvml: FakeNvml
-) -> None:
-    device = nvml.device_by_index(0)
-    machine.driver_gone()
-    for call in (device.uuid, nvml.device_count, machine.nvml().init):
-        with pytest.raises(DriverNotLoaded):
-            call()
-    machine.driver_back("575.51.03")
-    for call in (device.uuid, nvml.device_count):
-        with pytest.raises(SessionLost):
-            call()
-    nvml.init()
-    assert nvml.driver_version() == "575.51.03"
-    with pytest.raises(SessionLost):
-        device.uuid()
 
 
 def test_another_process_changes_what_this_one_sees(tmp_path: Path) -> None:

@@ -155,30 +155,6 @@ def test_a_gpu_that_is_not_there_a_lost_one_and_no_driver_have_codes_of_their_ow
     assert "couldn't communicate with the NVIDIA driver" in lines[0]
 
 
-def test_a_gpu_that_nobody_has_open_is_reset(programs: Programs) -> None:
-    programs.smi("-c", "PROHIBITED")
-
-    code, lines = programs.smi("--gpu-reset", "-i", FIRST)
-
-    assert (code, lines) == (0, [f"GPU {FIRST} was successfully reset.", "All done."])
-    assert [mode == "default" for mode in modes(programs)] == [True, *[False] * 7]
-
-
-def test_a_gpu_that_somebody_has_open_is_not_reset(programs: Programs) -> None:
-    nvml = programs.machine.nvml()
-    nvml.init()
-    nvml.device_by_index(0).set_compute_mode("prohibited")
-    code, lines = programs.smi("--gpu-reset", "-i", f"{FIRST},1")
-    nvml.shutdown()
-
-    assert code == Code.IN_USE
-    assert lines[:2] == ["The following GPUs could not be reset:", f"  GPU {FIRST}: In use by another client"]
-    assert lines[3].startswith("1 device is currently being used by one or more other processes")
-    assert modes(programs)[0] == "prohibited"
-    assert programs.smi("-r")[0] == 0
-    assert modes(programs)[0] == "default"
-
-
 def test_a_lost_gpu_one_that_is_not_there_and_one_with_a_process_are_not_reset(programs: Programs) -> None:
     programs.machine.lose(0)
     assert programs.smi("--gpu-reset", "-i", "0")[0] == Code.GPU_IS_LOST

@@ -39,7 +39,7 @@ from kubeletplugin.devices.vfio.function_files import Deadlines, Users
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
@@ -50,6 +50,7 @@ from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
+from tests.kubeletplugin.stream_client import StreamClient
 
 NODE = "node-a"
 BOOT = "8f2a4f1e-1d5c-4b6e-9a43-0c2d5e6f7a8b"
@@ -374,6 +375,11 @@ class FakeNode:
         except Crash as crash:
             assert not self.spec_path(ref).exists(), f"the CDI spec goes first, and is there after {crash}"
             raise
+
+    def told_health(self) -> dict[str, DeviceHealth]:
+        """What the kubelet hears after one look, by device."""
+        self.health.run_once()
+        return {one.device: one for one in next(iter(self.board.follow(StreamClient(), 10.0)))}
 
     def spec_path(self, ref: ClaimRef) -> Path:
         """Where the claim's CDI spec lies."""

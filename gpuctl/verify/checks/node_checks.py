@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.health.problems import verdicts
+from driver.health.judge import verdicts_of_problems
 from driver.health.verdict import with_verdicts
 from driver.policy.offers import node_offers
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require
@@ -36,7 +36,7 @@ def offered(subject: Subject) -> Finding:
         f"{one.pci or 'a GPU'}: {'; '.join(problem.message for problem in one.problems)}"
         for one in inventory.unread
     ]
-    found = {gpu.pci: verdicts(gpu.pci, gpu.problems) for gpu in inventory.gpus}
+    found = {gpu.pci: verdicts_of_problems(gpu.pci, gpu.problems) for gpu in inventory.gpus}
     sick += [
         f"{device.name}: {', '.join(f'{taint.key}={taint.value}' for taint in device.taints)}"
         for device in with_verdicts(offers.devices, [each for of_gpu in found.values() for each in of_gpu])

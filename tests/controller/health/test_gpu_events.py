@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controller.health.gpu_events import FaultEvents
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
-from driver.health.xid_verdicts import Incident, verdicts_of
+from driver.health.judge import Incident, verdicts_of
 from driver.nvml.pci_address import PciAddress
 from tests.controller.heard_events import HeardEvents
 

@@ -19,7 +19,7 @@ from driver.devices.region import Region
 from driver.errors import StorageError
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.health.xids import XID_CLASSES, XidClass
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
@@ -273,6 +273,13 @@ def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_
     folder.unlink()
     kept.look()
     assert [*read_incidents(folder)] == [FATAL]
+
+
+def test_what_a_killed_process_left_unfinished_goes_with_the_next(folder: Path) -> None:
+    write_incidents(folder, {FATAL: 1000.0})
+    (folder / ".tmp-incidents.json-0123456789ab").write_text("{")
+    assert read_incidents(folder) == {FATAL: 1000.0}
+    assert [path.name for path in folder.iterdir()] == ["incidents.json"]
 
 
 def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.nvml.health.calls import RemappedRows
 from driver.nvml.real import RealNvml
 from driver.policy.rules import NodeConfig, Rule

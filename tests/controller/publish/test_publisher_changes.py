@@ -9,7 +9,7 @@ import pytest
 from driver.devices.device import Taint
 from driver.devices.region import Region
 from driver.devices.taints import TAINT_CHANGING, TAINT_XID
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.policy.offers import Offers
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim

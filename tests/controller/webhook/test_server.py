@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from controller.webhook.certificate import ServingCertificate
-from controller.webhook.server import MOST_BODY_BYTES, MOST_CONNECTIONS, endpoint
-from driver.errors import ConfigError
+from controller.webhook.server import MOST_BODY_BYTES, MOST_CONNECTIONS
 from driver.process.log import configure
 from tests import needs
 from tests.controller.webhook.peer import Pair, Peer, answered, make_pair, served
@@ -199,15 +197,6 @@ def test_the_log_says_the_outcome_and_nothing_of_the_object(peer: Peer) -> None:
     assert reviewed["op"]
     assert "swordfish" not in log.getvalue()
     assert "very-secret" not in log.getvalue()
-
-
-@pytest.mark.parametrize(
-    "address", ["", "8443", "host", "127.0.0.1:x", "127.0.0.1:70000", "a/b:1", "192.0.2.1:1", "[::1"]
-)
-def test_an_address_that_cannot_be_served_is_a_mistake_in_the_flags(address: str, pair: Pair) -> None:
-    certificate = ServingCertificate(pair.cert_file, pair.key_file)
-    with pytest.raises(ConfigError, match="host:port"):
-        endpoint(address, certificate)
 
 
 def test_without_a_host_it_is_reached_by_both_kinds_of_addresses(pair: Pair) -> None:

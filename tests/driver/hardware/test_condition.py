@@ -10,8 +10,8 @@ import pytest
 from driver.hardware.condition import ConditionReading, problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.hardware.inventory import Discovery
-from driver.health.problems import health, verdicts
-from driver.health.verdict import taints_of
+from driver.health.judge import verdicts_of_problems
+from driver.health.verdict import health_of, taints_of
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
 from driver.nvml.health.calls import FabricHealth, RemappedRows
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
     """The taints without the domain, and the word for the kubelet."""
-    problems = tuple(problems_of(condition))
-    found = taints_of(verdicts(PciAddress(0, 0, 0, 0), problems))
-    named = [(one.key.removeprefix("gpu.nvidia.com/"), one.value, str(one.effect)) for one in found]
-    return [*named], health(problems).word
+    found = verdicts_of_problems(PciAddress(0, 0, 0, 0), tuple(problems_of(condition)))
+    taints = taints_of(found)
+    named = [(one.key.removeprefix("gpu.nvidia.com/"), one.value, str(one.effect)) for one in taints]
+    return [*named], health_of(found).word
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from driver.devices.device import Taint
 from driver.errors import NvmlError
 from driver.hardware.gpu import Problem, Reason
-from driver.health.problems import health, taint_of_failure, taints_of_doubt, verdicts
-from driver.health.verdict import taints_of
+from driver.health.judge import taint_of_failure, taints_of_doubt, verdicts_of_problems
+from driver.health.verdict import Health, health_of, taints_of
 from driver.nvml.api import Code, DriverNotLoaded, NvmlCallFailed, NvmlTimeout
 from driver.nvml.pci_address import PciAddress
 
@@ -23,8 +23,15 @@ HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")
 ERROR = Problem("nvmlDeviceGetMemoryInfo", "error", "it fails")
 
 
+PCI = PciAddress(0, 0, 0, 0)
+
+
 def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
-    return taints_of(verdicts(PciAddress(0, 0, 0, 0), problems))
+    return taints_of(verdicts_of_problems(PCI, problems))
+
+
+def health(problems: Sequence[Problem]) -> Health:
+    return health_of(verdicts_of_problems(PCI, problems))
 
 
 def test_a_gpu_without_problems_has_no_taint_and_is_healthy() -> None:

@@ -8,8 +8,8 @@ from driver.devices import taints
 from driver.devices.device import Taint
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
+from driver.health.judge import Incident, verdicts_of
 from driver.health.remedies import BY_KEY, leading, remedy_of
-from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.health.xids import XIDS
 from driver.nvml.api import Code, GpuLost
 from driver.nvml.pci_address import PciAddress

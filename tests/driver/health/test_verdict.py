@@ -5,8 +5,8 @@ from __future__ import annotations
 from driver.devices.device import Device, Taint
 from driver.devices.region import Region
 from driver.health.health_rules import HealthRules
+from driver.health.judge import Incident, verdicts_of
 from driver.health.verdict import with_verdicts
-from driver.health.xid_verdicts import Incident, verdicts_of
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from driver.kube.client import KubeClient
 from driver.kube.credentials import Credentials
+from tests.driver.kube.kubeconfigs import written_kubeconfig
 
 Answer = Callable[["Conversation"], None]
 
@@ -107,12 +108,5 @@ def client_of(
 ) -> KubeClient:
     """A client of the server, by a kubeconfig in ``folder`` whose cluster may say more."""
     scheme = "http" if server.context is None else "https"
-    content = {
-        "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": f"{scheme}://{server.address}", **cluster}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "users": [{"name": "u", "user": {}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(content))
+    path = written_kubeconfig(folder / "kubeconfig", f"{scheme}://{server.address}", {}, **cluster)
     return KubeClient(Credentials(path), "test", clock=clock)

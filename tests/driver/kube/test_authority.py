@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from driver.kube.client import KubeClient
 from driver.kube.credentials import Credentials
 from driver.kube.errors import Unreachable
+from tests.driver.kube.kubeconfigs import written_kubeconfig
 from tests.driver.kube.raw_server import Conversation, RawServer
 from tests.openssl import make_certificate
 
@@ -44,15 +44,9 @@ class Cluster:
 
     def client(self) -> KubeClient:
         """A client by a kubeconfig with a token."""
-        cluster = {"server": f"https://{self.server.address}", "certificate-authority": "ca.crt"}
-        content = {
-            "current-context": "c",
-            "clusters": [{"name": "k", "cluster": cluster}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-        }
+        server = f"https://{self.server.address}"
         path = self._folder / "kubeconfig"
-        path.write_text(json.dumps(content))
+        written_kubeconfig(path, server, {"token": "t"}, **{"certificate-authority": "ca.crt"})
         return KubeClient(Credentials(path, clock=lambda: self.now), "test")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,24 +11,12 @@ from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unauthorized
 from driver.kube.paths import NODES
+from tests.driver.kube.kubeconfigs import written_kubeconfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from envtest.embedded.server import EmbeddedApiServer
-
-
-def kubeconfig(path: Path, server: str, user: dict[str, Any]) -> Path:
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(json.dumps(content))
-    return path
 
 
 def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_refused(
@@ -37,7 +25,7 @@ def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_re
     token = tmp_path / "token"
     token.write_text("first\n")
     server.gate.admin_bearer = "first"
-    client = KubeClient.connect(kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
+    client = KubeClient.connect(written_kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
     client.get(NODES)
 
     token.write_text("second\n")
@@ -54,7 +42,7 @@ def test_a_token_file_that_went_away_is_an_error_that_passes(
     token = tmp_path / "token"
     token.write_text("first")
     server.gate.admin_bearer = "first"
-    client = KubeClient.connect(kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
+    client = KubeClient.connect(written_kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
     token.unlink()
     server.gate.admin_bearer = "second"
 
@@ -80,7 +68,7 @@ def test_an_exec_plugin_gives_the_token(server: EmbeddedApiServer, tmp_path: Pat
     }
     server.gate.admin_bearer = "made"
 
-    client = KubeClient.connect(kubeconfig(tmp_path / "config", server.url, plugin))
+    client = KubeClient.connect(written_kubeconfig(tmp_path / "config", server.url, plugin))
 
     assert client.get(NODES)["kind"] == "NodeList"
 
@@ -89,7 +77,7 @@ def test_an_exec_plugin_that_fails_is_an_error_and_no_anonymous_client(tmp_path:
     plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}}
 
     with pytest.raises(ConfigError, match="exec plugin"):
-        KubeClient.connect(kubeconfig(tmp_path / "config", "http://127.0.0.1:1", plugin))
+        KubeClient.connect(written_kubeconfig(tmp_path / "config", "http://127.0.0.1:1", plugin))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -95,34 +94,6 @@ def test_nothing_of_vfio_is_there_before_its_modules_are(tmp_path: Path) -> None
     assert not (scene.sysfs / "bus/pci/drivers/vfio-pci").exists()
     assert not any(name.startswith(("vfio", "iommu")) for name in scene.dev())
     assert not pci_view(scene.sysfs).has_iommufd
-
-
-def test_an_nvml_session_holds_the_gpus_that_it_has_looked_at(shared: Scene) -> None:
-    nvml = shared.machine.nvml()
-    nvml.init()
-    nvml.device_by_pci(ALONE)
-    shared.unbind(BESIDE)
-    with pytest.raises(TimeoutError):
-        shared.unbind(ALONE, AT_ONCE)
-    assert shared.driver(ALONE) is None
-    assert ALONE in shared.machine.state.listed(), "the driver has it until nobody uses it"
-
-    nvml.shutdown()
-
-    assert ALONE not in shared.machine.state.listed()
-    assert shared.agrees()
-
-
-def test_an_unbind_returns_as_soon_as_the_gpu_is_let_go_of(scene: Scene) -> None:
-    hold = scene.machine.open_function(ALONE)
-    waiting = threading.Thread(target=scene.unbind, args=(ALONE,))
-    waiting.start()
-    while not scene.machine.node().kernel.waiting:
-        scene.machine.wait()
-    hold.release()
-    waiting.join(LONG)
-    assert not waiting.is_alive()
-    assert ALONE not in scene.machine.state.listed()
 
 
 def test_a_session_does_not_list_what_was_bound_after_its_begin(scene: Scene) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,24 +137,12 @@ def test_its_gpu_is_blocked_and_refused_to_others_until_it_ends(scene: Scene) ->
     assert len(scene.node.prepare(other)) == 1
 
 
-class _Open:
-    """A stream of the kubelet that stays open."""
-
-    def is_active(self) -> bool:
-        return True
-
-    def add_callback(self, _callback: Callable[[], None]) -> bool:
-        return True
-
-
 def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Scene) -> None:
     scene.whole()
     scene.take_over()
-    scene.node.health.run_once()
-    sent = next(iter(scene.node.board.follow(_Open(), 10.0)))
-    told = {(one.pool, one.device): one.health.word for one in sent}
-    assert told[NODE, "gpu-0"] == "Healthy"
-    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "Healthy"
+    told = scene.node.told_health()
+    for pool, device in ((NODE, "gpu-0"), (POOL, gpu_device_name(scene.node.gpus[0]))):
+        assert (told[device].pool, told[device].health.word) == (pool, "Healthy")
 
 
 @pytest.mark.parametrize("step", ["taken over"])
@@ -179,13 +166,6 @@ def test_a_claim_that_has_ended_meanwhile_is_not_brought_back(scene: Scene) -> N
     scene.file.write_bytes(left)
     assert take_over_claims(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
     assert scene.blocked() == []
-
-
-def test_of_two_instances_one_takes_over(scene: Scene) -> None:
-    scene.whole()
-    decided = scene.decide()
-    scene.take_over()
-    assert take_over_claims(decided, scene.file, scene.node.store, scene.node.preparer.adopt) == ()
 
 
 def test_a_spec_that_cannot_be_made_yet_leaves_the_one_that_is_there(

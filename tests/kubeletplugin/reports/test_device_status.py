@@ -260,6 +260,13 @@ def test_another_reason_is_told_and_does_not_count_as_a_transition() -> None:
     assert (condition["message"], condition["lastTransitionTime"]) == ("the GPU hangs", EARLIER)
 
 
+def test_used_memory_is_told_and_little_that_changed_is_not() -> None:
+    before = told(used_bytes=1000)
+    assert before["data"]["memoryUsedBytes"] == 1000
+    assert told(used_bytes=1050, before=before) is None
+    assert told(used_bytes=1051, before=before)["data"]["memoryUsedBytes"] == 1051
+
+
 def test_used_memory_that_is_not_asked_for_or_not_known_any_more_goes() -> None:
     assert "memoryUsedBytes" not in told(before=told(used_bytes=1000))["data"]
 

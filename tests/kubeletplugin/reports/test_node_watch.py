@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.hardware.gpu import Inventory
-from driver.health.verdict import Health
 from driver.nvml.mig import Placement
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.claims.journal.journal import Journal
@@ -17,7 +16,7 @@ from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.reports.node_watch import NodeWatch
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
 
@@ -136,24 +135,17 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
         told.wait(NodeState((device,), (place,)))
 
 
-def checked(node: FakeNode) -> dict[str, Health]:
-    """What the kubelet hears after one look, by device."""
-    node.health.run_once()
-    sent = next(iter(node.board.follow(_Open(), 10.0)))
-    return {one.device: one.health for one in sent}
-
-
 def test_a_gpu_that_left_is_unhealthy_while_a_claim_has_it_and_then_forgotten(node: FakeNode) -> None:
     ref, name = node.claim("train", 1), gpu_device_name(node.gpus[1])
     node.prepare(ref)
-    assert checked(node)[name].word == "Healthy"
+    assert node.told_health()[name].health.word == "Healthy"
     own_sysfs(node.sysfs)
     (node.sysfs / "bus/pci/devices" / str(node.gpus[1])).unlink()
     node.machine.remove(node.gpus[1])
 
-    assert checked(node)[name].word == "Unhealthy"
+    assert node.told_health()[name].health.word == "Unhealthy"
     node.unprepare(ref)
-    assert name not in checked(node)
+    assert name not in node.told_health()
 
 
 def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
@@ -249,25 +241,16 @@ def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) ->
         told.wait(NodeState())
 
 
-class _Open:
-    """A stream that stays open."""
-
-    def is_active(self) -> bool:
-        return True
-
-    def add_callback(self, callback: object) -> bool:  # noqa: ARG002 - it never ends
-        return True
-
-
 def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
     device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
     node.prepare(node.claim_devices("train", device))
     node.prepare(node.claim_devices("other", other))
-    assert checked(node)[device].word == "Healthy"
+    assert node.told_health()[device].health.word == "Healthy"
 
     node.machine.lose(node.gpus[0])
-    found = checked(node)
-    assert (found[device].word, found[other].word) == ("Unhealthy", "Healthy")
+    found = node.told_health()
+    assert (found[device].health.word, found[other].health.word) == ("Unhealthy", "Healthy")
+    assert found[device].pool == POOL
 
 
 def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kubeletplugin.reports.published import PublishedDevices
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.reports.test_node_watch import checked
 
 
 def fault(*devices: str) -> dict[str, object]:
@@ -25,12 +24,13 @@ def test_a_fault_of_a_partition_is_of_its_claim_alone(node: FakeNode) -> None:
     node.prepare(node.claim_devices("spared", spared))
     published = PublishedDevices()
     node.health.add_reported(published.health_of)
-    assert checked(node)[hit].word == "Healthy"
+    assert node.told_health()[hit].health.word == "Healthy"
 
     published.take("ADDED", fault(hit))
 
-    found = checked(node)
-    assert (found[hit].word, found[hit].reason, found[spared].word) == ("Unhealthy", "Xid", "Healthy")
-    assert "XID 95" in found[hit].message
+    found = node.told_health()
+    assert (found[hit].health.word, found[spared].health.word) == ("Unhealthy", "Healthy")
+    assert found[hit].health.reason == "Xid"
+    assert "XID 95" in found[hit].health.message
     published.take("MODIFIED", {"spec": {"devices": [{"name": hit}]}})
-    assert checked(node)[hit].word == "Healthy"
+    assert node.told_health()[hit].health.word == "Healthy"

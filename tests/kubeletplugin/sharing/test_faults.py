@@ -175,17 +175,6 @@ def test_a_lost_gpu_does_not_keep_the_others_of_its_group(node: FakeNode, lost: 
     assert (mode(node, lost), recorded(node)) == ("default", [])
 
 
-def test_a_gpu_that_fails_does_not_keep_the_others_of_its_group(node: FakeNode) -> None:
-    ref = node.claim("own", 0, 1, config=mps())
-    node.prepare(ref)
-    node.machine.fail("set_compute_mode", gpu=node.gpus[0])
-    node.unprepare(ref)
-    assert (mode(node, 0), mode(node, 1)) == ("exclusive-process", "default")
-    node.machine.heal()
-    node.sharing_reconciler.run_once()
-    assert_as_before(node)
-
-
 def test_shares_are_let_go_while_there_is_no_driver(node: FakeNode) -> None:
     ref = claimed(node)
     node.prepare(ref)

@@ -220,12 +220,6 @@ def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> No
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
 
 
-def test_it_ends_although_mps_was_never_used(node: FakeNode) -> None:
-    with following(node) as telling:
-        pass
-    assert not telling.followed.is_set()
-
-
 def test_a_daemon_without_a_share_is_ended_and_its_gpu_put_back(node: FakeNode) -> None:
     """Its record was lost with the plugin's folder, and so was all that stood in the journal."""
     with following(node) as telling:

@@ -58,16 +58,6 @@ def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None
     assert node.steps == ["begun", "daemon", "committed", "metadata written", "spec written"]
 
 
-def test_the_compute_mode_of_before_comes_back(node: FakeNode) -> None:
-    handle(node).set_compute_mode("prohibited")
-    for form in ("mps-2", "ts-2"):
-        ref = node.claim_shares(form, shared(node, form))
-        node.prepare(ref)
-        assert mode(node) == ("exclusive-process" if form == "mps-2" else "default")
-        node.unprepare(ref)
-        assert mode(node) == "prohibited"
-
-
 def test_a_gpu_that_was_exclusive_before_is_so_again(node: FakeNode) -> None:
     handle(node).set_compute_mode("exclusive-process")
     ref = node.claim_shares("slice", shared(node, "ts-2"))
@@ -206,14 +196,6 @@ def test_all_of_a_fractional_gpu_is_a_whole_gpu(node: FakeNode) -> None:
     assert_as_before(node)
 
 
-def test_the_gpus_of_a_claim_are_all_of_two_fractional_ones(node: FakeNode) -> None:
-    devices = [shared(node, "mps-frac-mem", gpu) for gpu in (0, 1)]
-    node.published_memory |= dict.fromkeys(devices, 79 * GIB)
-    ref = node.claim_shares("all", "+".join(devices), consumed={"memory": "79Gi"})
-    assert len(node.prepare(ref)) == 2
-    assert_as_before(node)
-
-
 @pytest.mark.parametrize("name", ["Short", "Medium", "Long"])
 def test_a_claim_may_slice_its_own_gpu(node: FakeNode, name: str) -> None:
     ref = node.claim("own", 1, config=slicing(name))
@@ -313,16 +295,3 @@ def test_two_shares_of_a_partition_in_one_claim_are_one_partition(node: FakeNode
     assert (node.time_slices.calls, recorded(node)) == (0, []), "a partition has no time-slice to set"
     node.unprepare(ref)
     assert starts(node) == []
-
-
-def test_shares_of_an_admins_partition_leave_it_alone(node: FakeNode) -> None:
-    theirs = foreign(node, THREE, 4, 4)
-    device = f"{static_device_name(node.gpus[0], '3g.40gb', 4)}-mps-2"
-    refs = [node.claim_shares(name, device) for name in "ab"]
-    for ref in refs:
-        node.prepare(ref)
-    assert (len(node.mps.running), mode(node)) == (1, "default")
-    for ref in refs:
-        node.unprepare(ref)
-    assert instances(node) == (theirs,)
-    assert_as_before(node)

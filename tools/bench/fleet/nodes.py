@@ -30,7 +30,7 @@ from driver.devices.node_state import NodeState
 from driver.devices.region import Region
 from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
-from driver.health.xid_verdicts import Incident
+from driver.health.judge import Incident
 from driver.kube.backoff import retry_until
 from driver.kube.client import KubeClient
 from driver.kube.events import EventRecorder

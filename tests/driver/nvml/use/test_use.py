@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice, NvmlTimeout
-from driver.nvml.deadline import Guard
+from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice
 from driver.nvml.real import RealNvml
 from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 from fakegpu.machine.fake_machine import FakeMachine
@@ -190,19 +189,3 @@ def test_a_mig_device_draws_no_power_of_its_own() -> None:
     nvml.init()
     with pytest.raises(ConfigError, match="power"):
         machine.use(nvml.device_by_index(0).mig_devices()[0].uuid, power_milliwatts=1)
-
-
-def test_questions_about_use_fail_and_hang_as_others_do() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    nvml = machine.nvml()
-    nvml.init()
-    device = nvml.device_by_index(0)
-    machine.not_supported("temperature_celsius")
-    with pytest.raises(NotSupported, match="nvmlDeviceGetTemperature"):
-        device.temperature_celsius()
-    machine.hang("memory_use")
-    guard = Guard(deadline_seconds=0.05)
-    with pytest.raises(NvmlTimeout, match="nvmlDeviceGetMemoryInfo_v2"):
-        guard.run("gpu", lambda watch: watch("memory_use", device.memory_use))
-    machine.heal()
-    guard.close()

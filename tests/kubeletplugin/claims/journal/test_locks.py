@@ -44,13 +44,6 @@ def test_what_a_failed_call_had_taken_is_free_again(tmp_path: Path) -> None:
         pass
 
 
-def test_other_keys_are_free_meanwhile(tmp_path: Path) -> None:
-    locks = KeyedLocks(tmp_path / "locks")
-
-    with locks.holding(["GPU 1"], 1), locks.holding(["GPU 2"], 0.01):
-        pass
-
-
 def test_keys_are_taken_in_one_order_whatever_order_they_are_named_in(tmp_path: Path) -> None:
     locks, keys = KeyedLocks(tmp_path / "locks"), ["claim a", "claim b", "GPU 1", "GPU 2", "GPU 3"]
     for position, first in enumerate(keys):

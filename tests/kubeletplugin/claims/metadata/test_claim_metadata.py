@@ -11,7 +11,7 @@ import pytest
 from driver.errors import StorageError
 from kubeletplugin.devices.kinds.partition.record import record_of
 from tests.kubeletplugin.claims.metadata.told import FOLDER, files, mounts, told
-from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.fake_node import FakeNode
 
 ADDRESS = "resource.kubernetes.io/pciBusID"
 
@@ -130,17 +130,6 @@ def test_a_restart_keeps_the_files_of_claims_and_sweeps_those_of_nobody(node: Fa
     assert files(node) == [f"{ref.uid}_gpu-0.json"]
 
 
-def test_a_reboot_ends_all_files_and_the_next_prepare_writes_them(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    node.reboot()
-    assert files(node) == []
-
-    node.prepare(ref)
-
-    assert files(node) == [f"{ref.uid}_gpu-0.json"]
-
-
 def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) -> None:
     ref = node.claim("train", 0)
     node.prepare(ref)
@@ -151,19 +140,6 @@ def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) ->
     node.unprepare(ref)
 
     assert files(node) == []
-
-
-def test_a_claim_that_is_allocated_anew_tells_of_its_new_device(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.crash_after = "metadata written"
-    with pytest.raises(Crash):
-        node.prepare(ref)
-    node.reboot()
-    node.claim("train", 1, uid=ref.uid)
-    node.prepare(ref)
-
-    found = told(node, ref, "resourceclaims/train/gpu-0/gpu.nvidia.com-metadata.json")
-    assert found["requests"][0]["devices"][0]["attributes"][ADDRESS] == {"string": str(node.gpus[1])}
 
 
 def test_a_mount_is_in_the_spec_once_however_many_devices_a_request_has(node: FakeNode) -> None:

@@ -67,22 +67,18 @@ def test_a_second_restore_changes_nothing(scene: GroupScene) -> None:
     assert scene.kernel.writes == writes
 
 
-def test_an_override_of_before_is_there_again(scene: GroupScene) -> None:
-    scene.kernel.give(AUDIO, "snd_hda_intel", override="snd_hda_intel")
+@pytest.mark.parametrize(
+    ("function", "own", "override"), [(AUDIO, "snd_hda_intel", "snd_hda_intel"), (GPU, "nvidia", "vfio-pci")]
+)
+def test_an_override_of_before_is_there_again(
+    scene: GroupScene, function: str, own: str, override: str
+) -> None:
+    scene.kernel.give(function, own, override=override)
     scene.bind()
     scene.restore()
 
-    assert scene.overrides() == {AUDIO: "snd_hda_intel"}
+    assert scene.overrides() == {function: override}
     assert scene.drivers() == OWN_DRIVERS
-
-
-def test_an_override_of_before_that_names_another_driver_is_there_again(scene: GroupScene) -> None:
-    scene.kernel.give(GPU, "nvidia", override="vfio-pci")
-    scene.bind()
-    scene.restore()
-
-    assert scene.drivers() == OWN_DRIVERS
-    assert scene.overrides() == {GPU: "vfio-pci"}
 
 
 def test_a_function_without_a_driver_goes_back_to_none(scene: GroupScene) -> None:

@@ -187,7 +187,8 @@ def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
 
 
 def test_a_controller_that_does_not_let_go_keeps_the_gpu(node: FakeNode) -> None:
-    node.controllers.joined("")
+    node.controllers.joined("controller")
+    node.controllers.answered("controller", 1, "a call of NVML hangs")
     assert "controller of this node cannot release" in failure(node)
     assert is_persistent(node)
 

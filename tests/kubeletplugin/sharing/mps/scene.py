@@ -36,16 +36,6 @@ NAME = "gpu-0000-01-00-0"
 DEADLINE_SECONDS = 30.0
 
 
-class LiveCall:
-    """A call whose client listens for ever."""
-
-    def is_active(self) -> bool:
-        return True
-
-    def add_callback(self, _callback: Callable[[], None]) -> bool:
-        return True
-
-
 class MpsScene:
     """Four A30 and their programs; daemons are below ``mps_dir``, whose path is short.
 

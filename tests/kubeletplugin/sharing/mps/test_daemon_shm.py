@@ -19,13 +19,13 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from tests import needs
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
-    LiveCall,
     MpsScene,
     has_rights_over_the_node,
     running,
     told,
 )
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
+from tests.kubeletplugin.stream_client import StreamClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +133,7 @@ def test_the_next_supervisor_starts_a_daemon_with_the_memory_that_containers_hav
         (mps.folder().shm / "of a container").touch()
         process.end(how)
     supervisor = mps.supervisor(mps.site(memory=own))
-    told(supervisor.follow(LiveCall(), 0.05), running)
+    told(supervisor.follow(StreamClient(), 0.05), running)
     assert [path.name for path in shm_of(mps.pid()).iterdir()] == ["of a container"]
 
 

@@ -13,12 +13,12 @@ from kubeletplugin.sharing.mps.processes import CONTROL
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
     NAME,
-    LiveCall,
     MpsScene,
     mps_process,
     running,
     told,
 )
+from tests.kubeletplugin.stream_client import StreamClient
 
 if TYPE_CHECKING:
     from kubeletplugin.sharing.mps.supervisor import Supervisor
@@ -107,7 +107,7 @@ def test_a_running_server_that_lies_about_its_limits_is_found(mps: MpsScene) -> 
 def test_new_limits_that_are_refused_end_no_client_and_are_tried_again(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    pid, states = mps.pid(), supervisor.follow(LiveCall(), 0.05)
+    pid, states = mps.pid(), supervisor.follow(StreamClient(), 0.05)
     with mps.client():
         mps.machine.spoil_mps("refuse", PERCENTAGE, "busy")
         with pytest.raises(ClaimBlocked, match="busy"):
@@ -122,7 +122,7 @@ def test_new_limits_that_are_refused_end_no_client_and_are_tried_again(mps: MpsS
 def test_a_daemon_that_dies_is_told_of_and_comes_back_with_its_limits(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    states = supervisor.follow(LiveCall(), 0.05)
+    states = supervisor.follow(StreamClient(), 0.05)
     mps.machine.spoil_mps("refuse", "start", "not yet")
     pid = mps.kill()
     told(states, lambda states: "was ended by SIGKILL" in states[0].message or "not yet" in states[0].message)
@@ -153,7 +153,7 @@ def test_a_dead_daemon_that_is_stopped_stays_away(mps: MpsScene) -> None:
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     mps.machine.spoil_mps("refuse", "start", "no")
     mps.kill()
-    told(supervisor.follow(LiveCall(), 0.05), lambda states: not running(states))
+    told(supervisor.follow(StreamClient(), 0.05), lambda states: not running(states))
     supervisor.stop(NAME, DEADLINE_SECONDS)
     assert nothing_is_left(mps, supervisor)
 

@@ -11,8 +11,9 @@ from driver.process.pulse import Pulse
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.kubelet.wire.server import SocketServer
 from kubeletplugin.sharing.mps.supervisor import handlers, probes_of
-from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, LiveCall, MpsScene, running, told
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
+from tests.kubeletplugin.stream_client import StreamClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +58,14 @@ def test_a_daemon_that_does_not_run_is_named_and_ends_nothing(mps: MpsScene) -> 
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
         mps.machine.spoil_mps("refuse", "start", "the GPU is gone")
         mps.kill()
-        told(supervisor.follow(LiveCall()), lambda states: "the GPU is gone" in states[0].message)
+        told(supervisor.follow(StreamClient()), lambda states: "the GPU is gone" in states[0].message)
 
         assert f"the MPS daemon {NAME} does not run: " in probes.ready()
         assert "the GPU is gone" in probes.ready()
         assert [probes.started(), probes.alive()] == [""] * 2
 
         mps.machine.heal_mps()
-        told(supervisor.follow(LiveCall()), running)
+        told(supervisor.follow(StreamClient()), running)
         assert probes.ready() == ""
 
 

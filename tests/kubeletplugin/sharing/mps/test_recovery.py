@@ -15,13 +15,13 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
     NAME,
-    LiveCall,
     MpsScene,
     following,
     running,
     told,
 )
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
+from tests.kubeletplugin.stream_client import StreamClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def test_what_shall_run_is_started_by_the_next_supervisor(mps: MpsScene) -> None
     """In a container both end together; what shall run is on disk."""
     mps.folder().write(mps.daemon(percentage=50))
     supervisor = mps.supervisor()
-    told(supervisor.follow(LiveCall(), 0.05), running)
+    told(supervisor.follow(StreamClient(), 0.05), running)
     assert mps.limits()[0] == "50.0"
 
 
@@ -85,7 +85,7 @@ def test_a_daemon_that_serves_something_else_than_its_record_says_is_replaced(mp
     pid = mps.pid()
     mps.folder().write(mps.daemon(gpu=1))
     supervisor = mps.supervisor()
-    told(supervisor.follow(LiveCall(), 0.05), running)
+    told(supervisor.follow(StreamClient(), 0.05), running)
     assert mps.pid() not in (pid, None)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ConfigError
-from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, LiveCall, MpsScene, told
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, told
+from tests.kubeletplugin.stream_client import StreamClient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +82,7 @@ def test_clients_are_shown_the_one_socket_that_they_need(mps: MpsScene) -> None:
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     mps.machine.spoil_mps("refuse", "set_default_active_thread_percentage", "not now")
     mps.kill()
-    told(supervisor.follow(LiveCall(), 0.05), lambda states: "not now" in states[0].message)
+    told(supervisor.follow(StreamClient(), 0.05), lambda states: "not now" in states[0].message)
     assert list(folder.clients.iterdir()) == [], "no limits, no clients"
     mps.machine.heal_mps()
 

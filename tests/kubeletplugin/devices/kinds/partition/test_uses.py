@@ -43,13 +43,6 @@ def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNod
     ]
 
 
-def test_it_is_told_no_longer_when_its_claim_is_released(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.unprepare(ref)
-    assert uses(node) == []
-
-
 def test_whole_gpus_are_not_told_and_static_partitions_are(node: FakeNode) -> None:
     foreign(node, THREE, 4, 4)
     static = static_device_name(node.gpus[0], "3g.40gb", 4)
@@ -67,9 +60,3 @@ def test_a_partition_that_an_admin_looks_at_is_told_once(node: FakeNode) -> None
     node.prepare(node.claim_devices("owner", device))
     node.prepare(node.claim_devices("looker", device, admin=True))
     assert [use["claim"] for use in uses(node)] == ["owner"]
-
-
-def test_what_went_with_a_reboot_is_not_told(node: FakeNode) -> None:
-    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 6)))
-    node.reboot()
-    assert uses(node) == []

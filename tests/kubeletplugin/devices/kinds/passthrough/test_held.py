@@ -116,11 +116,8 @@ def test_own_sessions_of_nvml_are_let_go_of_and_the_controller_is_asked(vms: Pas
 def test_a_controller_that_cannot_let_go_has_the_claim_wait_with_nothing_changed(
     vms: PassthroughNode,
 ) -> None:
-    def ask(number: int) -> None:
-        vms.controllers.answered("controller", number, "a call of NVML hangs")
-
-    vms.controllers._ask = ask  # noqa: SLF001 - the stream to the controller
     vms.controllers.joined("controller")
+    vms.controllers.answered("controller", 1, "a call of NVML hangs")
     claim = vms.vm("vm", 0)
     with pytest.raises(NotLetGo, match="a call of NVML hangs"):
         vms.prepare(claim)

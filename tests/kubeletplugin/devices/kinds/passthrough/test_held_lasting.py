@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,23 +16,9 @@ from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL
 
 
-class Open:
-    """A stream that is open."""
-
-    def is_active(self) -> bool:
-        """Yes."""
-        return True
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """It never ends."""
-        return callable(callback)
-
-
 def health_of(node: PassthroughNode) -> dict[str, str]:
     """What the kubelet hears of each device."""
-    node.health.run_once()
-    sent = next(iter(node.board.follow(Open(), 10.0)))
-    return {one.device: one.health.word for one in sent}
+    return {device: told.health.word for device, told in node.told_health().items()}
 
 
 def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: PassthroughNode) -> None:

@@ -10,8 +10,8 @@ from driver.devices.device import Device, Taint
 from driver.devices.limits import device_faults
 from driver.devices.region import Region
 from driver.health.health_rules import EVICTING, HealthRules
+from driver.health.judge import Incident, incidents_of, reported_class, verdicts_of
 from driver.health.verdict import Health, health_of, taints_of
-from driver.health.xid_verdicts import Incident, incidents_of, reported_class, verdicts_of
 from driver.health.xids import MOST_XID, XID_CLASSES, XIDS, XidClass
 from driver.nvml.health.calls import GpuEvent, Severity
 from driver.nvml.mig import Placement
