@@ -1,6 +1,6 @@
 """One call of the kernel that may never return: write or read a file, or load a module.
 
-``real_kernel`` runs this file in a process of its own. It imports next to nothing, since its start is part of
+``RealKernel`` runs this file in a process of its own. It imports next to nothing, since its start is part of
 the time of every write. It prints what was read, or what modprobe printed, and then the error number of the
 kernel on a line of its own, 0 for success.
 """
