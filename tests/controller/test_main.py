@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
 from gpuctl.demo.brisk import BRISK
+from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
 
@@ -68,7 +69,7 @@ def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
             if event["reason"] == "NodeConfigurationWrong"
         ]
 
-    with FakePlugin(tmp_path / "dra.sock"):
+    with FakePlugin(tmp_path / "dra.sock", state=v1.State()):
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", *BRISK, "controller", "--node-name=node-a", "--nvml=fake:hgx-h100"),
