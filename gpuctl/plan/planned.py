@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.health.health_rules import HealthRules
-from driver.health.judge import verdicts_of_problems
-from driver.health.verdict import with_verdicts
+from driver.health.judge import with_problems
 from driver.nvml.deadline import Guard
 from driver.policy.config import load_config
 from driver.policy.offers import Withheld, node_offers
@@ -73,9 +71,8 @@ def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) ->
     """What a node with these GPUs would publish, with the taints of what is wrong with them."""
     offers = node_offers(inventory, rules)
     health = HealthRules() if rules is None else rules.health
-    found = (verdicts_of_problems(gpu.pci, gpu.problems, health) for gpu in inventory.gpus)
     layout = lay_out(
-        with_verdicts(offers.devices, tuple(chain.from_iterable(found))),
+        with_problems(offers.devices, inventory.gpus, health),
         pool=pool_name(node),
         node=node,
         counter_sets=offers.counter_sets,

@@ -21,6 +21,7 @@ from driver.errors import DriverError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import iommu_group_of
+from driver.health.judge import with_problems
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
@@ -209,7 +210,7 @@ def _published(inventory: Inventory, offered: Object) -> list[Object]:
     """The slices that the controller would publish of a node with this configuration."""
     offers = node_offers(inventory, parse_config(yaml.safe_dump(offered), "the node configuration"))
     layout = lay_out(
-        offers.devices,
+        with_problems(offers.devices, inventory.gpus),
         pool=pool_name(NODE),
         node=NODE,
         counter_sets=offers.counter_sets,
