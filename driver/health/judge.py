@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from driver.devices.device import Device, Taint
+from driver.devices.device import Taint
 from driver.devices.region import Region
 from driver.devices.taints import TAINT_DRIVER, TAINT_FAILING, TAINT_XID
 from driver.errors import NvmlError
-from driver.hardware.gpu import Gpu, Problem, Reason
+from driver.hardware.gpu import Problem, Reason
 from driver.hardware.gpu_walk import problem_of
 from driver.health.health_rules import HealthRules
 from driver.health.remedies import xid_remedy
-from driver.health.verdict import KEYS, Effect, Kind, Verdict, Word, label_value, taints_of, with_verdicts
+from driver.health.verdict import KEYS, Effect, Kind, Verdict, Word, label_value, taints_of
 from driver.health.xids import MOST_XID, XIDS, XidClass
 from driver.nvml.api import DriverNotLoaded, NvmlCallFailed
 from driver.nvml.health.calls import GpuEvent
@@ -78,14 +77,6 @@ def verdicts_of_problems(
         for problem in problems
         for rule in (_RULES[problem.reason],)
     )
-
-
-def with_problems(
-    devices: Sequence[Device], gpus: Iterable[Gpu], rules: HealthRules = _NO_RULES
-) -> tuple[Device, ...]:
-    """The devices with the taints of what a check has found wrong with their GPUs."""
-    found = (verdicts_of_problems(gpu.pci, gpu.problems, rules) for gpu in gpus)
-    return with_verdicts(devices, tuple(chain.from_iterable(found)))
 
 
 def taints_of_doubt(problems: Sequence[Problem], rules: HealthRules = _NO_RULES) -> tuple[Taint, ...]:

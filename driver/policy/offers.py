@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
@@ -16,7 +17,8 @@ from driver.errors import ConfigError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, PciFunction
 from driver.hardware.gpu import Inventory
 from driver.health.health_rules import HealthRules
-from driver.health.judge import taints_of_doubt
+from driver.health.judge import taints_of_doubt, verdicts_of_problems
+from driver.health.verdict import with_verdicts
 from driver.kinds.forms import Forms, GpuForms, Part
 from driver.kinds.memory_limits import limits_unknown
 from driver.kinds.registry import KINDS
@@ -69,7 +71,7 @@ def node_offers(
     """The devices of a node in the forms that ``config`` wants.
 
     Without ``config`` each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
-    problems is offered; its taints are added later. A GPU for which a rule cannot be evaluated is not
+    problems is offered; ``tainted_offers`` adds its taints. A GPU for which a rule cannot be evaluated is not
     offered.
 
     ``away`` are the GPUs that left the NVIDIA driver for a claim, one set for each device. ``without_driver``
@@ -104,6 +106,16 @@ def node_offers(
         tuple(found.counters for _, found in ordered if found.counters is not None),
         (*doubts, *apart.values()),
     )
+
+
+def tainted_offers(inventory: Inventory, config: NodeConfig | None = None) -> Offers:
+    """What ``node_offers`` makes, with the taints of what this one check found wrong with the GPUs.
+
+    The controller adds them itself, with those of faults of which only it knows.
+    """
+    offers, rules = node_offers(inventory, config), HealthRules() if config is None else config.health
+    found = (verdicts_of_problems(gpu.pci, gpu.problems, rules) for gpu in inventory.gpus)
+    return replace(offers, devices=with_verdicts(offers.devices, tuple(chain.from_iterable(found))))
 
 
 def _doubts(

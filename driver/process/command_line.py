@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import click
 
 from driver.errors import DriverError
-from driver.process.log import Level
+from driver.process.log import LEVELS
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -62,4 +62,4 @@ health_addr = _flag(
     "Address (host:port) for the kubelet's probes /startupz, /livez and /readyz; empty turns them off.",
     default="",
 )
-log_level = _flag("--log-level", "The log level.", type=click.Choice(get_args(Level)), default="info")
+log_level = _flag("--log-level", "The log level.", type=click.Choice(LEVELS), default="info")

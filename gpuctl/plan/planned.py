@@ -15,11 +15,9 @@ from controller.publish.slice_diff import generate_name
 from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
-from driver.health.health_rules import HealthRules
-from driver.health.judge import with_problems
 from driver.nvml.deadline import Guard
 from driver.policy.config import load_config
-from driver.policy.offers import Withheld, node_offers
+from driver.policy.offers import Withheld, tainted_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
 from fakegpu.driver_files.driver_root import build_sysfs
@@ -69,10 +67,9 @@ def plan_node(
 
 def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
     """What a node with these GPUs would publish, with the taints of what is wrong with them."""
-    offers = node_offers(inventory, rules)
-    health = HealthRules() if rules is None else rules.health
+    offers = tainted_offers(inventory, rules)
     layout = lay_out(
-        with_problems(offers.devices, inventory.gpus, health),
+        offers.devices,
         pool=pool_name(node),
         node=node,
         counter_sets=offers.counter_sets,

@@ -21,11 +21,10 @@ from driver.errors import DriverError
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.hardware.pci_view import iommu_group_of
-from driver.health.judge import with_problems
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
-from driver.policy.offers import node_offers
+from driver.policy.offers import tainted_offers
 from driver.slices.specs import lay_out
 from envtest.child_processes import StartProcess, start_process
 from fakegpu.machine.fake_machine import FakeMachine
@@ -208,9 +207,9 @@ def _pretend_cgroups(places: Places, folder: Path) -> None:
 
 def _published(inventory: Inventory, offered: Object) -> list[Object]:
     """The slices that the controller would publish of a node with this configuration."""
-    offers = node_offers(inventory, parse_config(yaml.safe_dump(offered), "the node configuration"))
+    offers = tainted_offers(inventory, parse_config(yaml.safe_dump(offered), "the node configuration"))
     layout = lay_out(
-        with_problems(offers.devices, inventory.gpus),
+        offers.devices,
         pool=pool_name(NODE),
         node=NODE,
         counter_sets=offers.counter_sets,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from driver.health.judge import verdicts_of_problems
-from driver.health.verdict import with_verdicts
-from driver.policy.offers import node_offers
+from driver.policy.offers import tainted_offers
 from gpuctl.doctor.check import Check, Finding, check, counted, fail, ok, require
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.seen import NodeSeen
@@ -31,19 +29,19 @@ def offered(subject: Subject) -> Finding:
     Fails if NVML does not identify a GPU, or answers so that it would be tainted.
     """
     inventory = require(subject.seen.inventory)
-    offers = node_offers(inventory, None)
+    offers = tainted_offers(inventory)
     sick = [
         f"{one.pci or 'a GPU'}: {'; '.join(problem.message for problem in one.problems)}"
         for one in inventory.unread
     ]
-    found = {gpu.pci: verdicts_of_problems(gpu.pci, gpu.problems) for gpu in inventory.gpus}
+    ill = {gpu.pci for gpu in inventory.gpus if gpu.problems}
     sick += [
         f"{device.name}: {', '.join(f'{taint.key}={taint.value}' for taint in device.taints)}"
-        for device in with_verdicts(offers.devices, [each for of_gpu in found.values() for each in of_gpu])
+        for device in offers.devices
         if any(taint.effect != "None" for taint in device.taints)
     ]
-    sick += [f"{one.pci}: {one.reason}" for one in offers.withheld if found.get(one.pci)]
-    kept = [f"{one.pci}: not offered: {one.reason}" for one in offers.withheld if not found.get(one.pci)]
+    sick += [f"{one.pci}: {one.reason}" for one in offers.withheld if one.pci in ill]
+    kept = [f"{one.pci}: not offered: {one.reason}" for one in offers.withheld if one.pci not in ill]
     if sick:
         return fail(
             f"{counted(len(sick), 'device')} would not be handed out",

@@ -8,10 +8,11 @@ import pytest
 
 from driver.devices.device import Version
 from driver.devices.gpu_policy import GpuPolicy
+from driver.devices.taints import TAINT_LOST
 from driver.hardware.gpu import Gpu, Inventory, Problem, Reason, UnreadGpu
 from driver.health.health_rules import HealthRules
 from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import node_offers
+from driver.policy.offers import node_offers, tainted_offers
 from driver.policy.rules import NodeConfig, Rule
 
 FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
@@ -122,6 +123,16 @@ def test_a_gpu_in_mig_mode_is_kept_back_with_the_reason() -> None:
 def test_a_gpu_with_a_problem_is_offered_as_one_without() -> None:
     lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
     assert node_offers(Inventory((lost, OTHER_H100))) == node_offers(Inventory((H100, OTHER_H100)))
+
+
+def test_the_taints_of_a_check_hit_the_sick_gpu_alone_with_the_effect_that_the_admin_wants() -> None:
+    lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
+    rules = NodeConfig(health=HealthRules(evict=frozenset({"lost"})))
+
+    for config, effect in ((None, "NoSchedule"), (rules, "NoExecute")):
+        sick, well = tainted_offers(Inventory((lost, OTHER_H100)), config).devices
+        assert [(taint.key, taint.effect) for taint in sick.taints] == [(TAINT_LOST, effect)]
+        assert well.taints == ()
 
 
 @pytest.mark.parametrize(

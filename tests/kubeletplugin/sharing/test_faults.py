@@ -55,7 +55,7 @@ def test_a_supervisor_that_stays_silent_leaves_nothing_but_what_has_to_be_put_ba
     with pytest.raises(NotReady, match=r"no MPS supervisor answers .*retryable"):
         node.prepare(ref)
     assert_holds_nothing(node, ref)
-    assert recorded(node) == [whole(node)], "nobody knows whether the daemon runs"
+    assert recorded(node) == [whole(node)], "the daemon may be running"
     node.mps.silent = False
     node.sharing_reconciler.run_once()
     assert_as_before(node)

@@ -11,12 +11,11 @@ from typing import Literal
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
-from driver.health.judge import with_problems
 from driver.kinds.partition.layouts import layout_profiles, place
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard
 from driver.policy.config import load_config, parse_config
-from driver.policy.offers import Offers, node_offers
+from driver.policy.offers import Offers, tainted_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
 from fakegpu.driver_files.driver_root import build_sysfs
@@ -111,12 +110,6 @@ def offers(name: str, config: NodeConfig | None, state: State, gpus: int | None 
     """What a machine offers; ``gpus`` limits its GPUs."""
     found = inventory(name, state)
     return tainted_offers(replace(found, gpus=found.gpus[:gpus]), config)
-
-
-def tainted_offers(found: Inventory, config: NodeConfig | None) -> Offers:
-    """What a node with these GPUs offers, with the taints of what is wrong with them."""
-    offered = node_offers(found, config)
-    return replace(offered, devices=with_problems(offered.devices, found.gpus))
 
 
 def slices(offered: Offers) -> list[Json]:

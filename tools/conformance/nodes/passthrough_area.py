@@ -12,7 +12,7 @@ from driver.devices.device import Device
 from driver.devices.region import overlap
 from driver.hardware.functions import IommuGroup, PciFunction, PciView
 from driver.hardware.gpu import Inventory
-from driver.policy.offers import Offers
+from driver.policy.offers import Offers, tainted_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import read_devices
 from fakegpu.machine.spec import known_machines
@@ -64,7 +64,7 @@ def offered_by(
     of_these = {function.iommu_group for function in functions}
     groups = tuple(group for group in found.pci.groups if group.number in of_these)
     kept = replace(found, gpus=found.gpus[:gpus], pci=PciView(functions, groups, found.pci.has_iommufd))
-    return mig_nodes.tainted_offers(in_pairs(kept) if pairs else kept, config)
+    return tainted_offers(in_pairs(kept) if pairs else kept, config)
 
 
 def written_cases(gpus: int | None) -> list[Case]:

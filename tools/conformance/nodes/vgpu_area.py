@@ -14,7 +14,7 @@ from driver.hardware.vgpu_places import VgpuHost, VgpuPlace
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
-from driver.policy.offers import Offers
+from driver.policy.offers import Offers, tainted_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import read_devices
 from fakegpu.machine.fake_machine import FakeMachine
@@ -22,16 +22,7 @@ from kubernetes_rules.allocator.allocate import Allocator
 from tools.conformance.allocation.objects import Json, claim, exactly, node
 from tools.conformance.area import Answer, Area, Case
 from tools.conformance.nodes import mig_area, passthrough_area
-from tools.conformance.nodes.mig_nodes import (
-    NODE,
-    VGPU_HOSTS,
-    VM_SAMPLES,
-    look,
-    one_rule,
-    sample,
-    slices,
-    tainted_offers,
-)
+from tools.conformance.nodes.mig_nodes import NODE, VGPU_HOSTS, VM_SAMPLES, look, one_rule, sample, slices
 from tools.conformance.nodes.shares_area import kind_of
 
 PROFILES: dict[str, tuple[str, ...]] = {

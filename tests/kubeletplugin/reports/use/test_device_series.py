@@ -1,4 +1,4 @@
-"""Metrics tell what each claim has of its GPU and uses of it; what nobody knows is left out."""
+"""Metrics tell what each claim has of its GPU and uses of it; unknown values are left out."""
 
 from __future__ import annotations
 

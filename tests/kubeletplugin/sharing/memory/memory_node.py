@@ -40,7 +40,7 @@ class Container:
 
 
 class Meddled(Discovery):
-    """GPUs of which somebody does something before each thing that the plugin does with them."""
+    """GPUs with which ``meddle`` does something before each call of the plugin."""
 
     meddle: Callable[[], None] = staticmethod(lambda: None)
 
