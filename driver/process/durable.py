@@ -102,9 +102,10 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None
         try:
             # open(2) takes the umask's bits away from the mode.
             os.fchmod(descriptor, mode)
-            if data:
+            if data and os.path.exists(path):  # noqa: PTH110 - text
                 # When a rename replaces a file, ext4 first sends the new one to the disk if its blocks are
-                # not allocated yet (auto_da_alloc, ext4(5)). A claim would wait for that.
+                # not allocated yet (auto_da_alloc, ext4(5)). A claim would wait for that. A new file does
+                # without: if it is removed before its blocks are allocated, there is nothing to free.
                 os.posix_fallocate(descriptor, 0, len(data))
             _write_all(descriptor, data)
             if lasting:
