@@ -1,0 +1,1 @@
+"""Faults that the tests have to notice, and what plants them."""
