@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from kubeletplugin.claims.journal.entry import boottime_ns
@@ -13,13 +10,6 @@ from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path, "hgx-h100")
-    yield made
-    made.stop()
 
 
 def test_a_call_from_before_the_claim_was_prepared_takes_nothing_from_the_pod_that_has_it(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,6 @@ from tests.kubeletplugin.share_node import shared
 Acts = Callable[[Preparer, Entry], object]
 
 ACTS: dict[str, Acts] = {"restore": Preparer.restore, "renew": Preparer.renew, "forget": Preparer.forget}
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path, "hgx-h100")
-    yield made
-    made.stop()
 
 
 def read(node: FakeNode, ref: ClaimRef) -> Entry:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from driver.devices.names import gpu_device_name
@@ -13,13 +10,6 @@ from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import FakeNode
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path, "hgx-h100")
-    yield made
-    made.stop()
 
 
 def used(*devices: PreparedDevice) -> set[str]:

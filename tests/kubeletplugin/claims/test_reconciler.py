@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
 
@@ -11,12 +10,7 @@ import pytest
 from driver.errors import ApiError, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path)
-    yield made
-    made.stop()
+MACHINE = "a30-quad"
 
 
 def test_a_deleted_claim_is_kept_while_a_container_has_it(node: FakeNode) -> None:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
 from tests.kubeletplugin.cut_node import ONE, foreign
 from tests.kubeletplugin.fake_node import FakeNode
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> FakeNode:
-    return FakeNode(tmp_path, "hgx-h100")
 
 
 def blocked(node: FakeNode) -> list[tuple[str, str, int | None]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -55,27 +54,6 @@ def test_each_asker_is_told_whatever_the_others_were_told(tmp_path: Path) -> Non
     Peers(tmp_path / "peers").close()
 
     assert (early(), early(), late(), late()) == (True, False, True, False)
-
-
-def test_one_instance_starts_at_a_time(tmp_path: Path) -> None:
-    first, second = Peers(tmp_path / "peers"), Peers(tmp_path / "peers")
-    order: list[str] = []
-    waiting = threading.Event()
-
-    def start() -> None:
-        waiting.set()
-        with second.starting(10):
-            order.append("second")
-
-    with first.starting(10):
-        thread = threading.Thread(target=start)
-        thread.start()
-        assert waiting.wait(5)
-        thread.join(0.05)
-        order.append("first")
-    thread.join(10)
-
-    assert order == ["first", "second"]
 
 
 def test_an_instance_that_does_not_get_through_its_start_is_named(tmp_path: Path) -> None:

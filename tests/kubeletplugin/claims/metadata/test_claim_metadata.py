@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +12,6 @@ from tests.kubeletplugin.claims.metadata.told import FOLDER, files, mounts, told
 from tests.kubeletplugin.fake_node import FakeNode
 
 ADDRESS = "resource.kubernetes.io/pciBusID"
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    """A node whose GPUs can be cut."""
-    node = FakeNode(tmp_path, "hgx-h100")
-    yield node
-    node.stop()
 
 
 def test_a_container_reads_what_was_published_of_its_gpu(node: FakeNode) -> None:

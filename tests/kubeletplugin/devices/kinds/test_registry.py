@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import HeldDevice
@@ -13,12 +10,7 @@ from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.toy_kind.held import HeldToy
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    node = FakeNode(tmp_path)
-    yield node
-    node.stop()
+MACHINE = "a30-quad"
 
 
 def held(device: str, kind: str) -> HeldDevice:

@@ -41,14 +41,6 @@ def test_what_was_written_is_read_by_the_next_instance(tmp_path: Path) -> None:
     assert second.on_gpu(PCI) == (part(), part(inode=8), part("u-2"))
 
 
-def test_a_claim_without_parts_has_no_file(tmp_path: Path) -> None:
-    found = ledger(tmp_path)
-    found.put("u-1", PCI, [part()])
-    found.put("u-1", PCI, [])
-    assert found.places() == ()
-    assert list((tmp_path / "claims").iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "content",
     [
