@@ -22,7 +22,6 @@ from tests.kubeletplugin.share_node import (
     interval,
     shared,
     slicing,
-    whole,
 )
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
@@ -155,31 +154,6 @@ def claimed(node: FakeNode, name: str, form: str) -> ClaimRef:
         return node.claim_devices(name, node.partition(0, "1g.10gb", 6))
     consumed = {"memory": "10Gi"} if form == "mps-mem" else None
     return node.claim_shares(name, shared(node, form), consumed=consumed)
-
-
-def test_a_share_too_many_waits_for_one_that_leaves(node: FakeNode) -> None:
-    refs = [node.claim_shares(f"c-{number}", shared(node, "mps-2")) for number in range(3)]
-    for ref in refs[:2]:
-        node.prepare(ref)
-    with pytest.raises(DeviceHeld, match="has 2 shares"):
-        node.prepare(refs[2])
-    assert whole(node) in node.mps.running
-    node.unprepare(refs[0])
-    node.prepare(refs[2])
-
-
-def test_two_classes_on_one_gpu_start_beside_each_other(node: FakeNode) -> None:
-    device = shared(node, "ts-4")
-    longer = node.claim_shares("a", device, config=class_slicing("Long"))
-    shorter = node.claim_shares("b", device, config=class_slicing("Short"))
-    plain = node.claim_shares("c", device)
-    for ref, wanted in ((longer, "Long"), (plain, "Long"), (shorter, "Short")):
-        node.prepare(ref)
-        assert interval(node) == wanted
-    node.unprepare(shorter)
-    assert interval(node) == "Long"
-    node.unprepare(longer)
-    assert interval(node) == "Default"
 
 
 @pytest.mark.parametrize("given", [[], class_slicing("Default"), class_slicing("Short")])

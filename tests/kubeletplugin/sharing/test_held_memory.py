@@ -1,4 +1,7 @@
-"""A share whose GPU was published with memory limits is prepared with them, or not at all."""
+"""A share whose GPU was published with memory limits is prepared with them, or not at all.
+
+The plugin may end anywhere while it prepares or takes it back.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from types import FrameType
 import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete, NvmlError
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
+from tests.kubeletplugin.crashes import UID, Crashes
+from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import (
     assert_as_before,
@@ -22,6 +28,7 @@ from tests.kubeletplugin.sharing.limiting_node import (
     GIB,
     MIB,
     gib,
+    hooks_of,
     limiting,
     memory_of,
     publish,
@@ -43,24 +50,6 @@ def older(node: FakeNode) -> None:
     node.machine.driver_back("580.95.05")
     node.driver_generation = "2"
     node.restart()
-
-
-@pytest.mark.parametrize(
-    ("form", "consumed", "limit_bytes"),
-    [
-        ("ts-4", {"shares": "1"}, 5641 * MIB),
-        ("ts-mem", {"memory": "10Gi"}, 10 * GIB),
-        ("mps-4", {"shares": "2"}, 11282 * MIB),
-        ("mps-mem", {"memory": "10Gi"}, 10 * GIB),
-        ("ts-frac-4", {"shares": "1"}, 5641 * MIB),
-    ],
-)
-def test_a_share_is_prepared_with_what_its_containers_are_held_to(
-    node: FakeNode, form: str, consumed: dict[str, str], limit_bytes: int
-) -> None:
-    ref = node.claim_shares("a", shared(node, form), consumed=consumed)
-    node.prepare(ref)
-    assert memory_of(node, ref) == limit_bytes
 
 
 def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None:
@@ -86,13 +75,6 @@ def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:
     with pytest.raises(Crash):
         node.prepare(ref)
     assert memory_of(node, ref) == 10 * GIB
-
-
-def test_where_no_limits_were_published_a_share_has_none(node: FakeNode) -> None:
-    publish(node, limits=False)
-    ref = gib(node, "a", 10)
-    node.prepare(ref)
-    assert memory_of(node, ref) is None
 
 
 def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode) -> None:
@@ -204,3 +186,76 @@ def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(no
         finally:
             sys.setprofile(None)
     assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30
+
+
+@pytest.mark.parametrize("form", ["ts-mem", "mps-mem"])
+@pytest.mark.parametrize("step", ["begun", "sharing noted", "committed", "metadata written", "spec written"])
+@pytest.mark.parametrize("then", ["prepare", "unprepare"])
+def test_a_prepare_that_ended_is_finished_or_taken_back(
+    node: FakeNode, form: str, step: str, then: str
+) -> None:
+    ref = node.claim_shares("a", shared(node, form), consumed={"memory": "10Gi"})
+    node.crash_after = step
+    try:
+        node.prepare(ref)
+    except Crash:
+        node.restart()
+    if then == "prepare":
+        node.prepare(ref)
+        assert memory_of(node, ref) == 10 * GIB
+    node.unprepare(ref)
+    assert entry_of(node, ref).state == "released"
+    node.prepare(node.claim("next", 0))
+
+
+@pytest.mark.parametrize("step", ["spec removed", "memory forgotten", "released"])
+@pytest.mark.parametrize("then", ["prepare", "unprepare", "pass"])
+def test_an_unprepare_that_ended_is_finished_or_the_claim_is_prepared_again(
+    node: MemoryNode, step: str, then: str
+) -> None:
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    (held,) = entry_of(node, ref).devices
+    node.run(held.cdi_device)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.unprepare(ref)
+    node.restart()
+    if then == "prepare":
+        node.prepare(ref)
+        assert memory_of(node, ref) == 10 * GIB
+    elif then == "pass":
+        del node.api[ref.namespace, ref.name]
+        node.reconciler.run_once()
+    node.unprepare(ref)
+    assert entry_of(node, ref).state == "released"
+    assert node.files() == []
+    node.prepare(node.claim("next", 0))
+
+
+@pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 8), ("unprepare", 6)])
+def test_a_real_process_may_end_before_any_change_of_the_disk(
+    tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
+) -> None:
+    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
+
+    def made(folder: Path) -> tuple[MemoryNode, ClaimRef, str]:
+        node = limiting(folder, on_disk=True)
+        device = shared(node, "ts-4")
+        ref = node.claim_shares("train", device, uid=UID)
+        results = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+        results[0]["shareID"] = SHARE_ID
+        if operation == "unprepare":
+            node.prepare(ref)
+            node.run(entry_of(node, ref).devices[0].cdi_device)
+        return node, ref, device
+
+    for node, ref, _ in crashes.ends(tmp_path, operation, "l4-quad", made, fewest_ends):
+        node.prepare(ref)
+        (held,) = entry_of(node, ref).devices
+        assert held.memory_limit_bytes == 5641 * MIB
+        assert hooks_of(node, ref) == ["gpu-memory-hook"]
+        assert node.hard(node.run(held.cdi_device, "next")) <= 5641 * MIB
+        node.unprepare(ref)
+        assert node.files() == []
+        node.prepare(node.claim("next", 0))

@@ -26,7 +26,6 @@ from tests.kubeletplugin.share_node import (
     class_slicing,
     interval,
     mode,
-    mps,
     read_anew,
     recorded,
     shared,
@@ -197,15 +196,6 @@ def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
         assert telling.followed.wait(30)
 
 
-def test_a_keeper_that_starts_while_a_share_has_its_daemon_follows_with_its_first_pass(
-    node: FakeNode,
-) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    with following(node) as telling:
-        node.sharing_reconciler.run_once()
-        assert telling.followed.wait(30)
-
-
 def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> None:
     with following(node) as telling, watching(node) as told:
         device = shared(node, "mps-4")
@@ -263,15 +253,6 @@ def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
         node.unprepare(ref)
         node.sharing_reconciler.run_once()
         assert_as_before(node)
-
-
-def test_a_daemon_that_is_gone_is_run_again(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    node.prepare(node.claim("own", 1, 2, config=mps()))
-    before = dict(node.mps.running)
-    node.mps.running.clear()
-    node.sharing_reconciler.run_once()
-    assert node.mps.running == before
 
 
 def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:

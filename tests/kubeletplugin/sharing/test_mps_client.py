@@ -149,13 +149,6 @@ def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -
         client.ensure(mps.daemon())
 
 
-def test_the_daemons_that_the_supervisor_has_are_known_by_name(mps: MpsScene) -> None:
-    with served(mps) as (client, _):
-        assert client.known() == ()
-        client.ensure(mps.daemon())
-        assert client.known() == (NAME,)
-
-
 def test_without_a_supervisor_its_daemons_are_not_known(mps: MpsScene) -> None:
     client = MpsClient(mps.mps_dir / SOCKET, call_seconds=1)
     with pytest.raises(ClaimBlocked, match="no MPS supervisor answers"):

@@ -10,7 +10,7 @@ from driver.kinds.partition.names import static_device_name
 from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.claims.metadata.told import mounts as metadata_mounts
-from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
+from tests.kubeletplugin.cut_node import THREE, foreign, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
 from tests.kubeletplugin.share_node import (
@@ -58,15 +58,6 @@ def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None
     assert node.steps == ["begun", "daemon", "committed", "metadata written", "spec written"]
 
 
-def test_a_gpu_that_was_exclusive_before_is_so_again(node: FakeNode) -> None:
-    handle(node).set_compute_mode("exclusive-process")
-    ref = node.claim_shares("slice", shared(node, "ts-2"))
-    node.prepare(ref)
-    assert mode(node) == "default", "in the other mode the second pod finds no GPU"
-    node.unprepare(ref)
-    assert mode(node) == "exclusive-process"
-
-
 def test_the_time_slice_is_set_once_and_put_back_with_the_last_share(node: FakeNode) -> None:
     refs = [
         node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")),
@@ -79,10 +70,14 @@ def test_the_time_slice_is_set_once_and_put_back_with_the_last_share(node: FakeN
     assert (node.mps.ensured, mode(node)) == (0, "default")
     node.unprepare(refs[0])
     assert (interval(node), node.time_slices.calls) == ("Long", 1)
+    shorter = node.claim_shares("d", shared(node, "ts-4"), config=class_slicing("Short"))
+    node.prepare(shorter)
+    assert interval(node) == "Short", "the shortest that a class of theirs gives"
+    node.unprepare(shorter)
+    assert interval(node) == "Long"
     node.unprepare(refs[1])
     assert interval(node) == "Default", "who stays has not asked for one"
     node.unprepare(refs[2])
-    assert node.time_slices.calls == 2
     assert_as_before(node)
 
 
@@ -129,14 +124,6 @@ def test_a_client_gets_no_program_that_ends_daemons_and_others_keep_theirs(node:
     assert programs == [{"nvidia-smi"}, {"nvidia-smi", *MPS_PROGRAMS}]
 
 
-def test_a_time_slice_has_no_daemon_and_no_limits(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "ts-4"))
-    node.prepare(ref)
-    edits = spec_of(node, ref)["devices"][0]["containerEdits"]
-    assert set(edits) == {"deviceNodes", "mounts"}
-    assert [one["containerPath"] for one in edits["mounts"]] == list(metadata_mounts(node, ref))
-
-
 def test_two_shares_of_one_request_count_together(node: FakeNode) -> None:
     device = shared(node, "mps-4")
     one, two = node.claim_shares("one", device), node.claim_shares("two", f"{device}+{device}")
@@ -150,24 +137,6 @@ def test_two_shares_of_one_request_count_together(node: FakeNode) -> None:
     assert variables(node, one)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
     node.unprepare(two)
     assert limits(node) == (25, (H100_MIB // 4,)), "what nobody has is granted no longer"
-
-
-def test_two_shares_in_two_requests_are_two_clients(node: FakeNode) -> None:
-    device = shared(node, "mps-4")
-    ref = node.claim_shares("two", device, device)
-    node.prepare(ref)
-    assert limits(node) == (25, (H100_MIB // 4,))
-    assert variables(node, ref, 1)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-
-
-def test_shares_of_two_gpus_in_one_claim_have_a_daemon_each(node: FakeNode) -> None:
-    ref = node.claim_shares("two", shared(node, "mps-4"), shared(node, "mps-2", 1))
-    node.prepare(ref)
-    assert limits(node, 0) == (25, (H100_MIB // 4,))
-    assert limits(node, 1) == (50, (H100_MIB // 2,))
-    assert node.mps.running.keys() == {whole(node, 0), whole(node, 1)}
-    node.unprepare(ref)
-    assert_as_before(node)
 
 
 def test_admin_access_beside_shares_touches_nothing(node: FakeNode) -> None:
