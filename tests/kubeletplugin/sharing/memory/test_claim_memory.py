@@ -56,15 +56,6 @@ def test_what_a_container_uses_is_never_taken_from_it(l4s: MemoryNode) -> None:
     assert l4s.hard(first) == 5 * GIB, "else it would take what the next one is refused for"
 
 
-def test_an_init_container_has_all_before_the_containers_of_its_pod_come(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.announce(device, "a", "b")
-    init = l4s.run(device, "warm-up")
-    assert l4s.hard(init) == 8 * GIB
-    l4s.end(init)
-    assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [4 * GIB] * 2
-
-
 def test_an_init_container_leaves_a_sidecar_and_other_pods_their_parts(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 9 * GIB)
     l4s.announce(device, "sidecar", "main")
@@ -118,13 +109,6 @@ def test_shares_of_two_claims_in_one_container_add_up_on_a_gpu(l4s: MemoryNode) 
     assert l4s.hard(container) == l4s.hard(again) == 10 * GIB
     l4s.release("u-2")
     assert l4s.hard(container) == 4 * GIB
-
-
-def test_shares_of_several_gpus_in_one_container_are_limited_on_each(l4s: MemoryNode) -> None:
-    one, other = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 6 * GIB, gpu=1)
-    container = l4s.run(one)
-    l4s.run(other, cgroup=container.cgroup)
-    assert (l4s.hard(container), l4s.hard(container, gpu=1)) == (4 * GIB, 6 * GIB)
 
 
 def test_a_claim_that_is_not_prepared_lets_no_container_start(l4s: MemoryNode) -> None:
@@ -205,21 +189,6 @@ def test_a_hook_that_asks_twice_for_one_container_gets_the_same_answer(l4s: Memo
     assert l4s.hard(container) == 8 * GIB
 
 
-def test_another_instance_goes_on_where_the_first_one_stopped(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    other = l4s.instance()
-    try:
-        second = l4s.container(device, "b")
-        other.memory.start(second.start)
-        assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
-        third = l4s.container(device, "c")
-        l4s.start(third)
-        assert sum(map(l4s.hard, (first, second, third))) <= 8 * GIB
-    finally:
-        other.peers.close()
-
-
 def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)
@@ -250,12 +219,6 @@ def test_unprepare_looks_at_no_container_of_another_claim(l4s: MemoryNode) -> No
     finally:
         sys.setprofile(None)
     assert looked == [containers[0].cgroup]
-
-
-def test_a_share_can_have_all_of_a_gpu(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", L4_BYTES)
-    l4s.announce(device, "a", "b")
-    assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [L4_BYTES // 2] * 2
 
 
 def test_more_than_the_gpu_has_is_refused(l4s: MemoryNode) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from driver.errors import ClaimBlocked, NvmlError, StorageError
-from driver.nvml.api import Code, NoMemoryLimits, NotSupported, NvmlTimeout
+from driver.nvml.api import NoMemoryLimits, NotSupported, NvmlTimeout
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
 from kubeletplugin.claims.journal.entry import Entry
 from kubeletplugin.kubelet.wire.containers import NotAnswered
@@ -114,17 +114,6 @@ def test_a_gpu_that_hangs_is_the_fault_of_its_claims_alone(l4s: MemoryNode) -> N
     assert [(one.claim_uid, one.used_bytes) for one in l4s.memory.used()] == [("u-1", None), ("u-2", 0)]
 
 
-def test_a_lost_gpu_is_a_fault_until_it_is_back(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.run(device)
-    l4s.machine.fail(gpu=0, code=Code.GPU_IS_LOST)
-    l4s.memory.run_once()
-    assert "GPU_IS_LOST" in l4s.memory.faults()["u-1", device]
-    l4s.machine.heal()
-    l4s.memory.run_once()
-    assert l4s.memory.faults() == {}
-
-
 def clear(node: MemoryNode, container: Container) -> None:
     """Have somebody take a container's limits away."""
     nvml = node.machine.nvml()
@@ -191,11 +180,6 @@ def test_a_lost_limit_is_set_again_though_nvml_says_nothing_of_a_group_without(l
     clear(l4s, container)
     l4s.memory.run_once()
     assert l4s.hard(container) == 8 * GIB
-
-
-def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(l4s: MemoryNode) -> None:
-    l4s.machine.count_memory(unit_bytes=192 * MIB)
-    assert l4s.hard(l4s.run(l4s.share("u-1", 6000 * MIB))) == 5952 * MIB
 
 
 def test_a_limit_that_nvml_rounds_is_not_set_again_by_each_pass(l4s: MemoryNode) -> None:
