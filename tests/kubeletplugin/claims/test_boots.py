@@ -197,13 +197,6 @@ def test_a_boot_leaves_to_an_admin_what_claims_had_in_the_boot_before(tmp_path: 
     node.stop()
 
 
-def test_what_is_written_within_a_boot_outlives_the_plugin(node: FakeNode) -> None:
-    node.prepare(node.claim("whole", WHOLE))
-    before = node.journal.entries(), node.store.uids()
-    node.restart()
-    assert (node.journal.entries(), node.store.uids()) == before
-
-
 def test_instances_that_start_at_the_same_moment_begin_the_boot_once(node: FakeNode) -> None:
     ref = node.claim("whole", WHOLE)
     node.prepare(ref)

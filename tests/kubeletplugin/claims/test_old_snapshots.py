@@ -35,31 +35,23 @@ def outdated(node: FakeNode, ref: ClaimRef) -> Entry:
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_claim_that_was_released_meanwhile_does_not_come_back(node: FakeNode, name: str) -> None:
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_claim_that_was_released_or_prepared_anew_meanwhile_stays_as_it_is_now(
+    node: FakeNode, name: str, *, comes_back: bool
+) -> None:
     ref = node.claim("train", 1)
     old = outdated(node, ref)
     node.unprepare(ref)
-    released = read(node, ref)
-
-    assert not ACTS[name](node.preparer, old)
-
-    assert read(node, ref) == released
-    assert released.state == "released"
-    assert not node.spec_path(ref).exists()
-
-
-@pytest.mark.parametrize("name", ACTS)
-def test_a_claim_that_was_prepared_anew_meanwhile_stays_as_it_is_now(node: FakeNode, name: str) -> None:
-    ref = node.claim("train", 1)
-    old = outdated(node, ref)
-    node.unprepare(ref)
-    node.prepare(ref)
-    now, spec = read(node, ref), node.spec_path(ref).stat().st_ino
+    if comes_back:
+        node.prepare(ref)
+    now, spec = read(node, ref), node.spec_path(ref)
+    before = spec.stat().st_ino if comes_back else None
 
     assert not ACTS[name](node.preparer, old)
 
     assert read(node, ref) == now
-    assert node.spec_path(ref).stat().st_ino == spec
+    assert now.state == ("prepared" if comes_back else "released")
+    assert (spec.stat().st_ino if spec.exists() else None) == before
 
 
 def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(node: FakeNode) -> None:

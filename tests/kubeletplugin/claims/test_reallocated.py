@@ -56,21 +56,6 @@ def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> Non
     assert starts(node) == [2]
 
 
-def test_nothing_of_before_is_left_where_the_devices_of_now_cannot_be_had_yet(node: FakeNode) -> None:
-    ref, holder = node.claim("train", 1), node.claim("holder", 2)
-    node.prepare(ref)
-    node.prepare(holder)
-    node.claim("train", 2, uid=ref.uid)
-    node.register()
-
-    with pytest.raises(DeviceHeld, match="still held by another claim"):
-        node.prepare(ref)
-
-    node.prepare(node.claim("next", 1))
-    node.unprepare(holder)
-    assert given(node, ref) == [gpu_device_name(node.gpus[2])]
-
-
 def test_a_claim_without_an_allocation_is_not_answered_with_what_it_had(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
@@ -92,17 +77,6 @@ def test_each_kubelet_that_begins_costs_one_look_at_each_claim(node: FakeNode) -
         node.register()
         assert [node.prepare(ref) for ref in refs * 2] == first * 2
         assert len(seen) == begun * len(refs)
-
-
-def test_a_claim_that_was_prepared_for_this_kubelet_is_not_looked_at(node: FakeNode) -> None:
-    node.register()
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    seen = looks(node)
-
-    node.prepare(ref)
-
-    assert seen == []
 
 
 def test_what_was_prepared_stands_while_the_api_does_not_answer(node: FakeNode) -> None:

@@ -54,16 +54,6 @@ def test_a_start_leaves_a_good_copy_and_replaces_any_other(tmp_path: Path) -> No
     assert stat.S_IMODE((own.install() / HOOK).stat().st_mode) == 0o755
 
 
-def test_the_same_version_with_other_content_is_another_copy(tmp_path: Path) -> None:
-    first = copies(tmp_path, "1.20.1").install() / HOOK
-    with (tmp_path / "1.20.1/hook").open("a") as program:
-        program.write("# patched\n")
-    second = HookCopies(tmp_path / "data", {HOOK: tmp_path / "1.20.1/hook"}, lambda: True).install() / HOOK
-
-    assert first != second
-    assert first.is_file()
-
-
 @pytest.mark.parametrize("version", ["../../etc", "a/b", "", "-rf", "x" * 80], ids=repr)
 def test_a_version_that_is_none_does_not_become_a_path(tmp_path: Path, version: str) -> None:
     own = copies(tmp_path, "1")
@@ -130,19 +120,6 @@ def test_programs_of_one_image_lie_in_one_folder_and_another_content_of_either_i
     second = HookCopies(tmp_path / "data", sources, lambda: True).install()
     assert first != second
     assert [(folder / MEMORY_HOOK).read_bytes() for folder in (first, second)] == [b"first", b"second"]
-
-
-def test_an_older_copy_stays_whichever_of_its_programs_a_spec_names(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    program = tmp_path / "memory"
-    program.write_bytes(b"first")
-    older = HookCopies(tmp_path / "data", {MEMORY_HOOK: program}, lambda: True).install() / MEMORY_HOOK
-    own = copies(tmp_path, "1.20.1")
-    own.install()
-
-    assert own.tidy(lambda text: text in str(older)) == ()
-    assert older.is_file()
-    assert own.tidy(nobody) == (older.parent.name,)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

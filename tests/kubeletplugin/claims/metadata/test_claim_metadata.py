@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from driver.errors import StorageError
 from kubeletplugin.devices.kinds.partition.record import record_of
 from tests.kubeletplugin.claims.metadata.told import FOLDER, files, mounts, told
 from tests.kubeletplugin.fake_node import FakeNode
@@ -81,16 +78,6 @@ def test_unprepare_removes_the_files_of_its_claim_alone(node: FakeNode) -> None:
     assert files(node) == [f"{other.uid}_gpu-0.json"]
 
 
-def test_a_prepare_that_fails_after_writing_leaves_no_file(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.cdi.rmdir()
-    with pytest.raises(StorageError):
-        node.prepare(ref)
-    node.cdi.mkdir()
-
-    assert files(node) == []
-
-
 @pytest.mark.parametrize("by", ["prepare", "the look at specs"])
 def test_a_file_that_was_lost_is_written_anew_and_one_that_is_there_stays(node: FakeNode, by: str) -> None:
     ref = node.claim("train", 0, 1)
@@ -130,15 +117,3 @@ def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) ->
     node.unprepare(ref)
 
     assert files(node) == []
-
-
-def test_a_mount_is_in_the_spec_once_however_many_devices_a_request_has(node: FakeNode) -> None:
-    ref = node.claim("train", 0, 1)
-    for result in node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]:
-        result["request"] = "gpus"
-    node.prepare(ref)
-
-    assert node.spec_path(ref).read_text().count(FOLDER) == 1
-    found = told(node, ref, "resourceclaims/train/gpus/gpu.nvidia.com-metadata.json")
-    assert len(found["requests"][0]["devices"]) == 2
-    assert json.loads(node.spec_path(ref).read_text())["cdiVersion"] in ("0.3.0", "0.5.0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -11,6 +12,9 @@ from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.kinds.partition.names import static_device_name
 from driver.nvml.mig import Placement
+from fakegpu.machine.capabilities import access_minor
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import (
     ONE,
@@ -24,6 +28,8 @@ from tests.kubeletplugin.cut_node import (
     uuid_of,
 )
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.held import partition_of
+from tests.kubeletplugin.share_node import entry_of
 
 
 def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode) -> None:
@@ -83,6 +89,7 @@ def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(nod
 
 
 def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(node: FakeNode) -> None:
+    """Each partition brings its GPU's node and its two capabilities, and no DRM node."""
     devices = (
         node.partition(0, "1g.10gb", 0),
         node.partition(0, "3g.40gb", 4),
@@ -91,13 +98,41 @@ def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(
     ref = node.claim_devices("mixed", *devices, gpu_device_name(node.gpus[2]))
 
     assert len(node.prepare(ref)) == 4
-    assert [len(paths) for paths in nodes_of(node, ref)] == [3, 3, 3, 3], (
-        "a node and two capabilities; whole: its DRM nodes"
-    )
+    parts = entry_of(node, ref).devices[:3]
+    assert nodes_of(node, ref) == [
+        *(instance_nodes(node, part) for part in parts),
+        ["/dev/nvidia2", "/dev/dri/card3", "/dev/dri/renderD130"],
+    ]
+    assert len({path for part in parts for path in instance_nodes(node, part)}) == 2 + 6
     assert starts(node, 0) == [0, 4]
     assert starts(node, 1) == [2]
     node.unprepare(ref)
     assert (instances(node, 0), instances(node, 1)) == ((), ())
+
+
+def instance_nodes(node: FakeNode, held: HeldDevice) -> list[str]:
+    """The nodes that a partition has to bring, by the rule of the fake driver."""
+    minor, record = node.machine.state.gpus[node.machine.pci(held.pci)].minor, partition_of(held)
+    assert record is not None
+    owner = access_minor(minor, record.gpu_instance_id or 0)
+    inside = access_minor(minor, record.gpu_instance_id or 0, record.compute_instance_id)
+    return [f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in (owner, inside))]
+
+
+@pytest.mark.parametrize("known", [{}, {"gpu_instance_id": 7}], ids=["no ids", "no compute instance"])
+def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(
+    node: FakeNode, known: dict[str, int]
+) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 0))
+    node.prepare(ref)
+    entry = entry_of(node, ref)
+    record = written(PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, **known))
+    node.journal.put(replace(entry, devices=(replace(entry.devices[0], record=record),)))
+    node.spec_path(ref).unlink()
+
+    node.reconciler.restore_specs()
+
+    assert not node.spec_path(ref).exists()
 
 
 def test_a_replay_of_a_finished_claim_touches_nothing(node: FakeNode) -> None:

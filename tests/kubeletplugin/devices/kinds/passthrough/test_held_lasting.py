@@ -162,17 +162,3 @@ def test_a_gpu_of_another_model_is_not_the_one_that_was_prepared(vms: Passthroug
     Path(vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "device").write_text("0x20b7\n")
     with pytest.raises(Exception, match="is not the GPU that was prepared"):
         vms.prepare(claim)
-
-
-def test_what_a_virtual_machine_has_from_a_deleted_claim_is_blocked_with_any_load_of_the_driver(
-    vms: PassthroughNode,
-) -> None:
-    vms.driver_generation = "41"
-    (device,) = vms.prepare(vms.vm("train", 1))
-    del vms.api["team", "train"]
-    vms.in_use = {device.cdi_device_ids[0].partition("=")[2]}
-    vms.reconciler.run_once()
-    vms.driver_generation = "42"
-
-    (blocked,) = vms.watch.state().blocked
-    assert (blocked.pci, blocked.reason) == (vms.gpus[1], "deleted-claim")
