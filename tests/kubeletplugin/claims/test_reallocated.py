@@ -7,7 +7,7 @@ import pytest
 from driver.devices.names import gpu_device_name
 from driver.errors import ApiError, ClaimBlocked, DeviceHeld
 from kubeletplugin.claims.journal.entry import boottime_ns
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
+from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import FakeNode
 
@@ -22,10 +22,6 @@ def looks(node: FakeNode) -> list[str]:
     seen: list[str] = []
     node.before_get = lambda: seen.append("look")
     return seen
-
-
-def given(node: FakeNode, ref: ClaimRef) -> list[str]:
-    return [device.device for device in node.prepare(ref)]
 
 
 def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:

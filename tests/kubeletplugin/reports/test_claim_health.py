@@ -85,21 +85,6 @@ def test_a_fault_that_began_while_no_plugin_ran_is_told(cluster: Cluster, start:
     assert cluster.told_events(1) == [("ResourceClaim", "train", "GpuSick", f"{device}: it fell off the bus")]
 
 
-def test_devices_that_fall_ill_together_are_one_event_of_their_claim(cluster: Cluster, start: Start) -> None:
-    start()
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (5, 6)]
-    cluster.node.prepare(cluster.claim("train", *devices))
-    cluster.wait_told("train", devices[1])
-    cluster.ill = dict.fromkeys(devices, LOST)
-    cluster.look()
-
-    for device in devices:
-        cluster.wait_ready("train", device, "False", "GpuLost")
-    ((_, _, word, message),) = cluster.told_events(1)
-    assert word == "GpuSick"
-    assert all(device in message for device in devices)
-
-
 def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, start: Start) -> None:
     start()
     few, many = whole(cluster, "few", 0), whole(cluster, "many", 1)
@@ -119,21 +104,6 @@ def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, sta
         ("Pod", "few-1"),
         ("ResourceClaim", "few"),
         ("ResourceClaim", "many"),
-    ]
-
-
-def test_a_fault_that_becomes_another_is_told_and_other_words_alone_are_no_event(
-    cluster: Cluster, start: Start
-) -> None:
-    start()
-    device = whole(cluster, "train", 0)
-    for reason, words in (("GpuLost", "gone"), ("GpuLost", "gone for long"), ("NeedsReset", "NVML says so")):
-        cluster.ill = {device: Health("Unhealthy", words, reason)}
-        cluster.look()
-        cluster.wait_said("train", device, words)
-    assert [message for _, _, _, message in cluster.told_events(2)] == [
-        f"{device}: gone",
-        f"{device}: NVML says so",
     ]
 
 

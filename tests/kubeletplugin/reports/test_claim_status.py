@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.kinds.partition.names import static_device_name
 from envtest.embedded.server import ALWAYS
-from kubeletplugin.reports.device_status import DeviceMemory
 from tests.eventually import eventually
-from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of
+from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
 
@@ -49,19 +45,6 @@ def test_every_device_of_a_claim_is_told_whatever_its_kind(cluster: Cluster, sta
         "pciBusID": str(node.gpus[2]),
     }
     assert cluster.is_ready("train", whole, "True", "GpuReady")
-
-
-def test_a_static_partition_is_told_with_its_gpu_and_its_profile(cluster: Cluster, start: Start) -> None:
-    node = cluster.node
-    start()
-    foreign(node, THREE, 4, 4)
-    static = static_device_name(node.gpus[0], "3g.40gb", 4)
-    node.prepare(cluster.claim("static", static))
-
-    data = cluster.wait_told("static", static)["data"]
-    assert (data["profile"], data["parentUUID"]) == ("3g.40gb", handle(node).uuid())
-    assert data["uuid"].startswith("MIG-")
-    assert cluster.is_ready("static", static, "True", "PartitionReady")
 
 
 def test_a_claim_whose_status_says_nothing_yet_costs_one_request(cluster: Cluster, start: Start) -> None:
@@ -138,19 +121,6 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
     eventually("one look before, two now", lambda: cluster.asked("get"), lambda asked: asked == 3)
     assert cluster.asked("patch") == 2
     assert cluster.told("first")[first] == before
-
-
-def test_what_is_wrong_in_the_status_is_corrected_by_a_restart(cluster: Cluster, start: Start) -> None:
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    ref = cluster.claim("train", device)
-    cluster.node.prepare(ref)
-    wrong = {"driver": DRIVER_NAME, "pool": POOL, "device": device, "data": {"uuid": "MIG-old"}}
-    cluster.write_status("train", {**cluster.stored("train")["status"], "devices": [wrong]})
-    start()
-
-    uuid = uuid_of(cluster.node, ref)
-    told = partial(cluster.told, "train")
-    eventually(f"the device is {uuid}", told, lambda devices: devices[device]["data"]["uuid"] == uuid)
 
 
 def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
@@ -288,16 +258,6 @@ def test_a_claim_replaced_between_the_look_and_the_write_is_not_written(
     assert cluster.told("train") == {}
 
 
-def test_a_claim_with_admin_access_is_told_which_partition_it_sees(cluster: Cluster, start: Start) -> None:
-    start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    owner = cluster.claim("owner", device)
-    cluster.node.prepare(owner)
-    cluster.node.prepare(cluster.claim("admin", device, admin=True))
-
-    assert cluster.wait_told("admin", device)["data"]["uuid"] == uuid_of(cluster.node, owner)
-
-
 def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, start: Start) -> None:
     devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(4)]
     for name, device in zip(("gone", "told"), devices, strict=False):
@@ -311,23 +271,3 @@ def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, s
         cluster.node.prepare(cluster.claim(name, device))
         cluster.wait_told(name, device)  # so the pass that wrote the one before has ended
     assert cluster.asked("get") == 4
-
-
-def test_a_limit_that_is_not_held_is_told_at_once_and_again_when_it_is(
-    cluster: Cluster, start: Start
-) -> None:
-    statuses = start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    ref = cluster.claim("share", device)
-    cluster.node.prepare(ref)
-    assert cluster.wait_told("share", device)["conditions"][0]["status"] == "True"
-    entry = cluster.node.journal.get(ref.uid)
-    assert entry is not None
-
-    for fault, status, reason in (
-        ("not held", "False", "MemoryLimitNotHeld"),
-        ("", "True", "PartitionMade"),
-    ):
-        cluster.memory = {(ref.uid, entry.devices[0].cdi_device): DeviceMemory(fault)}
-        statuses.changed()
-        cluster.wait_ready("share", device, status, reason)

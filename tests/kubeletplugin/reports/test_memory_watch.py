@@ -108,15 +108,6 @@ def test_of_a_claim_that_is_let_go_or_has_no_name_nobody_is_told(node: Node, gon
     assert node.news() == ["changed"]
 
 
-def test_what_is_used_is_told_where_it_changed_by_more_than_five_percent(node: Node) -> None:
-    assert node.use(container("a", 100))
-    assert node.watch.known() == {A: DeviceMemory(used_bytes=100)}
-    assert not node.use(container("a", 105))
-    assert not node.use(container("a", 95))
-    assert node.use(container("a", 106))
-    assert node.watch.known()[A].used_bytes == 106
-
-
 def test_slow_growth_is_told_too(node: Node) -> None:
     told = [used for used in range(1000, 1101, 10) if node.use(container("a", used))]
     assert told == [1000, 1060]

@@ -31,17 +31,6 @@ def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> t
     return watch.foreign(seen, before)
 
 
-def test_a_partition_that_a_claim_has_blocks_nothing(node: FakeNode) -> None:
-    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 6)))
-    assert blocked(node) == []
-
-
-def test_an_instance_of_somebody_else_blocks_its_place(node: FakeNode) -> None:
-    foreign(node, ONE, 6, 1)
-    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 0)))
-    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
-
-
 def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
     left_behind(node)
     assert blocked(node) == []
@@ -168,22 +157,6 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
         node.machine.set_processes(uuid_of(node, ref), ())
         assert node.reconciler.finish_releases() == (ref.uid,)
         told.wait(NodeState())
-
-
-def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: FakeNode) -> None:
-    with watching(node) as told:
-        device = f"{gpu_device_name(node.gpus[0])}-mps-4"
-        node.prepare(node.claim_shares("share", device))
-        told.wait(NodeState((device,)))  # nothing was heard of any daemon yet
-        for states, message in (
-            (None, "the MPS supervisor of the node does not answer"),
-            ((), "its MPS control daemon does not exist"),
-        ):
-            node.watch.daemons(states)
-            place = BlockedPlacement(node.gpus[0], None, "mps-daemon", f"{device}: {message}")
-            told.wait(NodeState((device,), (place,)))
-        node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
-        told.wait(NodeState((device,)))
 
 
 def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:

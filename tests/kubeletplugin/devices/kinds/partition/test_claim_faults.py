@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NodeIncomplete, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
 from driver.nvml.api import Code
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import (
@@ -36,15 +36,6 @@ def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode)
     node.unprepare(other)
     assert instances(node) == (theirs,)
     assert mig_enabled(node), "the mode is theirs as well"
-
-
-def test_a_foreign_instance_of_the_same_profile_at_the_same_place_is_not_taken_over(node: FakeNode) -> None:
-    theirs = foreign(node, ONE, 6, 1)
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    with pytest.raises(ClaimBlocked):
-        node.prepare(ref)
-    node.unprepare(ref)
-    assert instances(node) == (theirs,)
 
 
 @pytest.mark.parametrize(
@@ -77,39 +68,6 @@ def test_what_cannot_be_undone_stays_in_the_journal_and_goes_later(node: FakeNod
     node.machine.heal()
     assert node.reconciler.finish_releases() == (ref.uid,)
     assert instances(node) == ()
-
-
-def test_what_cannot_be_undone_is_finished_when_the_claim_comes_again(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.machine.fail("create_compute_instance", code=Code.UNKNOWN)
-    node.machine.fail("destroy_gpu_instance", code=Code.UNKNOWN)
-    with pytest.raises(NvmlError):
-        node.prepare(ref)
-
-    node.machine.heal()
-    assert len(node.prepare(ref)) == 1
-    assert starts(node) == [6]
-    node.unprepare(ref)
-    assert instances(node) == ()
-
-
-def test_a_process_that_stays_keeps_the_partition_and_is_named(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    uuid = uuid_of(node, ref)
-    node.machine.set_processes(uuid, (4242,))
-
-    left = node.unprepare(ref)
-
-    assert isinstance(left, InstanceInUse)
-    assert "4242" in left.logged
-    assert not node.spec_path(ref).exists()
-    with pytest.raises(DeviceHeld):
-        node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
-
-    node.machine.set_processes(uuid, ())
-    assert node.reconciler.finish_releases() == (ref.uid,)
-    node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
 
 
 def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: FakeNode) -> None:
@@ -164,19 +122,6 @@ def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
     entry = node.journal.get(ref.uid)
     assert entry is not None
     assert not entry.holds
-
-
-def test_the_partition_of_a_lost_claim_stays_when_it_ends(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
-    (made,) = instances(node)
-    assert node.restart().lost == (ref.uid,)
-
-    node.unprepare(ref)
-    assert instances(node) == (made,)
-    (blocked,) = node.watch.foreign(node.discovery.snapshot(), ())
-    assert blocked.reason == "foreign-instance"
 
 
 def test_a_lost_claim_does_not_get_its_partition_again(

@@ -135,14 +135,6 @@ def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(
     assert not node.spec_path(ref).exists()
 
 
-def test_a_replay_of_a_finished_claim_touches_nothing(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    before = node.prepare(ref)
-    steps = len(node.steps)
-    assert node.prepare(ref) == before
-    assert len(node.steps) == steps
-
-
 def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode) -> None:
     device = node.partition(0, "1g.10gb", 6)
     watcher = node.claim_devices("watch", device, admin=True)

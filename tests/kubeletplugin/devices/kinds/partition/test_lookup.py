@@ -42,16 +42,18 @@ def test_the_name_of_every_profile_and_place_is_found(
             assert found.placement == place
 
 
-def test_a_profile_that_the_gpu_lacks_is_refused_with_those_that_it_has(scene: Scene) -> None:
-    with pytest.raises(ClaimRefused, match=r"has no MIG profile 1g-5gb; .* are 1g\.10gb, 2g\.20gb, "):
-        scene.located("1g-5gb", 0)
-
-
-def test_a_place_that_the_profile_cannot_have_is_refused_with_those_that_it_can(scene: Scene) -> None:
-    with pytest.raises(
-        ClaimRefused, match=r"2g\.20gb of GPU .* cannot begin at memory slice 6, only at 0, 2, 4"
-    ):
-        scene.located("2g-20gb", 6)
+@pytest.mark.parametrize(
+    ("profile", "start", "words"),
+    [
+        ("1g-5gb", 0, r"has no MIG profile 1g-5gb; .* are 1g\.10gb, 2g\.20gb, "),
+        ("2g-20gb", 6, r"2g\.20gb of GPU .* cannot begin at memory slice 6, only at 0, 2, 4"),
+    ],
+)
+def test_a_profile_or_place_that_the_gpu_lacks_is_refused_with_those_that_it_has(
+    scene: Scene, profile: str, start: int, words: str
+) -> None:
+    with pytest.raises(ClaimRefused, match=words):
+        scene.located(profile, start)
 
 
 @pytest.mark.parametrize("static", [False, True])

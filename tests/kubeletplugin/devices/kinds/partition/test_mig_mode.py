@@ -70,24 +70,18 @@ def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Sce
     assert scene.mode() == (True, True)
 
 
-def test_rest_of_a_gpu_whose_mode_is_off_changes_nothing(scene: Scene) -> None:
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100"], ids=["it is off", "it needs a reset"])
+def test_rest_of_a_gpu_whose_mode_is_off_or_needs_a_reset_does_not_even_try(
+    open_scene: Callable[..., Scene], machine: str
+) -> None:
+    scene = open_scene(machine)
+    if machine == "dgx-a100":
+        scene.turn_on()
+    before = scene.mode()
     scene.machine.fail("set_mig_mode")
     lines = StringIO()
     configure("info", lines)
 
     scene.partitions.turn_off_if_empty(scene.pci())
 
-    assert lines.getvalue() == ""
-
-
-def test_rest_of_a_gpu_whose_mode_needs_a_reset_does_not_even_try(open_scene: Callable[..., Scene]) -> None:
-    scene = open_scene("dgx-a100")
-    scene.turn_on()
-    scene.machine.fail("set_mig_mode")
-    lines = StringIO()
-    configure("info", lines)
-
-    scene.partitions.turn_off_if_empty(scene.pci())
-
-    assert lines.getvalue() == ""
-    assert scene.mode() == (True, True)
+    assert (lines.getvalue(), scene.mode()) == ("", before)

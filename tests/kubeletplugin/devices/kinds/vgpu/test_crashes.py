@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse, FunctionNotMoved
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionNotMoved
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 MAKING = ("begun", "vgpu", "committed", "metadata written", "spec written")
 UNMAKING = ("spec removed", "releasing", "destroyed", "released")
 WORDS = {L40S: "nvidia/current_vgpu_type", A100: "nvidia-471/create"}
-REMOVAL = {L40S: "nvidia/current_vgpu_type", A100: "/remove"}
-"""What the paths of the files have in them by which a vGPU is made, and taken back."""
 
 Open = Callable[[str], FakeNode]
 
 each_framework = pytest.mark.parametrize("machine", [L40S, A100])
-
-
-@each_framework
-def test_steps_are_noted_in_their_order(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    ref = node.claim_devices("vm", DEVICES[machine])
-
-    node.prepare(ref)
-    assert tuple(node.steps) == MAKING
-    node.steps.clear()
-    node.unprepare(ref)
-    assert tuple(node.steps) == UNMAKING
 
 
 @each_framework
@@ -99,65 +83,12 @@ def test_a_crash_right_after_the_kernels_work_leaves_the_vgpu_to_the_claim(
 
 
 @each_framework
-def test_the_vgpu_of_a_lost_claim_stays_and_is_told_as_nobodys(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    ref = node.claim_devices("vm", DEVICES[machine])
-    node.prepare(ref)
-    for file in (node.boot_files / "journal").iterdir():
-        file.unlink()
-
-    there = made(node)
-
-    assert node.restart().lost == (ref.uid,)
-    assert node.unprepare(ref) is None
-    assert made(node) == there
-    (blocked,) = node.watch.foreign(node.discovery.snapshot(), ())
-    assert blocked.reason == "foreign-vgpu"
-
-
-@each_framework
-def test_what_the_kernel_refuses_is_told_and_leaves_nothing(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    ref = node.claim_devices("vm", DEVICES[machine])
-    node.machine.spoil_kernel("fail", WORDS[machine], error=errno.EINVAL, times=1)
-
-    with pytest.raises(FunctionNotMoved, match="Invalid argument"):
-        node.prepare(ref)
-
-    assert made(node) == {}
-    assert node.journal.get(ref.uid) is None
-    assert node.prepare(ref)
-
-
-@each_framework
 def test_a_write_that_does_nothing_is_seen(open_node: Open, machine: str) -> None:
     node = open_node(machine)
     node.machine.spoil_kernel("ignore", WORDS[machine], times=1)
 
     with pytest.raises(FunctionNotMoved, match="does not show it"):
         node.prepare(node.claim_devices("vm", DEVICES[machine]))
-
-
-@each_framework
-def test_a_vgpu_that_a_virtual_machine_has_is_taken_back_once_it_ends(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    ref = node.claim_devices("vm", DEVICES[machine])
-    node.prepare(ref)
-    (pci,) = made(node)
-    hold = node.machine.open_function(
-        next(one for one in node.machine.node().kernel.functions if str(one) == pci)
-    )
-
-    left = node.unprepare(ref)
-
-    assert isinstance(left, FunctionInUse)
-    assert len(made(node)) == 1
-    with pytest.raises(ClaimBlocked):
-        node.prepare(node.claim_devices("next", DEVICES[machine]))
-    hold.release()
-    node.machine.settle()
-    assert node.reconciler.finish_releases() == (ref.uid,)
-    assert made(node) == {}
 
 
 def test_a_kernel_that_does_not_answer_leaves_the_vgpu_in_doubt_and_to_the_claim(
@@ -178,19 +109,3 @@ def test_a_kernel_that_does_not_answer_leaves_the_vgpu_in_doubt_and_to_the_claim
     node.machine.settle()
     assert node.reconciler.finish_releases() == (ref.uid,)
     assert made(node) == {}
-
-
-@each_framework
-def test_foreign_vgpus_block_their_gpu_and_those_of_claims_do_not(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    kind = next(one for one in node.kinds if one.offered.word == "vgpu")
-    ref = node.claim_devices("vm", DEVICES[machine])
-    node.prepare(ref)
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-
-    seen = node.discovery.snapshot()
-
-    assert list(kind.foreign(seen, entry.devices)) == []
-    (blocked,) = kind.foreign(seen, [])
-    assert (blocked.pci, blocked.span, blocked.reason) == (node.gpus[0], None, "foreign-vgpu")

@@ -127,13 +127,6 @@ def test_a_slot_without_a_virtual_function_waits_for_one(open_node: Open) -> Non
         node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-l40s-1q-32"))
 
 
-def test_admin_access_has_nothing_to_look_on_at(open_node: Open) -> None:
-    node = open_node(L40S)
-
-    with pytest.raises(ClaimRefused, match="admin access"):
-        node.prepare(node.claim_devices("look", DEVICES[L40S], admin=True))
-
-
 def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> None:
     node = open_node(L40S)
     file = node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "nvidia/current_vgpu_type"
@@ -153,17 +146,6 @@ def test_two_requests_of_a_claim_can_have_two_vgpus(open_node: Open) -> None:
     assert set(made(node)) == {"0000:17:00.4", "0000:17:00.5"}
     assert node.unprepare(ref) is None
     assert made(node) == {}
-
-
-def test_a_call_that_comes_again_changes_nothing(open_node: Open) -> None:
-    node = open_node(A100)
-    ref = node.claim_devices("vm", DEVICES[A100])
-
-    first = node.prepare(ref)
-    there, spec = made(node), node.spec_path(ref).read_bytes()
-
-    assert node.prepare(ref) == first
-    assert (made(node), node.spec_path(ref).read_bytes()) == (there, spec)
 
 
 @pytest.mark.parametrize("machine", [L40S, A100])
