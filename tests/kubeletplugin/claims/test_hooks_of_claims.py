@@ -51,8 +51,7 @@ class HookedNode(FakeNode):
         """A prepared claim of a GPU whose containers are held to their memory."""
         claim = self.claim(name, gpu)
         self.prepare(claim)
-        entry = self.journal.get(claim.uid)
-        assert entry is not None
+        entry = self.entry(claim)
         held = tuple(replace(one, memory_limit_bytes=8 << 30) for one in entry.devices)
         self.journal.put(replace(entry, devices=held))
         self.spec_path(claim).unlink()

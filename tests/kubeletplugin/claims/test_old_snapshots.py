@@ -12,26 +12,18 @@ from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import shared
 
 Acts = Callable[[Preparer, Entry], object]
 
 ACTS: dict[str, Acts] = {"restore": Preparer.restore, "renew": Preparer.renew, "forget": Preparer.forget}
 
 
-def read(node: FakeNode, ref: ClaimRef) -> Entry:
-    """The claim's entry, as somebody reads it who acts on it later."""
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    return entry
-
-
 def outdated(node: FakeNode, ref: ClaimRef) -> Entry:
     """The entry of a claim that was prepared with an older NVIDIA driver, and whose spec is lost."""
     node.prepare(ref)
     node.spec_path(ref).unlink()
-    node.journal.put(replace(read(node, ref), spec_sha256="0" * 64))
-    return read(node, ref)
+    node.journal.put(replace(node.entry(ref), spec_sha256="0" * 64))
+    return node.entry(ref)
 
 
 @pytest.mark.parametrize("name", ACTS)
@@ -44,12 +36,12 @@ def test_a_claim_that_was_released_or_prepared_anew_meanwhile_stays_as_it_is_now
     node.unprepare(ref)
     if comes_back:
         node.prepare(ref)
-    now, spec = read(node, ref), node.spec_path(ref)
+    now, spec = node.entry(ref), node.spec_path(ref)
     before = spec.stat().st_ino if comes_back else None
 
     assert not ACTS[name](node.preparer, old)
 
-    assert read(node, ref) == now
+    assert node.entry(ref) == now
     assert now.state == ("prepared" if comes_back else "released")
     assert (spec.stat().st_ino if spec.exists() else None) == before
 
@@ -58,26 +50,26 @@ def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(nod
     ref = node.claim("train", 1)
     node.prepare(ref)
     node.unprepare(ref)
-    tomb = read(node, ref)
+    tomb = node.entry(ref)
     node.prepare(ref)
     node.preparer.forget(tomb)
-    assert read(node, ref).state == "prepared"
+    assert node.entry(ref).state == "prepared"
 
     node.unprepare(ref)
     node.preparer.forget(tomb)
-    assert read(node, ref).changed_ns > tomb.changed_ns
-    node.preparer.forget(read(node, ref))
+    assert node.entry(ref).changed_ns > tomb.changed_ns
+    node.preparer.forget(node.entry(ref))
     assert node.journal.get(ref.uid) is None
 
 
 def test_a_call_does_not_work_on_gpus_whose_locks_it_does_not_hold(node: FakeNode) -> None:
     """Another call prepared the claim while this one asked the API, which has other devices of it by now."""
-    ref = node.claim_shares("train", shared(node, "mps-4", 0))
+    ref = node.claim_shares("train", node.shared("mps-4", 0))
 
     def prepared_by_another_call() -> None:
         node.before_get = lambda: None
         node.prepare(ref)
-        node.claim_shares("train", shared(node, "mps-4", 1), uid=ref.uid)
+        node.claim_shares("train", node.shared("mps-4", 1), uid=ref.uid)
         node.mps.running.clear()
 
     node.before_get = prepared_by_another_call

@@ -21,7 +21,6 @@ from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
-from tests.kubeletplugin.cut_node import instances
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again
 
@@ -219,7 +218,7 @@ def test_what_nobody_foresaw_leaves_nothing_behind(tmp_path: Path) -> None:
         node.prepare(ref)
 
     assert node.journal.entries() == ()
-    assert instances(node) == ()
+    assert node.instances() == ()
     node.stop()
 
 

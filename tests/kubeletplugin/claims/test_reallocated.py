@@ -8,7 +8,6 @@ from driver.devices.names import gpu_device_name
 from driver.errors import ApiError, ClaimBlocked, DeviceHeld
 from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
-from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import FakeNode
 
 
@@ -46,10 +45,10 @@ def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> Non
     with pytest.raises(DeviceHeld, match="a container still has the former ones"):
         node.prepare(ref)
 
-    assert (starts(node), node.spec_path(ref).read_bytes()) == ([1], spec)
+    assert (node.starts(), node.spec_path(ref).read_bytes()) == ([1], spec)
     node.in_use.clear()
     node.prepare(ref)
-    assert starts(node) == [2]
+    assert node.starts() == [2]
 
 
 def test_a_claim_without_an_allocation_is_not_answered_with_what_it_had(node: FakeNode) -> None:

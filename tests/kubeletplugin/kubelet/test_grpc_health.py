@@ -14,7 +14,7 @@ from kubeletplugin.kubelet.plugin_sockets import READY_PART, SERVICE_PART
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from proto import dra_health_v1_pb2
 from proto import grpc_health_v1_pb2 as pb
-from tests.kubeletplugin.fake_kubelet import GRPC_HEALTH, FakeKubelet, Plugin, running_plugin
+from tests.kubeletplugin.fake_kubelet import GRPC_HEALTH, FakeKubelet, Plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,39 +23,19 @@ if TYPE_CHECKING:
 Response = pb.HealthCheckResponse
 
 
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with running_plugin() as plugin:
-        yield plugin
-
-
-@pytest.fixture
-def kubelet(plugin: Plugin) -> Iterator[FakeKubelet]:
-    with FakeKubelet(plugin.service_socket) as kubelet:
-        yield kubelet
-
-
 def watch(kubelet: FakeKubelet, service: str) -> AbstractContextManager[Iterator[Response]]:
     return kubelet.stream(f"{GRPC_HEALTH}/Watch", pb.HealthCheckRequest(service=service), Response)
 
 
 def test_open_sockets_alone_do_not_serve(plugin: Plugin, kubelet: FakeKubelet) -> None:
     assert kubelet.serving() == "NOT_SERVING"
-    plugin.register()
     plugin.sockets.serving.up(READY_PART)
+    assert kubelet.serving("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin") == "SERVING", "it is alive"
+    assert kubelet.serving() == "NOT_SERVING", "the kubelet has not registered it"
+    plugin.register()
     assert kubelet.serving() == "SERVING"
     plugin.sockets.serving.down(SERVICE_PART)
     assert kubelet.serving() == "NOT_SERVING"
-
-
-def test_before_the_kubelet_registered_it_the_plugin_is_alive_and_does_not_serve(
-    plugin: Plugin, kubelet: FakeKubelet
-) -> None:
-    plugin.sockets.serving.up(READY_PART)
-    assert kubelet.serving("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin") == "SERVING"
-    assert kubelet.serving() == "NOT_SERVING"
-    plugin.register()
-    assert kubelet.serving() == "SERVING"
 
 
 def test_a_broken_health_stream_means_that_the_kubelet_is_away(plugin: Plugin, kubelet: FakeKubelet) -> None:

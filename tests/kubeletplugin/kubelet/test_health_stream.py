@@ -14,7 +14,7 @@ from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
-from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin, running_plugin
+from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,18 +24,6 @@ V1 = "/v1.DRAResourceHealth/NodeWatchResources"
 V1ALPHA1 = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
 WELL = DeviceHealth("node/gpu", "gpu-0", Health("Healthy"), 1_700_000_000)
 ILL = DeviceHealth("node/gpu", "gpu-0", Health("Unhealthy", "XID 79: fell off the bus"), 1_700_000_060)
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with running_plugin() as plugin:
-        yield plugin
-
-
-@pytest.fixture
-def kubelet(plugin: Plugin) -> Iterator[FakeKubelet]:
-    with FakeKubelet(plugin.service_socket) as kubelet:
-        yield kubelet
 
 
 def watch(kubelet: FakeKubelet) -> AbstractContextManager[Iterator[v1.NodeWatchResourcesResponse]]:
@@ -48,12 +36,6 @@ def test_the_list_comes_at_once_and_at_each_change(plugin: Plugin, kubelet: Fake
         assert next(answers) == answer((WELL,), v1)
         plugin.board.update((ILL,))
         assert next(answers) == answer((ILL,), v1)
-
-
-def test_nothing_is_sent_before_the_health_is_known(plugin: Plugin, kubelet: FakeKubelet) -> None:
-    with watch(kubelet) as answers:
-        plugin.board.update((WELL,))
-        assert next(answers) == answer((WELL,), v1)
 
 
 def test_v1alpha1_is_told_the_same(plugin: Plugin, kubelet: FakeKubelet) -> None:

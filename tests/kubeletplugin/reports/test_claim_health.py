@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from driver.devices.names import gpu_device_name
 from driver.health.verdict import Health
+from kubeletplugin.reports.claim_status import HealthChange, health_change
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 
 LOST = Health("Unhealthy", "it fell off the bus", "GpuLost")
@@ -133,3 +136,41 @@ def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start
     cluster.wait_ready("train", device, "False", "GpuLost")
     assert fault.times == 0
     assert len(cluster.told_events(1)) == 1
+
+
+def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> dict[str, Any]:
+    """An entry of ``status.devices`` with the condition Ready."""
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": message}
+    return {"driver": "gpu.nvidia.com", "pool": "node", "device": device, "conditions": [ready]}
+
+
+WELL, GONE = entry("True", "GpuReady"), entry("False", "GpuLost")
+
+
+def test_falling_ill_and_getting_well_are_news() -> None:
+    assert health_change([WELL], [GONE]) == HealthChange(sick=("gpu-0: words",))
+    assert health_change([], [GONE]) == HealthChange(sick=("gpu-0: words",))
+    assert health_change([GONE], [WELL]) == HealthChange(well=("gpu-0 is healthy again",))
+
+
+def test_what_stays_is_no_news() -> None:
+    for same in (WELL, GONE):
+        assert health_change([same], [same]) == HealthChange()
+    assert health_change([], [WELL]) == HealthChange()
+
+
+def test_another_reason_is_news_and_other_words_are_not() -> None:
+    assert health_change([GONE], [entry("False", "NeedsReset")]).sick == ("gpu-0: words",)
+    assert health_change([GONE], [entry("False", "GpuLost", message="other")]) == HealthChange()
+
+
+def test_a_memory_limit_has_events_of_its_own() -> None:
+    limit = entry("False", "MemoryLimitNotHeld")
+    assert health_change([WELL], [limit]) == health_change([limit], [WELL]) == HealthChange()
+    assert health_change([limit], [GONE]).sick == ("gpu-0: words",)
+
+
+def test_each_device_is_judged_by_its_own_entry() -> None:
+    other = entry("False", "GpuLost", "gpu-1")
+    found = health_change([WELL, other], [GONE, entry("True", "GpuReady", "gpu-1")])
+    assert found == HealthChange(("gpu-0: words",), ("gpu-1 is healthy again",))

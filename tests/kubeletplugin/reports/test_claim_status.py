@@ -7,7 +7,6 @@ import pytest
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from envtest.embedded.server import ALWAYS
 from tests.eventually import eventually
-from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
 
@@ -19,11 +18,11 @@ def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster
     cluster.node.prepare(ref)
 
     told = cluster.wait_told("train", device)
-    (made,) = handle(cluster.node).mig_devices()
+    (made,) = cluster.node.handle().mig_devices()
     assert told["data"] == {
         "uuid": made.uuid,
         "pciBusID": str(cluster.node.gpus[0]),
-        "parentUUID": handle(cluster.node).uuid(),
+        "parentUUID": cluster.node.handle().uuid(),
         "profile": "1g.10gb",
     }
     assert (told["pool"], [one["type"] for one in told["conditions"]]) == (POOL, ["Ready"])
@@ -41,7 +40,7 @@ def test_every_device_of_a_claim_is_told_whatever_its_kind(cluster: Cluster, sta
     assert sorted(cluster.told("train")) == sorted([*parts, whole])
     assert cluster.told("train")[parts[1]]["data"]["profile"] == "3g.40gb"
     assert cluster.told("train")[whole]["data"] == {
-        "uuid": handle(node, 2).uuid(),
+        "uuid": node.handle(2).uuid(),
         "pciBusID": str(node.gpus[2]),
     }
     assert cluster.is_ready("train", whole, "True", "GpuReady")

@@ -6,8 +6,8 @@ from driver.devices.names import gpu_device_name
 from driver.kinds.partition.names import static_device_name
 from driver.nvml.api import NvmlDevice
 from kubeletplugin.plugin_metrics import partition_uses, share_uses
-from tests.kubeletplugin.cut_node import THREE, foreign, handle
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.shown_node import THREE
 
 CONFIG = {
     "source": "FromClaim",
@@ -86,7 +86,7 @@ def only_instance(device: NvmlDevice) -> tuple[str, str, str]:
 def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNode) -> None:
     device = node.partition(1, "1g.10gb", 6)
     node.prepare(node.claim_devices("train", device))
-    uuid, gpu_instance, compute_instance = only_instance(handle(node, 1))
+    uuid, gpu_instance, compute_instance = only_instance(node.handle(1))
 
     assert uses_of_partitions(node) == [
         {
@@ -95,7 +95,7 @@ def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNod
             "device": device,
             "profile": "1g.10gb",
             "uuid": uuid,
-            "parent_uuid": handle(node, 1).uuid(),
+            "parent_uuid": node.handle(1).uuid(),
             "pci_bus_id": str(node.gpus[1]),
             "gpu_instance_id": gpu_instance,
             "compute_instance_id": compute_instance,
@@ -104,11 +104,11 @@ def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNod
 
 
 def test_whole_gpus_are_not_told_and_static_partitions_are(node: FakeNode) -> None:
-    foreign(node, THREE, 4, 4)
+    node.cut_by_hand(THREE, 4, 4)
     static = static_device_name(node.gpus[0], "3g.40gb", 4)
     node.prepare(node.claim("whole", 1))
     node.prepare(node.claim_devices("static", static))
-    uuid, gpu_instance, compute_instance = only_instance(handle(node, 0))
+    uuid, gpu_instance, compute_instance = only_instance(node.handle(0))
 
     (use,) = uses_of_partitions(node)
     assert (use["device"], use["uuid"]) == (static, uuid)

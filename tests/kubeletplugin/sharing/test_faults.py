@@ -20,26 +20,9 @@ from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.gpus import NotReady
-from tests.kubeletplugin.cut_node import handle, instances, mig_enabled, starts, uuid_of
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.full_disk import full_after
-from tests.kubeletplugin.share_node import (
-    GIB,
-    H100_MIB,
-    assert_as_before,
-    assert_holds_nothing,
-    class_slicing,
-    entry_of,
-    limits,
-    mode,
-    mps,
-    read_anew,
-    recorded,
-    share_of,
-    shared,
-    uuid,
-    whole,
-)
+from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
 
 
 def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) -> ClaimRef:
@@ -47,7 +30,7 @@ def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) 
     if form.startswith("part "):
         return node.claim_shares(name, part(node, form.removeprefix("part ")))
     form, _, wanted = form.partition(" ")
-    return node.claim_shares(name, shared(node, form, gpu), config=class_slicing(wanted) if wanted else [])
+    return node.claim_shares(name, node.shared(form, gpu), config=class_slicing(wanted) if wanted else [])
 
 
 def part(node: FakeNode, form: str = "mps-2") -> str:
@@ -113,13 +96,13 @@ def test_a_prepare_that_fails_leaves_nothing_and_does_not_fail_once_the_fault_is
     ref = claimed(node, form=form)
     with pytest.raises(error, match=words):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
+    node.assert_holds_nothing(ref)
     if node.mps.silent:
-        assert recorded(node) == [whole(node)], "the daemon may be running"
+        assert node.recorded() == [node.whole()], "the daemon may be running"
         node.mps.silent = False
         node.sharing_reconciler.run_once()
-    assert_as_before(node)
-    assert (starts(node), mig_enabled(node)) == ([], False)
+    node.assert_as_before()
+    assert (node.starts(), node.mig_enabled()) == ([], False)
     assert node.prepare(ref)
 
 
@@ -128,8 +111,8 @@ def test_in_a_vgpu_guest_mps_is_refused_for_good_and_the_gpu_stays_free(tmp_path
     ref = claimed(node)
     with pytest.raises(ClaimRefused, match="cannot be set to compute mode exclusive-process"):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert_as_before(node)
+    node.assert_holds_nothing(ref)
+    node.assert_as_before()
     node.prepare(node.claim("whole", 0))
     node.stop()
 
@@ -140,12 +123,12 @@ def test_a_gpu_that_cannot_slice_time_is_noted_and_prepared(tmp_path: Path) -> N
     node.prepare(plain)
     assert node.notes == [], "nobody asked for anything"
     node.unprepare(plain)
-    ref = node.claim_shares("b", shared(node, "ts-4"), config=class_slicing("Short"))
+    ref = node.claim_shares("b", node.shared("ts-4"), config=class_slicing("Short"))
     assert len(node.prepare(ref)) == 1
     [note] = node.notes
     assert note.startswith(f"{ref}: time-slice Short has no effect on GPU {node.gpus[0]}: it is a vGPU")
     node.unprepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
     node.stop()
 
 
@@ -157,12 +140,12 @@ def test_what_a_share_set_is_known_until_its_lost_gpu_was_seen_again(node: FakeN
         node.machine.lose(node.gpus[gpu])
     for ref in refs:
         node.unprepare(ref)
-        assert not entry_of(node, ref).holds
+        assert not node.entry(ref).holds
     assert node.mps.running == {}
     for gpu in (0, 1):
         node.machine.restore(node.gpus[gpu])
     node.sharing_reconciler.run_once()
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -171,11 +154,11 @@ def test_a_lost_gpu_does_not_keep_the_others_of_its_group(node: FakeNode, lost: 
     node.prepare(ref)
     node.machine.lose(node.gpus[lost])
     node.unprepare(ref)
-    assert (mode(node, 1 - lost), node.mps.running) == ("default", {})
+    assert (node.compute_mode(1 - lost), node.mps.running) == ("default", {})
     assert node.prepare(node.claim("next", 1 - lost))
     node.machine.restore(node.gpus[lost])
     node.sharing_reconciler.run_once()
-    assert (mode(node, lost), recorded(node)) == ("default", [])
+    assert (node.compute_mode(lost), node.recorded()) == ("default", [])
 
 
 def test_shares_are_let_go_while_there_is_no_driver(node: FakeNode) -> None:
@@ -183,7 +166,7 @@ def test_shares_are_let_go_while_there_is_no_driver(node: FakeNode) -> None:
     node.prepare(ref)
     node.machine.driver_gone()
     node.unprepare(ref)
-    assert (node.mps.running, recorded(node)) == ({}, [])
+    assert (node.mps.running, node.recorded()) == ({}, [])
 
 
 def test_leftovers_are_cleared_before_the_gpu_is_handed_out_again(node: FakeNode) -> None:
@@ -199,28 +182,28 @@ def test_leftovers_are_cleared_before_the_gpu_is_handed_out_again(node: FakeNode
         node.mps.silent = True
         with pytest.raises(NotReady, match="no MPS supervisor"):
             node.prepare(other)
-        assert_holds_nothing(node, other)
-        assert not mig_enabled(node)
+        node.assert_holds_nothing(other)
+        assert not node.mig_enabled()
     node.mps.silent = False
     whole_ref = node.claim("whole", 0)
     node.prepare(whole_ref)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) -> None:
     """They became leftovers after the claim's locks were chosen: the next try takes all of them."""
     ref = node.claim("own", 0, 1, config=mps())
     node.prepare(ref)
-    before = recorded(node)
+    before = node.recorded()
     moved = node.boot_files / "sharing" / f"{before[0]}.json"
     aside = moved.rename(moved.with_name("aside"))
-    read_anew(node)
+    node.read_anew()
     node.mps.silent = True
     node.unprepare(ref)
 
     def appear() -> None:
         aside.rename(moved)
-        read_anew(node)
+        node.read_anew()
 
     leftovers = node.preparer._leftovers  # noqa: SLF001 - what happens between two of its calls
     places_beside = leftovers.places_beside
@@ -237,7 +220,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
         node.prepare(other)
     node.mps.silent = False
     node.prepare(other)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 @pytest.mark.parametrize("form", ["mps-4", "ts-4 Long", "part mps-2"])
@@ -251,13 +234,13 @@ def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> No
             assert disk.refused
             refusals += 1
             if not form.startswith("part"):
-                assert_holds_nothing(node, ref)
-                assert_as_before(node)
+                node.assert_holds_nothing(ref)
+                node.assert_as_before()
         node.reconciler.finish_releases()
         node.sharing_reconciler.run_once()
         left = node.journal.get(ref.uid)
         if left is None or left.state != "prepared":  # else only its spec is missing, and it keeps its share
-            assert_as_before(node)
+            node.assert_as_before()
         assert node.prepare(ref)
         with full_after(0, node.folder):
             if form.startswith("part"):  # what is destroyed is written down first
@@ -266,8 +249,8 @@ def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> No
             else:
                 node.unprepare(ref)
         node.unprepare(ref)
-        assert_as_before(node)
-        assert starts(node) == []
+        node.assert_as_before()
+        assert node.starts() == []
     assert refusals >= 5, "every file that a prepare writes is one"
 
 
@@ -280,14 +263,14 @@ def disk_takes(node: FakeNode, ref: ClaimRef) -> bool:
 
 def test_memory_that_was_never_published_is_waited_for(node: FakeNode) -> None:
     """Else a claim for all of a GPU would be one of its shares."""
-    device = shared(node, "mps-frac-mem")
+    device = node.shared("mps-frac-mem")
     ref = node.claim_shares("all", device, consumed={"memory": "79Gi"})
     with pytest.raises(NotReady, match="it is not known whether the claim has all"):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
+    node.assert_holds_nothing(ref)
     node.published_memory[device] = 79 * GIB
     node.prepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 @pytest.mark.parametrize("step", STEPS_OF_SHARED_MAKING)
@@ -306,46 +289,46 @@ def test_a_partition_is_shared_whatever_became_of_its_maker(
         node.unprepare(refs[0])
     else:
         node.prepare(refs[0])
-        assert starts(node) == [4]
+        assert node.starts() == [4]
         node.unprepare(refs[leaves])
-        assert (starts(node), list(node.mps.running)) == ([4], [part(node).removesuffix("-mps-2")])
+        assert (node.starts(), list(node.mps.running)) == ([4], [part(node).removesuffix("-mps-2")])
         node.unprepare(refs[1 - leaves])
-    assert (starts(node), mig_enabled(node)) == ([], False)
-    assert_as_before(node)
+    assert (node.starts(), node.mig_enabled()) == ([], False)
+    node.assert_as_before()
 
 
 def test_a_partition_that_a_lost_claim_shares_stays_and_nobody_else_gets_a_share(node: FakeNode) -> None:
     refs = [claimed(node, name, "part ts-2") for name in "ab"]
     for ref in refs:
         node.prepare(ref)
-    made = instances(node)
+    made = node.instances()
     lose(node, refs[0])
     with pytest.raises(DeviceHeld):
         node.prepare(claimed(node, "c", "part ts-2"))
     for ref in reversed(refs):
         node.unprepare(ref)
-        assert instances(node) == made
+        assert node.instances() == made
 
 
 def test_a_partition_that_is_being_destroyed_is_waited_for_and_made_anew(node: FakeNode) -> None:
     refs = [claimed(node, name, "part mps-2") for name in "ab"]
     node.prepare(refs[0])
-    node.machine.set_processes(uuid_of(node, refs[0]), (4242,))
+    node.machine.set_processes(node.partition_uuid(refs[0]), (4242,))
     assert isinstance(node.unprepare(refs[0]), InstanceInUse)
     assert node.mps.running == {}, "the daemon would be in the way itself"
     with pytest.raises(ClaimBlocked):
         node.prepare(refs[1])
-    assert_holds_nothing(node, refs[1])
-    node.machine.set_processes(uuid_of(node, refs[0]), ())
+    node.assert_holds_nothing(refs[1])
+    node.machine.set_processes(node.partition_uuid(refs[0]), ())
     assert node.reconciler.finish_releases() == (refs[0].uid,)
     node.prepare(refs[1])
-    assert starts(node) == [4]
+    assert node.starts() == [4]
 
 
 def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_one(node: FakeNode) -> None:
     ours, theirs = (claimed(node, name, "part mps-2") for name in ("ours", "theirs"))
     node.prepare(theirs)
-    entry = entry_of(node, theirs)
+    entry = node.entry(theirs)
     (held,) = entry.devices
     newer = replace(held, kind=f"{NEWER_SCHEMA}2", record={}, share=None)
     node.journal.put(replace(entry, devices=(newer,)))
@@ -353,39 +336,43 @@ def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_o
     with pytest.raises(DeviceHeld, match="can only be used by one claim at a time"):
         node.prepare(ours)
 
-    assert starts(node) == [4]
+    assert node.starts() == [4]
 
 
 def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silent(node: FakeNode) -> None:
     """Nobody knows whether there ever was a daemon: where there was one, the keeper ends it later."""
-    handle(node).set_compute_mode("exclusive-process")
-    node.mps.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
-    (node.boot_files / "sharing" / f"{whole(node)}.json").write_text("{")
-    read_anew(node)
+    node.handle().set_compute_mode("exclusive-process")
+    node.mps.running[node.whole()] = MpsDaemon(node.whole(), (node.uuid(),))
+    (node.boot_files / "sharing" / f"{node.whole()}.json").write_text("{")
+    node.read_anew()
     node.mps.silent = True
     node.prepare(node.claim("whole", 0))
-    assert (mode(node), recorded(node)) == ("default", [])
+    assert (node.compute_mode(), node.recorded()) == ("default", [])
     node.mps.silent = False
     node.mps.note_use()
     node.sharing_reconciler.follow()
     node.sharing_reconciler.run_once()
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
     ref, other = claimed(node, "a"), claimed(node, "b")
     node.prepare(ref)
     lose(node, ref)
-    assert entry_of(node, ref).state == "lost"
+    assert node.entry(ref).state == "lost"
     node.sharing_reconciler.run_once()
     with pytest.raises(DeviceHeld):
         node.prepare(other)
-    assert (node.mps.started, limits(node), mode(node)) == (1, (25, (H100_MIB // 4,)), "exclusive-process")
+    assert (node.mps.started, node.daemon_limits(), node.compute_mode()) == (
+        1,
+        (25, (H100_MIB // 4,)),
+        "exclusive-process",
+    )
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim("whole", 0))
     node.unprepare(ref)
     node.sharing_reconciler.run_once()
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_a_lost_claim_of_a_share_is_prepared_again_as_it_was(node: FakeNode) -> None:
@@ -395,8 +382,10 @@ def test_a_lost_claim_of_a_share_is_prepared_again_as_it_was(node: FakeNode) -> 
     node.mps.failures = [ClaimRefused("no", "")]
     with pytest.raises(ClaimRefused):
         node.prepare(ref)
-    assert (mode(node), list(node.mps.running)) == ("exclusive-process", [whole(node)]), "its pod may run"
+    assert (node.compute_mode(), list(node.mps.running)) == ("exclusive-process", [node.whole()]), (
+        "its pod may run"
+    )
     assert node.prepare(ref) == before
-    assert (node.mps.started, share_of(node, ref).shares) == (1, 1)
+    assert (node.mps.started, node.share_record(ref).shares) == (1, 1)
     node.unprepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()

@@ -19,7 +19,6 @@ from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.shares import limits_together
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import mode, uuid, whole
 
 T = TypeVar("T")
 GROUP = "gpu-0000-01-00-0"
@@ -93,10 +92,10 @@ def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
     guard = Guard(5.0)
     deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
     sharing = Sharing(deaf, node.time_slices, node.mps, records, node.watch, nobody)
-    share = ShareRecord(whole(node), "MPS", 1)
-    held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
+    share = ShareRecord(node.whole(), "MPS", 1)
+    held = replace(HELD, pci=str(node.gpus[0]), uuid=node.uuid(), share=share)
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):
-        sharing.settle(whole(node), (("u", held),))
+        sharing.settle(node.whole(), (("u", held),))
     guard.close()
-    assert (node.mps.ensured, mode(node)) == (0, "default"), "its clients would not be kept apart"
-    assert [record.group for record in records.all()] == [whole(node)]
+    assert (node.mps.ensured, node.compute_mode()) == (0, "default"), "its clients would not be kept apart"
+    assert [record.group for record in records.all()] == [node.whole()]

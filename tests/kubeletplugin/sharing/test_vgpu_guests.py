@@ -14,7 +14,6 @@ from fakegpu.nvml.sharing_calls import SHARING_CHANGES
 from tests.driver.mig_machines import look
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import shared
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES
 
 OF_THE_HOST = sorted(MIG_CHANGES | SHARING_CHANGES)
@@ -34,7 +33,7 @@ def guest(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
 def test_whole_vgpus_and_shares_are_prepared_without_a_change_of_the_gpu(guest: FakeNode) -> None:
     for ref in (
         guest.claim("whole", 0),
-        guest.claim_shares("a", shared(guest, "ts-4")),
+        guest.claim_shares("a", guest.shared("ts-4")),
     ):
         assert len(guest.prepare(ref)) == 1
         guest.restart()

@@ -48,8 +48,7 @@ def test_a_partition_that_was_made_has_the_uuid_that_no_slice_could_tell(node: F
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
     node.prepare(ref)
 
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
+    entry = node.entry(ref)
     for index, held in enumerate(entry.devices):
         found = told(node, ref, f"resourceclaims/train/gpu-{index}/gpu.nvidia.com-metadata.json")
         record = record_of(held)

@@ -14,11 +14,9 @@ from driver.devices.names import gpu_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.kubeletplugin.cut_node import instances, mig_enabled, uuid_of
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made, opened
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import entry_of
 
 End = Callable[[], object]
 
@@ -41,7 +39,7 @@ class Kind:
 
 
 def _use_partition(node: FakeNode, ref: ClaimRef) -> End:
-    uuid = uuid_of(node, ref)
+    uuid = node.partition_uuid(ref)
     node.machine.set_processes(uuid, (4242,))
     return lambda: node.machine.set_processes(uuid, ())
 
@@ -85,7 +83,7 @@ KINDS = {
     "partition": Kind(
         lambda folder: FakeNode(folder, "hgx-h100"),
         lambda node: node.partition(0, "1g.10gb", 6),
-        lambda node: (instances(node), mig_enabled(node)),
+        lambda node: (node.instances(), node.mig_enabled()),
         lambda node: node.machine.fail("create_compute_instance", times=1),
         _use_partition,
         "foreign-instance",
@@ -172,7 +170,7 @@ def test_what_is_still_in_use_stays_taken_until_it_is_not(node: FakeNode, kind: 
 
     assert left is not None
     assert left.retryable
-    assert entry_of(node, ref).state == "releasing"
+    assert node.entry(ref).state == "releasing"
     assert not node.spec_path(ref).exists()
     with pytest.raises(ClaimBlocked, match="held by another claim"):
         node.prepare(claimed(node, kind, "next"))
@@ -200,7 +198,7 @@ def test_what_a_lost_claim_has_stays_when_it_ends(node: FakeNode, kind: Kind) ->
 def test_what_no_claim_explains_is_blocked_and_what_a_claim_has_is_not(node: FakeNode, kind: Kind) -> None:
     ref = claimed(node, kind)
     node.prepare(ref)
-    end, seen, (held,) = kind.use(node, ref), node.discovery.snapshot(), entry_of(node, ref).devices
+    end, seen, (held,) = kind.use(node, ref), node.discovery.snapshot(), node.entry(ref).devices
     of_kind = node.kinds.of(held)
 
     assert list(of_kind.foreign(seen, [held])) == []

@@ -64,16 +64,6 @@ def test_stopping_removes_the_socket_and_may_be_repeated(folder: Path, pool: Thr
     assert list(folder.iterdir()) == []
 
 
-def test_it_can_be_served_again_after_a_stop(folder: Path, pool: ThreadPoolExecutor) -> None:
-    path = folder / "plugin.sock"
-    for _ in range(2):
-        server = server_at(path, pool)
-        server.start()
-        with FakeKubelet(path) as kubelet:
-            assert kubelet.serving() == "SERVING"
-        server.stop()
-
-
 def test_the_socket_of_a_killed_process_is_replaced(folder: Path, pool: ThreadPoolExecutor) -> None:
     path = folder / "plugin.sock"
     leave_stale_socket(path)

@@ -32,12 +32,6 @@ def test_a_slow_follower_sees_the_last_of_many_changes() -> None:
     assert next(stream) == 9
 
 
-def test_an_equal_value_is_no_change() -> None:
-    published = Published((1, 2))
-    assert not published.publish((1, 2))
-    assert published.publish((1, 3))
-
-
 def test_an_unchanged_value_is_sent_again_after_the_interval() -> None:
     stream = Published("a").follow(StreamClient(), resend_seconds=0.001)
     assert [next(stream) for _ in range(3)] == ["a", "a", "a"]

@@ -12,7 +12,9 @@ from driver.errors import ClaimBlocked, ClaimRefused
 from driver.nvml.memory_limits import MemoryLimits
 from fakegpu.memory.cuda import OutOfMemory
 from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
+from kubeletplugin.kubelet.wire.containers import ContainerMemory, ContainerName
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
+from kubeletplugin.sharing.memory.one_gpu import containers_in_all
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNode
 
 
@@ -235,3 +237,74 @@ def test_support_is_asked_once_for_each_load_of_the_driver(l4s: MemoryNode) -> N
     assert limits.supports(l4s.pci())
     l4s.driver_generation = "2"
     assert not limits.supports(l4s.pci())
+
+
+def test_what_a_container_has_and_uses_is_told(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 4 * GIB)
+    l4s.cuda(l4s.run(device, "trainer", pod="train-0")).allocate(3 * GIB)
+    assert l4s.memory.used() == (
+        ContainerMemory(
+            "u-1",
+            device,
+            "team",
+            "train-0",
+            "trainer",
+            4 * GIB,
+            3 * GIB,
+        ),
+    )
+
+
+def test_a_container_that_has_ended_is_not_told_of(l4s: MemoryNode) -> None:
+    l4s.end(l4s.run(l4s.share("u-1", 4 * GIB)))
+    assert l4s.memory.used() == ()
+
+
+def test_each_look_asks_anew(l4s: MemoryNode) -> None:
+    container = l4s.run(l4s.share("u-1", 4 * GIB))
+    assert [one.used_bytes for one in l4s.memory.used()] == [0]
+    l4s.cuda(container).allocate(GIB)
+    assert [one.used_bytes for one in l4s.memory.used()] == [GIB]
+
+
+def test_what_a_container_with_two_shares_of_a_gpu_uses_fills_one_before_the_other(l4s: MemoryNode) -> None:
+    one, other = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 6 * GIB)
+    container = l4s.run(one)
+    l4s.run(other, cgroup=container.cgroup)
+    l4s.cuda(container).allocate(7 * GIB)
+    assert [(each.claim_uid, each.used_bytes) for each in l4s.memory.used()] == [
+        ("u-1", 4 * GIB),
+        ("u-2", 3 * GIB),
+    ]
+
+
+def name(container: str) -> ContainerName:
+    """A container of pod ``pod``, or of the one in ``pod/container``."""
+    pod, _, container = container.rpartition("/")
+    return ContainerName("team", pod or "pod", container) if container else ContainerName("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "requests", "number"),
+    [
+        ((), ("a",), 1, 1),
+        (("a", "b"), ("a",), 1, 2),
+        (("a", "b"), ("b", "a"), 1, 2),
+        # An init container, the last of those present, waits for nobody of its pod.
+        (("a", "other/b"), ("init",), 1, 2),
+        # A container without a name waits for all that are listed.
+        (("a",), ("",), 1, 2),
+        # Each request is used by as many containers as any other.
+        (("a", "b", "c"), ("a",), 3, 1),
+        (("a", "b", "c"), ("a",), 2, 2),
+        (("a", "b", "c"), ("a", "b", "c"), 2, 3),
+    ],
+)
+def test_containers_that_will_start_count(
+    listed: tuple[str, ...], present: tuple[str, ...], requests: int, number: int
+) -> None:
+    newcomer = name(present[-1])
+    assert (
+        containers_in_all(frozenset(map(name, listed)), list(map(name, present)), requests, newcomer)
+        == number
+    )

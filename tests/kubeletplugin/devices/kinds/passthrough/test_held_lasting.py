@@ -124,8 +124,7 @@ def test_the_metadata_of_the_device_have_its_address_its_group_and_its_node(vms:
 
 def metadata(node: PassthroughNode, ref: ClaimRef) -> dict[str, object]:
     """What the kind tells of the claim's first device."""
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
+    entry = node.entry(ref)
     return dict(node.kinds.of(entry.devices[0]).metadata(entry.devices[0]))
 
 

@@ -123,4 +123,4 @@ class AnyNode(RuleBasedStateMachine):
 
 
 TestAnyNode = pytest.mark.timeout(400)(AnyNode.TestCase)
-TestAnyNode.settings = settings(max_examples=examples(200), stateful_step_count=50, deadline=None)
+TestAnyNode.settings = settings(max_examples=examples(120), stateful_step_count=80, deadline=None)
