@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from driver.devices.names import gpu_device_name
 from driver.nvml.api import NvmlDevice
@@ -29,6 +29,13 @@ ONE, THREE = 19, 9
 """The ids of the profiles 1g.10gb and 3g.40gb of an H100."""
 
 
+class HasUid(Protocol):
+    """A claim, however a test has it."""
+
+    @property
+    def uid(self) -> str: ...
+
+
 class ShownNode:
     """The looks; whoever has the node fills in what they look at."""
 
@@ -44,7 +51,7 @@ class ShownNode:
         @property
         def boot_files(self) -> Path: ...
 
-    def entry(self, ref: ClaimRef) -> Entry:
+    def entry(self, ref: HasUid) -> Entry:
         """What the journal has of a claim."""
         entry = self.journal.get(ref.uid)
         assert entry is not None

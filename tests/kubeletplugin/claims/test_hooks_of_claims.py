@@ -105,19 +105,6 @@ def test_an_older_copy_stays_until_its_last_claim_is_unprepared(hooked: HookedNo
     assert hooked.versions() == ["1.20.1"]
 
 
-def test_a_spec_that_is_written_again_calls_the_copy_of_today(hooked: HookedNode) -> None:
-    hooked.upgrade("1.18.0")
-    claim = hooked.claim("train", 0)
-    hooked.prepare(claim)
-    hooked.upgrade("1.20.1")
-    hooked.spec_path(claim).unlink()
-
-    hooked.reconciler.restore_specs()
-
-    assert "/1.20.1-" in hooked.edits(claim)[1]["hooks"][0]["path"]
-    assert hooked.versions() == ["1.20.1"]
-
-
 def test_the_spec_of_a_claim_whose_memory_is_held_has_the_hook(hooked: HookedNode) -> None:
     hooked.upgrade_memory_hook("first")
     claim, free = hooked.limited("train", 0), hooked.claim("free", 1)

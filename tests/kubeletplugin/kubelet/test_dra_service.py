@@ -108,15 +108,6 @@ def test_an_internal_error_names_the_operation_whose_traceback_is_in_the_log(plu
     assert "KeyError: 'a fault of ours'" in line["exception"]
 
 
-def test_a_uid_that_could_leave_the_folder_is_refused_before_any_work(
-    plugin: Plugin, kubelet: FakeKubelet
-) -> None:
-    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="n", name="c", uid="../../etc")])
-    answer = kubelet.call(f"{DRA_V1}/NodePrepareResources", request, v1.NodePrepareResourcesResponse)
-    assert "invalid UID" in answer.claims["../../etc"].error
-    assert plugin.claims.prepared == {}
-
-
 def test_claims_of_one_call_are_prepared_at_the_same_time(plugin: Plugin, kubelet: FakeKubelet) -> None:
     meeting = threading.Barrier(4)
 

@@ -155,10 +155,6 @@ def found(folder: Path) -> Path | None:
     return other_driver(folder / "plugins" / DRIVER, folder / "registry", DRIVER)
 
 
-def test_a_node_without_any_driver_has_none(folder: Path) -> None:
-    assert found(folder) is None
-
-
 def test_nvidias_driver_is_seen_while_it_answers(folder: Path) -> None:
     with nvidia(folder) as running:
         assert found(folder) == running.registration_socket

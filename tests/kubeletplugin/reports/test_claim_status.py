@@ -61,23 +61,6 @@ def test_a_claim_whose_status_says_nothing_yet_costs_one_request(cluster: Cluste
     assert (cluster.asked("get"), cluster.asked("patch")) == (1, 2), "the look is at the other one"
 
 
-def test_a_claim_that_lost_its_allocation_since_it_was_read_is_not_written(
-    cluster: Cluster, start: Start
-) -> None:
-    node = cluster.node
-    device = gpu_device_name(node.gpus[1])
-    ref = cluster.claim("whole", device)
-    start()
-    cluster.writer.saw(cluster.stored("whole"))
-    cluster.write_status("whole", {})
-    node.prepare(ref)
-
-    eventually("the claim is looked at instead", lambda: cluster.asked("get"), lambda asked: asked == 1)
-    node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
-    cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
-    assert cluster.told("whole") == {}
-
-
 def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, start: Start) -> None:
     device = cluster.node.partition(0, "1g.10gb", 6)
     ref = cluster.claim("train", device)
@@ -255,18 +238,3 @@ def test_a_claim_replaced_between_the_look_and_the_write_is_not_written(
     eventually("it looks once more, and sees", lambda: cluster.asked("get"), lambda asked: asked == 2)
     assert cluster.asked("patch") == 1
     assert cluster.told("train") == {}
-
-
-def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, start: Start) -> None:
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(4)]
-    for name, device in zip(("gone", "told"), devices, strict=False):
-        cluster.node.prepare(cluster.claim(name, device))
-    cluster.server.delete(f"{CLAIMS}/gone")
-    start()
-    cluster.wait_told("told", devices[1])
-    eventually("both were looked at", lambda: cluster.asked("get"), lambda asked: asked == 2)
-
-    for name, device in zip(("next", "last"), devices[2:], strict=True):
-        cluster.node.prepare(cluster.claim(name, device))
-        cluster.wait_told(name, device)  # so the pass that wrote the one before has ended
-    assert cluster.asked("get") == 4

@@ -16,7 +16,6 @@ from kubeletplugin.reports.device_status import (
     ClaimStatus,
     DeviceMemory,
     Observed,
-    changed_much,
     claim_statuses,
     statuses_to_apply,
 )
@@ -290,13 +289,3 @@ def test_an_amount_that_somebody_wrote_as_something_else_is_written_over() -> No
     before = told(used_bytes=1000)
     before["data"]["memoryUsedBytes"] = "much"
     assert told(used_bytes=1000, before=before)["data"]["memoryUsedBytes"] == 1000
-
-
-def test_five_percent_are_not_much_and_nothing_against_something_is() -> None:
-    assert not changed_much(100, 105)
-    assert not changed_much(100, 95)
-    assert not changed_much(0, 0)
-    assert changed_much(100, 106)
-    assert changed_much(100, 94)
-    assert changed_much(0, 1)
-    assert changed_much(1, 0)

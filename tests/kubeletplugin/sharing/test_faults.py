@@ -76,7 +76,8 @@ FAULTS: dict[str, tuple[str, Spoil, type[DriverError], str]] = {
         "nvmlGpuInstanceCreateComputeInstance",
     ),
     "no daemon of a partition": ("part mps-2", partial(_daemon, error=REFUSED), ClaimRefused, "refused"),
-} | {
+}
+FAULTS |= {
     f"compute mode: {code} {'after' if after else 'before'} it is done": (
         "mps-4",
         partial(_mode, code=code, after=after),

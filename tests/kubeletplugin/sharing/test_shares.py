@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from driver.kinds.partition.names import static_device_name
 from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.claims.metadata.told import mounts as metadata_mounts
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.held import cuda_uuid, partition_of
-from tests.kubeletplugin.share_node import GIB, H100_MIB, MIB, class_slicing, mps, slicing
-from tests.kubeletplugin.shown_node import THREE
+from tests.kubeletplugin.held import cuda_uuid
+from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
 
 
 def test_the_daemon_starts_with_the_first_share_and_ends_with_the_last(node: FakeNode) -> None:
@@ -105,21 +101,6 @@ def test_a_client_gets_no_program_that_ends_daemons_and_others_keep_theirs(node:
     assert programs == [{"nvidia-smi"}, {"nvidia-smi", *MPS_PROGRAMS}]
 
 
-def test_two_shares_of_one_request_count_together(node: FakeNode) -> None:
-    device = node.shared("mps-4")
-    one, two = node.claim_shares("one", device), node.claim_shares("two", f"{device}+{device}")
-    node.prepare(one)
-    answers = node.prepare(two)
-    assert len({answer.cdi_device_ids for answer in answers}) == 2
-    assert {answer.request_names for answer in answers} == {("gpu-0",)}
-    assert node.daemon_limits() == (50, (2 * (H100_MIB // 4),)), "as much as the larger one has"
-    for position in (0, 1):
-        assert node.variables(two, position)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
-    assert node.variables(one)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    node.unprepare(two)
-    assert node.daemon_limits() == (25, (H100_MIB // 4,)), "what nobody has is granted no longer"
-
-
 def test_admin_access_beside_shares_touches_nothing(node: FakeNode) -> None:
     watcher = node.claim_shares("watch", node.shared("mps-4"))
     (result,) = node.api[watcher.namespace, watcher.name]["status"]["allocation"]["devices"]["results"]
@@ -143,15 +124,6 @@ def test_all_of_a_fractional_gpu_is_a_whole_gpu(node: FakeNode) -> None:
     node.prepare(ref)
     assert node.entry(ref).devices[0].share is None
     assert node.variables(ref) == {}
-    node.assert_as_before()
-
-
-@pytest.mark.parametrize("name", ["Short", "Medium", "Long"])
-def test_a_claim_may_slice_its_own_gpu(node: FakeNode, name: str) -> None:
-    ref = node.claim("own", 1, config=slicing(name))
-    node.prepare(ref)
-    assert [node.interval(gpu) for gpu in (0, 1)] == ["Default", name]
-    node.unprepare(ref)
     node.assert_as_before()
 
 
@@ -202,41 +174,6 @@ def test_a_partition_that_its_claim_shares_has_a_daemon_of_its_own_and_no_mode(n
     assert running.devices[0].startswith("MIG-")
     assert node.compute_mode() == "default"
     node.unprepare(ref)
-    node.assert_as_before()
-    assert not node.mig_enabled()
-
-
-def test_mps_of_a_gpu_and_of_a_partition_in_one_claim_are_two_daemons(node: FakeNode) -> None:
-    """CUDA sees one partition and nothing beside it."""
-    node.cut_by_hand(THREE, 4, 4)
-    devices = static_device_name(node.gpus[0], "3g.40gb", 4), node.whole(1)
-    both = [*mps(kind="MigDeviceConfig"), *mps()]
-    ref = node.claim_devices("both", *devices, config=both)
-    node.prepare(ref)
-    assert node.mps.running.keys() == set(devices)
-    assert (node.compute_mode(0), node.compute_mode(1)) == ("default", "exclusive-process")
-    node.unprepare(ref)
-    node.assert_as_before()
-
-
-def test_the_first_share_makes_the_partition_and_the_last_destroys_it(node: FakeNode) -> None:
-    device = f"{node.partition(0, '3g.40gb', 4)}-mps-2"
-    refs = [node.claim_shares(name, device) for name in "ab"]
-    for ref in refs:
-        node.prepare(ref)
-        assert node.starts() == [4]
-    first, second = (partition_of(node.entry(ref).devices[0]) for ref in refs)
-    assert first is not None
-    assert first == second
-    (running,) = node.mps.running.values()
-    assert (running.name, running.devices) == (device.removesuffix("-mps-2"), (first.uuid,))
-    assert running.pinned_memory_mib == (first.memory_bytes // 2 // MIB,)
-    assert node.compute_mode() == "default"
-    node.unprepare(refs[0])
-    assert node.starts() == [4]
-    assert node.prepare(refs[1]), "it is still whole"
-    node.unprepare(refs[1])
-    assert node.starts() == []
     node.assert_as_before()
     assert not node.mig_enabled()
 

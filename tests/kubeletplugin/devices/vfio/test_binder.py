@@ -344,7 +344,9 @@ RECORDED = FunctionRecord("0000:81:00.0", "nvidia", "", "vfio-pci", "probing")
 def test_what_is_written_is_read_again() -> None:
     written = GroupRecord((), {"node": "/dev/vfio/7"}).put(RECORDED).written
 
-    assert GroupRecord.read(json.loads(json.dumps(written))) == GroupRecord((RECORDED,), {"node": "/dev/vfio/7"})
+    assert GroupRecord.read(json.loads(json.dumps(written))) == GroupRecord(
+        (RECORDED,), {"node": "/dev/vfio/7"}
+    )
 
 
 def test_a_step_and_a_field_of_a_newer_version_count_as_a_change() -> None:

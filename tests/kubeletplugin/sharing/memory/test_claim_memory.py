@@ -184,13 +184,6 @@ def test_a_kubelet_that_is_silent_for_a_moment_is_waited_for(l4s: MemoryNode) ->
     assert not l4s.listing_failures
 
 
-def test_a_hook_that_asks_twice_for_one_container_gets_the_same_answer(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    container = l4s.run(device)
-    l4s.start(container)
-    assert l4s.hard(container) == 8 * GIB
-
-
 def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)

@@ -108,14 +108,12 @@ def instance_nodes(node: FakeNode, held: HeldDevice) -> list[str]:
     return [f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in (owner, inside))]
 
 
-@pytest.mark.parametrize("known", [{}, {"gpu_instance_id": 7}], ids=["no ids", "no compute instance"])
-def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(
-    node: FakeNode, known: dict[str, int]
-) -> None:
+@pytest.mark.parametrize("known", [None, 7], ids=["no ids", "no compute instance"])
+def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(node: FakeNode, known: int | None) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 0))
     node.prepare(ref)
     entry = node.entry(ref)
-    record = written(PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, **known))
+    record = written(PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, gpu_instance_id=known))
     node.journal.put(replace(entry, devices=(replace(entry.devices[0], record=record),)))
     node.spec_path(ref).unlink()
 
