@@ -79,9 +79,8 @@ class Crashes:
             )
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        named = f"{machine}@{folder / 'machine.json'}"
         print(
-            json.dumps([str(folder), operation, UID, end_before, named, device]),
+            json.dumps([str(folder), operation, UID, end_before, machine, device]),
             file=self._server.stdin,
             flush=True,
         )
