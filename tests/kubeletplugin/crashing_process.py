@@ -26,17 +26,17 @@ LIMITS = {"memoryLimits": {"string": "cgroup"}}
 _LONGEST_SECONDS = 60
 
 
-def work(folder: Path, operation: str, uid: str, end_before: int, machine: str, device: str) -> None:
+def work(folder: Path, operation: str, uid: str, end_before: int, machine: str, devices: list[str]) -> None:
     """Start the plugin on the disk of a node, then do the work and count the changes of the disk."""
     node = FakeNode(folder, machine, on_disk=True, binds=not (folder / "sys").is_symlink())
     hook = folder / "gpu-memory-hook"
     if hook.exists():
-        node.memory_hook, node.published_attributes = hook, {device: LIMITS}
+        node.memory_hook, node.published_attributes = hook, dict.fromkeys(devices, LIMITS)
         node.restart()
-    ref = node.claim_devices("train", device, uid=uid)
-    if unshared_name(device) != device:
-        (result,) = node.api["team", "train"]["status"]["allocation"]["devices"]["results"]
-        result |= {"shareID": SHARE_ID, "consumedCapacity": {"shares": "1", "memory": "0"}}
+    ref = node.claim_devices("train", *devices, uid=uid)
+    for result in node.api["team", "train"]["status"]["allocation"]["devices"]["results"]:
+        if unshared_name(result["device"]) != result["device"]:
+            result |= {"shareID": SHARE_ID, "consumedCapacity": {"shares": "1", "memory": "0"}}
     call = node.call()
     _end_before(end_before, (str(node.boot_files), str(node.cdi)))
     if operation == "prepare":
@@ -71,8 +71,8 @@ def serve() -> None:
         forked = os.fork()
         if forked == 0:
             signal.alarm(_LONGEST_SECONDS)  # nobody waits for one that hangs
-            folder, operation, uid, end_before, machine, device = json.loads(line)
-            work(Path(folder), operation, uid, end_before, machine, device)
+            folder, operation, uid, end_before, machine, devices = json.loads(line)
+            work(Path(folder), operation, uid, end_before, machine, devices)
             os._exit(0)
         _, status = os.waitpid(forked, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - the answer

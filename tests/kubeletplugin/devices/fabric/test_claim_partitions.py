@@ -22,7 +22,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
     position,
     records,
 )
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 
 def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
@@ -269,3 +269,24 @@ def test_a_node_without_a_shared_fabric_is_asked_once(tmp_path: Path) -> None:
     assert (connected(node), (tmp_path / "fabric").exists()) == ((), False)
     assert FakeMachine.open("dgx-a100").fabric.state.connected == ()
     node.stop()
+
+
+@pytest.mark.parametrize("step", ["fabric deactivated", "fabric forgotten", *STEPS_OF_ACTIVATING])
+def test_a_gpu_is_handed_out_without_the_partition_of_a_claim_that_has_ended(
+    node: FakeNode, step: str
+) -> None:
+    ref = claim_modules(node, "train", 5, 6)
+    node.prepare(ref)
+    node.machine.fabric.stop()
+    node.unprepare(ref)
+    node.machine.fabric.start(keeps=True)
+    assert records(node) == ["partition-5"], "the partition could not be deactivated"
+
+    following = claim_modules(node, "next", 6)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(following)
+    node.restart()
+
+    node.prepare(following)
+    assert (connected(node), records(node)) == ((12,), ["partition-12"])
