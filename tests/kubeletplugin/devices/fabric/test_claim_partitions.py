@@ -205,18 +205,6 @@ def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_a
     assert node.machine.fabric.state.active == connected(node) == (2, 3, 9)
 
 
-def test_a_fabric_manager_that_waits_for_a_list_is_told_that_nothing_is_active(node: FakeNode) -> None:
-    node.machine.fabric.start(keeps=True)
-    node.prepare(claim_modules(node, "train", 1, 2))
-    assert connected(node) == (3,)
-
-
-def test_a_keeper_without_records_asks_nobody(node: FakeNode) -> None:
-    node.machine.fabric.fail("partitions")
-    node.fabric.run_once()
-    assert len(node.machine.fabric.state.faults) == 1
-
-
 def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
     node.driver_generation = "load-1"
     ref = claim_modules(node, "train", 1, 2, 3, 4)
