@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,9 +140,8 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
 
 
 def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=address)) as plugin:
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr="127.0.0.1:0")) as plugin:
+        address = f"127.0.0.1:{plugin.wait_for('serving probes')['port']}"
         plugin.wait_for("waiting for NVIDIA's driver")
         assert [probed(address, path)[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
         assert str(nvidia.registration_socket) in probed(address, "readyz")[1]

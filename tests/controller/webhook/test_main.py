@@ -90,15 +90,13 @@ def test_files_that_are_no_certificate_end_it_with_one_clear_line(
 
 def test_a_certificate_that_expires_is_told_at_the_start_and_in_the_metrics(tmp_path: Path) -> None:
     pair = make_pair(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     files = (f"--cert-file={pair.cert_file}", f"--key-file={pair.key_file}")
-    process = webhook(*files, "--addr=127.0.0.1:0", f"--metrics-addr={address}")
+    process = webhook(*files, "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0")
     assert process.stderr is not None
     try:
         lines = iter(process.stderr.readline, "")
-        said = {line["event"]: line for line in map(json.loads, islice(lines, 2))}
-        with urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        said = {line["event"]: line for line in map(json.loads, islice(lines, 3))}
+        with urlopen(f"http://127.0.0.1:{said['serving metrics']['port']}/metrics", timeout=20) as answer:
             metrics = answer.read().decode()
     finally:
         process.kill()
