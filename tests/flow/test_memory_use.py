@@ -132,7 +132,9 @@ def test_what_a_share_uses_is_told_by_metrics_status_and_gpuctl(watched: Watched
             container_memory_limit=10 * GIB,
             gpu_memory_used=7 * GIB,
         )
-        assert 'claim_pod="train",device=' in watched.scrape().replace('claim_container="main",', "")
+        assert 'claim_pod="train",device=' in metrics_text(watched.address).replace(
+            'claim_container="main",', ""
+        )
         entry = wait_status(watched, namespace, lambda one: one["data"].get("memoryUsedBytes") == 7 * GIB)
         assert entry["data"]["memoryLimitBytes"] == 10 * GIB
         assert ready(entry) == ("True", "ShareReady")
@@ -149,7 +151,7 @@ def test_a_gpu_that_hangs_keeps_no_scrape_waiting_and_nothing_is_invented(
     watched.driver.machine.hang("memory_limits")
     try:
         watched.wait_bytes(namespace, claim_memory_used=None, claim_memory_limit=10 * GIB)
-        assert "gpu_dra_prepared_claims 1.0" in watched.scrape()
+        assert "gpu_dra_prepared_claims 1.0" in metrics_text(watched.address)
     finally:
         watched.driver.machine.heal("memory_limits")
     watched.wait_bytes(namespace, claim_memory_used=0, claim_memory_limit=10 * GIB)
