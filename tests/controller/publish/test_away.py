@@ -11,7 +11,6 @@ from controller.publish.changeover import Changeover, Published, Seen
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
-from driver.kinds.passthrough.kind import NO_IOMMU
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
@@ -154,18 +153,6 @@ def test_the_slices_are_the_same_while_a_virtual_machine_has_a_gpu_and_afterward
     assert node.events.posted == []
 
 
-def test_a_look_before_the_gpu_came_back_counts_on_when_the_claim_has_ended(node: Node) -> None:
-    before = node.look()
-    node.tell(node.vfio(2))
-    node.bind(2, "vfio-pci")
-    node.observer.check()
-    node.tell()
-
-    published = node.next_layout()
-
-    assert [one.get("devices") for one in published.specs] == [one["spec"].get("devices") for one in before]
-
-
 def test_a_controller_that_starts_meanwhile_publishes_the_same(node: Node) -> None:
     before = node.look()
     node.tell(node.vfio(1))
@@ -216,32 +203,6 @@ def test_an_nvml_that_fails_where_the_driver_has_no_gpu_is_in_nobodys_way(
     node.machine.fail("device_count")
 
     assert node.look() == before
-
-
-def test_why_a_gpu_is_not_offered_to_virtual_machines_is_an_event_of_the_node(
-    tmp_path: Path, guard: Guard
-) -> None:
-    node = Node(tmp_path, guard, ALL_KINDS, "t4")
-    (node.sysfs / "bus/pci/devices" / str(node.gpus[0]) / "iommu_group").unlink()
-
-    node.look()
-    node.look()
-
-    [(kind, reason, message)] = node.events.posted
-    assert (kind, reason) == ("Warning", "GpuWithheld")
-    assert message == f"GPU {node.gpus[0]} is not offered to virtual machines: {NO_IOMMU}"
-
-
-def test_what_needs_the_nvidia_driver_waits_for_it_with_a_taint(tmp_path: Path, guard: Guard) -> None:
-    node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
-    node.look()
-    names = node.names()
-    node.machine.driver_gone()
-
-    node.look()
-
-    assert node.names() == names
-    assert node.taints() == {"gpu.nvidia.com/driver-not-loaded"}
 
 
 def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they_are_free(
