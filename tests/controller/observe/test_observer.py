@@ -11,7 +11,6 @@ import pytest
 from controller.health.incident_store import IncidentStore
 from controller.observe.observer import Observer
 from controller.publish.restore_missing import recalled
-from driver.devices.device import Taint
 from driver.devices.gpu_policy import GpuPolicy, MigOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
@@ -83,14 +82,6 @@ def node(guard: Guard) -> Node:
 
 def taints(devices: tuple[Device, ...]) -> set[tuple[str, str]]:
     return {(taint.key, taint.effect) for device in devices for taint in device.taints}
-
-
-def test_all_gpus_of_an_hgx_are_offered(node: Node) -> None:
-    node.offers.check()
-
-    [devices] = node.offered
-    assert len(devices) == 8
-    assert [device.attributes["index"] for device in devices] == list(range(8))
 
 
 def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(node: Node) -> None:
@@ -182,18 +173,6 @@ def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Node) -> 
     ]
 
 
-def test_the_taint_of_a_missing_driver_outlives_news_from_the_plugin(node: Node) -> None:
-    node.offers.check()
-    node.machine.driver_gone()
-    node.offers.check()
-
-    node.offers.plugin_reports(NodeState((FIRST,)))
-
-    assert [one.taints for one in node.all[-1].doubts] == [
-        (Taint("gpu.nvidia.com/driver-not-loaded", "nvmlInitWithFlags", "NoSchedule"),)
-    ]
-
-
 def test_a_partition_that_an_admin_makes_is_noticed_with_the_next_look(node: Node) -> None:
     node.offers.check()
     cut(node.machine, 0, slices=3, start=4)
@@ -221,12 +200,6 @@ def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_chang
     node.configure(GpuPolicy("hidden"), "gpu.index == 0")
     node.offers.check()
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
-
-
-def test_a_gpu_that_is_hidden_on_purpose_is_no_warning(node: Node) -> None:
-    node.configure(GpuPolicy("hidden"), "gpu.index == 0")
-    node.offers.check()
-    assert [kind for kind, _, _ in node.events.posted] == ["Normal"]
 
 
 def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> None:

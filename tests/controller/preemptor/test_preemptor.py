@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from controller.preemptor import decisions
-from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
+from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
@@ -111,33 +112,38 @@ def test_an_event_names_no_pod_of_another_namespace() -> None:
     assert named(pods[1:2], "team") == "1 pod of other namespaces"
 
 
-@pytest.mark.parametrize("priority", [1, 0])
-def test_nobody_goes_for_a_pod_of_the_same_or_a_lower_priority(full: Scene, priority: int) -> None:
-    full.waits("late", priority)
-    Played(full).round()
+NEVER = {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"}
+NOBODY_GOES: dict[str, Callable[[Scene], object]] = {
+    "its priority is the same": lambda full: full.waits("urgent", 1),
+    "its priority is lower": lambda full: full.waits("urgent", 0),
+    "it never preempts": lambda full: (
+        full.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", NEVER),
+        full.waits("urgent", 10),
+    ),
+    "it fits now": lambda full: (full.node("node-b"), full.waits("urgent", 10)),
+    "its namespace is exempt": lambda full: full.waits("urgent", 10),
+    "its class is exempt": lambda full: full.waits("urgent", 10),
+    "no node has so many GPUs": lambda full: full.waits("urgent", 10, gpus=3),
+    "it selects no node": lambda full: full.waits("urgent", 10, nodeSelector={"zone": "b"}),
+    "its claim is not made": lambda full: (
+        full.waits("urgent", 10),
+        full.server.delete(f"{CLAIMS}/urgent"),
+    ),
+}
+EXEMPT = {
+    "its namespace is exempt": Exempt(namespaces=frozenset({"team"})),
+    "its class is exempt": Exempt(priority_classes=frozenset({"of-10"})),
+}
 
-    assert full.names() == {"notebook", "batch", "late"}
 
-
-def test_nobody_goes_for_a_pod_that_never_preempts(full: Scene) -> None:
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    full.server.create(classes, {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"})
-    full.waits("patient", 10)
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "patient"}
-
-
-@pytest.mark.parametrize(
-    "exempt",
-    [Exempt(namespaces=frozenset({"team"})), Exempt(priority_classes=frozenset({"of-10"}))],
-    ids=["namespace", "class"],
-)
-def test_nobody_goes_for_a_pod_that_is_exempt(full: Scene, exempt: Exempt) -> None:
-    full.waits("urgent", 10)
-    Played(full, Behaviour(exempt)).round()
+@pytest.mark.parametrize("why", NOBODY_GOES)
+def test_nobody_goes(full: Scene, why: str) -> None:
+    NOBODY_GOES[why](full)
+    played = Played(full, Behaviour(EXEMPT.get(why, Exempt())))
+    played.round()
 
     assert full.names() == {"notebook", "batch", "urgent"}
+    assert played.heard.posted == []
 
 
 def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
@@ -145,14 +151,6 @@ def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
     Played(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"})))).round()
 
     assert full.names() == {"batch", "urgent"}
-
-
-def test_a_pod_that_fits_now_needs_nobody_to_go(full: Scene) -> None:
-    full.node("node-b")
-    full.waits("urgent", 10)
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "urgent"}
 
 
 def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(full: Scene) -> None:
@@ -187,24 +185,6 @@ def test_a_pod_for_which_the_scheduler_ran_out_of_time_is_refused_as_well(
     Played(full).round()
 
     assert full.names() == left
-
-
-def test_a_pod_that_no_node_can_ever_run_evicts_nobody(full: Scene) -> None:
-    full.waits("huge", 10, gpus=3)
-    full.waits("elsewhere", 10, nodeSelector={"zone": "b"})
-    played = Played(full)
-    played.round()
-
-    assert full.names() == {"notebook", "batch", "huge", "elsewhere"}
-    assert played.heard.posted == []
-
-
-def test_a_pod_whose_claim_is_not_made_evicts_nobody(full: Scene) -> None:
-    full.waits("urgent", 10)
-    full.server.delete(f"{CLAIMS}/urgent")
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "urgent"}
 
 
 def test_a_pod_that_cannot_be_judged_evicts_nobody_and_an_event_says_why(full: Scene) -> None:
@@ -290,19 +270,6 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.round()
     assert full.names() == {"urgent"}
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
-
-
-def test_a_room_that_the_scheduler_does_not_use_is_given_up(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    played.round()
-    played.clock.now += UNUSED_SECONDS
-    played.round()
-
-    assert "the scheduler did not place the pod" in played.text(LOST)
-    assert full.names() == {"notebook", "urgent"}
 
 
 def test_a_room_that_another_pod_takes_is_given_up(full: Scene) -> None:
