@@ -13,7 +13,7 @@ from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
+from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
 from kubeletplugin.devices.host.driver_files import DriverRoot
 from tests import needs
 
@@ -74,14 +74,6 @@ def test_nvml_and_containers_have_their_libraries_from_the_same_folders(tmp_path
 
     assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
     assert DriverRoot(tmp_path).files().version == "570.1.1"
-
-
-@compiled
-def test_the_same_file_is_loaded_once(tmp_path: Path) -> None:
-    build(tmp_path / FOLDER, "570.1.1")
-    library = NvmlLibrary(DriverRoots.fixed(tmp_path))
-
-    assert library.current() is library.current()
 
 
 @compiled
@@ -181,25 +173,6 @@ def test_a_library_that_cannot_be_loaded_does_not_hide_one_that_can(tmp_path: Pa
     build(tmp_path / LIBRARY_FOLDERS[4], "570.1.1")
 
     assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
-
-
-def test_a_file_of_this_machine_that_is_no_library_is_told_without_a_driver_root_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / SONAME).write_text("not a library")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-
-    with pytest.raises(LibraryUnusable, match=f"{tmp_path / SONAME}: file too short"):
-        RealNvml(load=Linker(tmp_path)).init()
-
-
-@compiled
-@pytest.mark.parametrize("layout", HOST_LAYOUTS.values(), ids=list(HOST_LAYOUTS))
-def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: HostLayout) -> None:
-    build(lay_driver(tmp_path, layout, "570.1.1"), "570.1.1")
-    roots = DriverRoots.probed(tmp_path, tmp_path / "sys")
-
-    assert version_of(RealNvml(roots)) == "570.1.1"
 
 
 @compiled

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from driver.nvml.api import Code, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.health.calls import EccErrors, FabricHealth, RecoveryAction, RemappedRows
+from driver.nvml.health.calls import EccErrors, FabricHealth, RemappedRows
 from driver.nvml.health.real import fabric_health_of
 from driver.nvml.real import RealNvml
 from fakegpu.machine.fake_machine import FakeMachine
@@ -36,28 +37,86 @@ def ask(request: pytest.FixtureRequest) -> Open:
     return through
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_a_recovery_action_is_told_by_its_name(ask: Open, action: RecoveryAction) -> None:
-    machine = FakeMachine.open("hgx-h100")
+NEWER = "615.36.01"
+"""A driver that tells of memory that no reset repairs."""
+
+ROWS = RemappedRows(1, 3, pending=True, failed=True)
+FABRICS = (
+    FabricHealth("healthy"),
+    FabricHealth("unhealthy", ("access-timeout", "route-unhealthy")),
+    FabricHealth("limited-capacity", ("degraded-bandwidth",)),
+    FabricHealth("unhealthy", ("wrong-configuration",)),
+    FabricHealth("healthy", ("route-recovery",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "spoil", "answer", "after_reset"),
+    [
+        *(
+            (
+                *("hgx-h100", "recovery_action", lambda machine, it=action: machine.recovery_action(0, it)),
+                *(action, "none"),
+            )
+            for action in (*ACTIONS, None)  # None is one that is newer than this driver
+        ),
+        (
+            *("hgx-h100", "remapped_rows", lambda machine: machine.rows(0, ROWS)),
+            *(ROWS, replace(ROWS, pending=False)),
+        ),
+        ("t4", "retired_pages_pending", lambda machine: machine.page_pending(0, True), True, False),
+        ("hgx-h100", "unrepairable_memory", lambda machine: machine.unrepairable(0, True), True, True),
+        (
+            *("hgx-h100", "ecc_errors", lambda machine: machine.ecc(0, EccErrors(7, 2))),
+            *(EccErrors(7, 2), EccErrors(0, 0)),
+        ),
+        *(
+            (
+                *("gb200-tray", "fabric_health", lambda machine, it=fabric: machine.fabric_health(0, it)),
+                *(fabric, FABRICS[0]),
+            )
+            for fabric in FABRICS
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_until_it_is_repaired(
+    ask: Open,
+    name: str,
+    question: str,
+    spoil: Callable[[FakeMachine], None],
+    answer: object,
+    after_reset: object,
+) -> None:
+    machine = FakeMachine.open(name)
+    machine.driver_back(NEWER)
     device = ask(machine)
-    machine.recovery_action(0, action)
-    assert device.recovery_action() == action
+    spoil(machine)
+    assert getattr(device, question)() == answer
     machine.reset(0)
-    assert device.recovery_action() == "none"
+    machine.driver_gone()
+    machine.driver_back(NEWER)
+    assert getattr(ask(machine), question)() == after_reset
 
 
-def test_an_action_that_is_newer_than_this_driver_is_unknown(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    machine.recovery_action(0, None)
-    assert device.recovery_action() is None
-
-
-def test_an_older_driver_knows_no_recovery_action(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.driver_back("550.90.07")
-    with pytest.raises(NotSupported):
-        ask(machine).recovery_action()
+@pytest.mark.parametrize(
+    ("name", "version", "questions"),
+    [
+        ("hgx-h100", "550.90.07", ("recovery_action",)),
+        ("hgx-h100", "570.133.20", ("unrepairable_memory",)),
+        ("t4", NEWER, ("remapped_rows",)),
+        ("a30-quad", NEWER, ("retired_pages_pending",)),
+        ("dgx-a100", NEWER, ("fabric_health",)),
+        ("a100-vgpu-guest", NEWER, ("recovery_action", "remapped_rows", "ecc_errors")),
+    ],
+)
+def test_what_a_driver_or_a_board_does_not_know_is_not_supported(
+    ask: Open, name: str, version: str, questions: tuple[str, ...]
+) -> None:
+    machine = FakeMachine.open(name)
+    machine.driver_back(version)
+    for question in questions:
+        with pytest.raises(NotSupported):
+            getattr(ask(machine), question)()
 
 
 def test_the_binding_takes_a_field_that_the_driver_refuses_for_not_supported() -> None:
@@ -66,75 +125,6 @@ def test_the_binding_takes_a_field_that_the_driver_refuses_for_not_supported() -
     library.unknown_fields = frozenset({RECOVERY_ACTION_FIELD})
     with pytest.raises(NotSupported):
         first_gpu(RealNvml(load=lambda _: library)).recovery_action()
-
-
-def test_rows_wait_for_a_reset_and_those_that_failed_stay(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    assert device.remapped_rows() == RemappedRows(0, 0, pending=False, failed=False)
-    machine.rows(0, RemappedRows(1, 3, pending=True, failed=True))
-    assert device.remapped_rows() == RemappedRows(1, 3, pending=True, failed=True)
-    machine.reset(0)
-    assert device.remapped_rows() == RemappedRows(1, 3, pending=False, failed=True)
-
-
-def test_pages_are_retired_before_ampere_alone(ask: Open) -> None:
-    machine = FakeMachine.open("t4")
-    device = ask(machine)
-    assert device.retired_pages_pending() is False
-    machine.page_pending(0, True)
-    assert device.retired_pages_pending() is True
-    with pytest.raises(NotSupported):
-        device.remapped_rows()
-    with pytest.raises(NotSupported):
-        ask(FakeMachine.open("a30-quad")).retired_pages_pending()
-
-
-def test_memory_that_no_reset_repairs_is_told_from_r615_on(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    with pytest.raises(NotSupported):
-        ask(machine).unrepairable_memory()
-    machine.driver_back("615.36.01")
-    device = ask(machine)
-    assert device.unrepairable_memory() is False
-    machine.unrepairable(0, True)
-    assert device.unrepairable_memory() is True
-    machine.reset(0)
-    assert device.unrepairable_memory() is True
-    machine.replace_board(0)
-    assert device.unrepairable_memory() is False
-
-
-def test_errors_are_counted_until_the_driver_is_loaded_anew(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.ecc(0, EccErrors(7, 2))
-    assert ask(machine).ecc_errors() == EccErrors(7, 2)
-    machine.driver_gone()
-    machine.driver_back()
-    assert ask(machine).ecc_errors() == EccErrors(0, 0)
-
-
-@pytest.mark.parametrize(
-    "fabric",
-    [
-        FabricHealth("healthy"),
-        FabricHealth("unhealthy", ("access-timeout", "route-unhealthy")),
-        FabricHealth("limited-capacity", ("degraded-bandwidth",)),
-        FabricHealth("unhealthy", ("wrong-configuration",)),
-        FabricHealth("healthy", ("route-recovery",)),
-    ],
-    ids=str,
-)
-def test_the_fabric_is_told_with_its_faults(ask: Open, fabric: FabricHealth) -> None:
-    machine = FakeMachine.open("gb200-tray")
-    device = ask(machine)
-    machine.fabric_health(0, fabric)
-    assert device.fabric_health() == fabric
-
-
-def test_a_gpu_outside_of_a_fabric_has_no_fabric_health(ask: Open) -> None:
-    with pytest.raises(NotSupported):
-        ask(FakeMachine.open("dgx-a100")).fabric_health()
 
 
 def test_a_driver_without_the_summary_is_asked_by_its_mask() -> None:
@@ -176,10 +166,3 @@ def test_mig_mode_takes_links_down_where_it_ends_them(ask: Open) -> None:
     device.set_mig_mode(True)
     machine.reset(0)
     assert bool(device.nvlinks()) != ended
-
-
-def test_a_vgpu_guest_is_told_nothing_of_the_board(ask: Open) -> None:
-    device = ask(FakeMachine.open("a100-vgpu-guest"))
-    for question in (device.recovery_action, device.remapped_rows, device.ecc_errors):
-        with pytest.raises(NotSupported):
-            question()

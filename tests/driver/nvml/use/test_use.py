@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
 from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice
 from driver.nvml.real import RealNvml
 from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
@@ -83,16 +81,6 @@ def test_a_busy_gpu_tells_who_uses_how_much(ask: Open) -> None:
     assert device.memory_use().used_bytes == 5 * GIB
 
 
-def test_memory_of_cuda_clients_is_used_memory(ask: Open, tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    groups = machine.pretend_cgroups(tmp_path / "cgroups")
-    device = ask(machine)
-    client = machine.cuda(0, groups.make("/pod").path, 88)
-    client.allocate(GIB)
-    assert device.processes() == (ProcessUse(88, GIB),)
-    assert device.memory_use().used_bytes == GIB
-
-
 def test_partitions_share_the_memory_of_their_gpu_instance(ask: Open) -> None:
     machine = FakeMachine.open("hgx-h100")
     cut(machine)
@@ -136,16 +124,6 @@ def test_the_second_sample_of_a_gpu_instance_tells_how_busy_it_was(ask: Open) ->
         assert device.partition_utilisation(small.gpu_instance_id) == 0
 
 
-def test_before_hopper_no_partition_tells_how_busy_it_is(ask: Open) -> None:
-    machine = FakeMachine.open("dgx-a100")
-    device = ask(machine)
-    device.set_mig_mode(True)
-    machine.reset(0)
-    for _ in range(2):
-        with pytest.raises(NotSupported):
-            device.partition_utilisation(0)
-
-
 @pytest.mark.parametrize("frees", [True, False])
 def test_samples_end_with_their_session(*, frees: bool) -> None:
     machine = FakeMachine.open("hgx-h100")
@@ -163,29 +141,3 @@ def test_samples_end_with_their_session(*, frees: bool) -> None:
         nvml.shutdown()
     assert len(library.samples) == 4
     assert (set(library.samples) == {"freed"}) == frees
-
-
-def test_a_reset_ends_what_was_said_of_use(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    machine.use(0, compute=1.0, used_bytes=GIB)
-    machine.reset(0)
-    assert device.utilisation() == Utilisation(0, 0)
-    assert device.memory_use().used_bytes == 0
-
-
-def test_a_vgpu_guest_is_not_told_what_the_board_draws(ask: Open) -> None:
-    device = ask(FakeMachine.open("a100-vgpu-guest"))
-    for question in (device.power_milliwatts, device.power_limit_milliwatts, device.temperature_celsius):
-        with pytest.raises(NotSupported):
-            question()
-    assert device.utilisation() == Utilisation(0, 0)
-
-
-def test_a_mig_device_draws_no_power_of_its_own() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    cut(machine)
-    nvml = machine.nvml()
-    nvml.init()
-    with pytest.raises(ConfigError, match="power"):
-        machine.use(nvml.device_by_index(0).mig_devices()[0].uuid, power_milliwatts=1)
