@@ -61,12 +61,6 @@ def test_without_instances_there_are_only_the_capabilities_of_the_administrator(
     assert "DeviceFileMode: 292\n" in (root / CAPABILITIES / "mig/monitor").read_text()
 
 
-def test_a_gpu_without_mig_has_no_capabilities(tmp_path: Path) -> None:
-    root = build_driver_root(tmp_path, FakeMachine.open("l40s-octo"))
-    assert files(root) == set()
-    assert not (root / CAPABILITY_NODES).exists()
-
-
 def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
     root: Path, machine: FakeMachine
 ) -> None:
@@ -88,12 +82,6 @@ def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
     assert not (root / CAPABILITIES / "gpu2").exists()
 
 
-def test_files_follow_the_minor_of_the_gpu(root: Path, machine: FakeMachine) -> None:
-    instance = gpu(machine, 2).create_gpu_instance(THREE_G, Placement(0, 4))
-    machine.set_minors({2: 5, 5: 2})
-    assert files(root) == {*ALWAYS, f"gpu5/mig/gi{instance.id}/access"}
-
-
 def test_files_go_with_the_mode_with_resets_and_with_the_driver(root: Path, machine: FakeMachine) -> None:
     for end in (
         lambda: machine.reset(0),
@@ -109,18 +97,3 @@ def test_files_go_with_the_mode_with_resets_and_with_the_driver(root: Path, mach
     assert files(root) == set()
     machine.driver_back()
     assert files(root) == ALWAYS
-
-
-def test_a_driver_root_that_was_removed_is_left_alone(tmp_path: Path, machine: FakeMachine) -> None:
-    build_driver_root(tmp_path / "there", machine).rename(tmp_path / "elsewhere")
-    gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
-    assert not (tmp_path / "there").exists()
-
-
-def test_a_root_that_is_built_again_is_put_right(root: Path, machine: FakeMachine) -> None:
-    instance = gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
-    missing = root / CAPABILITIES / f"gpu0/mig/gi{instance.id}/access"
-    missing.unlink()
-    (root / CAPABILITIES / "mig/stale").write_text("")
-    build_driver_root(root, machine)
-    assert files(root) == {*ALWAYS, f"gpu0/mig/gi{instance.id}/access"}

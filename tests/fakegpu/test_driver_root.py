@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +11,7 @@ import pytest
 from driver.hardware import pci
 from driver.hardware.pci_view import pci_view
 from fakegpu.driver_files.driver_root import (
-    CALL_LOG,
-    CDI_HOOK,
     CONTROL_NODES,
-    STUBS,
     build_driver_root,
     build_sysfs,
 )
@@ -66,29 +62,6 @@ def test_libraries_have_the_version_of_the_driver_and_their_sonames(
     assert not list(folder.glob("*570*"))
 
 
-def test_nvidia_smi_lists_the_gpus_and_notes_its_arguments(tmp_path: Path, machine: FakeMachine) -> None:
-    root = build_driver_root(tmp_path, machine)
-    said = subprocess.run(
-        [root / "usr/bin/nvidia-smi", "-L"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert len(said) == 8
-    assert said[0] == f"GPU 0: NVIDIA L40S (UUID: {machine.uuid(machine.pci(0))})"
-    assert (root / CALL_LOG).read_text() == "nvidia-smi -L\n"
-
-
-@pytest.mark.parametrize("words", [("nvidia-smi", "-c", "DEFAULT"), ("nvidia-cuda-mps-control", "-d")])
-def test_what_cannot_reach_the_machines_state_says_so(
-    tmp_path: Path, machine: FakeMachine, words: tuple[str, str]
-) -> None:
-    """A machine in memory is out of reach for a process, as a file is for a container without it."""
-    root = build_driver_root(tmp_path, machine)
-    done = subprocess.run(
-        [root / "usr/bin" / words[0], words[1]], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be reached" in done.stderr
-
-
 def test_programs_are_plain_executable_files(tmp_path: Path) -> None:
     """Containers mount them one by one."""
     folder = build_driver_root(tmp_path, FakeMachine.open(f"t4@{tmp_path / 'state.json'}")) / "usr/bin"
@@ -97,20 +70,6 @@ def test_programs_are_plain_executable_files(tmp_path: Path) -> None:
         assert not path.is_symlink()
         assert os.access(path, os.X_OK)
     assert {"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"} <= set(os.listdir(folder))
-
-
-@pytest.mark.parametrize("name", STUBS)
-def test_the_other_binaries_run_and_note_their_calls(tmp_path: Path, machine: FakeMachine, name: str) -> None:
-    root = build_driver_root(tmp_path, machine)
-    subprocess.run([root / "usr/bin" / name, "-d"], check=True)
-    assert (root / CALL_LOG).read_text() == f"{name} -d\n"
-
-
-def test_the_cdi_hook_is_there_only_when_asked_for(tmp_path: Path, machine: FakeMachine) -> None:
-    assert not (build_driver_root(tmp_path / "without", machine) / "usr/bin" / CDI_HOOK).exists()
-    assert os.access(
-        build_driver_root(tmp_path / "with", machine, cdi_hook=True) / "usr/bin" / CDI_HOOK, os.X_OK
-    )
 
 
 @pytest.mark.parametrize("name", known_machines())
@@ -135,15 +94,3 @@ def test_the_drm_nodes_that_sysfs_names_are_in_the_driver_root(tmp_path: Path, m
         for gpu in gpus(sysfs)
         for kind, node in zip(("card", "render"), pci.drm_nodes(sysfs, gpu), strict=True)
     }
-
-
-def test_building_twice_changes_nothing(tmp_path: Path, machine: FakeMachine) -> None:
-    def tree() -> set[str]:
-        return {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
-
-    build_driver_root(tmp_path, machine)
-    build_sysfs(tmp_path, machine)
-    before = tree()
-    build_driver_root(tmp_path, machine)
-    build_sysfs(tmp_path, machine)
-    assert tree() == before

@@ -7,7 +7,7 @@ from dataclasses import astuple
 import pytest
 
 from driver.nvml.mig import partition_name, profile_name
-from fakegpu.machine.mig_profiles import compute_placements, known_catalogues, load_catalogue
+from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
 from fakegpu.machine.spec import known_machines, load_machine
 
 SEVEN_SLICES = {
@@ -129,16 +129,6 @@ def test_names_memory_multiprocessors_and_engines_are_those_that_were_measured(n
         assert (profile.memory_bytes, profile.multiprocessors) == (memory_mib * 2**20, multiprocessors)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_compute_instance_that_is_counted_has_a_place(name: str) -> None:
-    catalogue = load_catalogue(name)
-    for profile in catalogue.profiles:
-        for inside in catalogue.compute_profiles(profile.id):
-            places = compute_placements(profile.slices, inside.slices)
-            assert len(places) == inside.most_instances
-            assert all(place.start + place.size <= profile.slices for place in places)
-
-
 def test_the_compute_instance_of_double_memory_has_an_id_of_its_own() -> None:
     catalogue = load_catalogue("h100-80gb")
     ids = {
@@ -178,11 +168,3 @@ def test_a_part_of_an_instance_is_named_by_its_own_slices_first() -> None:
     catalogue = load_catalogue("a100-40gb")
     assert partition_name(catalogue.profile(9), 3) == "3g.20gb"
     assert partition_name(catalogue.profile(9), 1) == "1c.3g.20gb"
-
-
-def test_attributes_are_the_suffixes_of_the_name() -> None:
-    catalogue = load_catalogue("rtx-pro-6000-96gb")
-    assert {profile.id: profile.attributes for profile in catalogue.profiles if profile.attributes} == {
-        21: ("+me",), 47: ("+gfx",), 35: ("+gfx",), 32: ("+gfx",), 67: ("-me",), 66: ("-me",),
-        65: ("+me.all",), 64: ("+me.all",),
-    }  # fmt: skip

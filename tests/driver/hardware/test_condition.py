@@ -125,11 +125,6 @@ def test_a_look_reads_it_and_only_the_sick_gpu_has_a_problem(node: Node) -> None
     assert reasons(node.discovery.snapshot()) == {}
 
 
-def test_the_health_of_the_fabric_is_read_where_the_gpu_is_in_it(node: Node) -> None:
-    node.machine.fabric_health(1, FabricHealth("unhealthy", ("route-unhealthy",)))
-    assert reasons(node.discovery.snapshot()) == {1: ["fabric"]}
-
-
 def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: Node) -> None:
     node.machine.recovery_action(2, "reset")
     node.discovery.snapshot()
@@ -138,19 +133,6 @@ def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: No
     inventory = node.discovery.snapshot()
     assert reasons(inventory) == {1: ["error"], 2: ["error", "reset-required"]}
     assert inventory.gpus[1].condition.recovery_action is None
-
-
-def test_a_call_about_health_that_hangs_costs_no_device(tmp_path: Path) -> None:
-    hasty = Node("hgx-h100", tmp_path, 1.0)
-    hasty.machine.hang("remapped_rows", gpu=3)
-    inventory = hasty.discovery.snapshot()
-    assert reasons(inventory) == {3: ["hung"]}
-    assert (inventory.gpus[3].unanswered, inventory.gpus[3].memory_bytes) == (
-        frozenset(),
-        inventory.gpus[2].memory_bytes,
-    )
-    hasty.machine.heal()
-    hasty.guard.close()
 
 
 def test_a_gpu_that_is_lost_is_not_said_to_be_well_by_an_earlier_look(node: Node) -> None:

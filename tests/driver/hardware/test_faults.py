@@ -90,13 +90,6 @@ def test_a_gpu_of_another_driver_or_off_the_bus_is_not_unread(node: Node) -> Non
     assert node.discovery.snapshot().unread == ()
 
 
-def test_without_sysfs_nobody_knows_where_a_gpu_sits_that_never_told(tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.lose(3)
-    [unread] = Discovery(machine.nvml(), tmp_path, Guard()).snapshot().unread
-    assert (unread.pci, [problem.reason for problem in unread.problems]) == (None, ["lost"])
-
-
 @pytest.mark.parametrize(
     ("state", "value", "words"),
     [("in-progress", "", "still being set up"), ("not-started", "not-started", "CUDA fails with error 802")],

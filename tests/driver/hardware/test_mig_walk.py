@@ -132,14 +132,6 @@ def test_instances_that_cannot_be_read_leave_the_profiles_known(node: Node) -> N
     assert gpu.unanswered == {"gpu_instances"}
 
 
-def test_instances_that_could_not_be_read_at_first_are_known_once_they_are(node: Node) -> None:
-    node.machine.fail("gpu_instances", 0)
-    node.look()
-    node.machine.heal()
-    gpu = node.look()
-    assert (gpu.unanswered, _profiles(gpu)) == (frozenset(), ["1g.10gb", "3g.40gb"])
-
-
 def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node: Node) -> None:
     node.machine.fail("mig_without_reset", 0, Code.INVALID_ARGUMENT)
     gpu = node.look()

@@ -88,9 +88,3 @@ def test_a_gpu_without_virtual_functions_shows_no_framework(tmp_path: Path) -> N
     PciTree(tmp_path).function(PHYSICAL)
 
     assert read_vgpu_host(tmp_path, GPU, ()) == VgpuHost(())
-
-
-def test_a_slot_beyond_the_virtual_functions_has_no_place(tmp_path: Path) -> None:
-    vendor(tmp_path, "0\n")
-
-    assert read_vgpu_host(tmp_path, GPU, ()).place(GPU, 1) is None

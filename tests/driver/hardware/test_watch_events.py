@@ -27,10 +27,6 @@ def test_all_gpus_of_the_last_look_are_watched(node: Node) -> None:
     assert (told.uuid, told.xid) == (gpus[7].uuid, 31)
 
 
-def test_before_the_first_look_none_is_watched(node: Node) -> None:
-    assert node.discovery.watch_events().watched() == frozenset()
-
-
 def test_a_wait_neither_holds_up_a_look_nor_a_letting_go_which_ends_it(node: Node) -> None:
     node.discovery.snapshot()
     events = node.discovery.watch_events()

@@ -12,7 +12,6 @@ from driver.devices.names import DRIVER_NAME
 from driver.fabric.api import FabricGpu, FabricPartition
 from driver.fabric.seen import FabricView
 from driver.hardware.call_effects import FABRIC_PARTITIONS
-from driver.hardware.functions import PciFunction, PciView
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.kinds.fabric import fabric_attributes, in_common
@@ -112,14 +111,6 @@ def test_a_module_that_nvml_told_once_counts_on(machine: FakeMachine, discovery:
     assert discovery.snapshot().gpus[0].module_id == 2
 
 
-def test_gpus_for_virtual_machines_say_the_same(discovery: Discovery) -> None:
-    devices = offers(discovery, "offer: passthrough").devices
-    assert {device.attributes["type"] for device in devices} == {"vfio"}
-    found = {str(device.pci): [device.attributes[name] for name in NAMES] for device in devices}
-    assert found["0000:52:00.0"] == [3, 9, 4, 1, 0]
-    assert len(found) == 8
-
-
 def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     placed = {
         ONE: {"gpuModuleID": 1, "partition1": 7, "partition2": 3},
@@ -128,16 +119,6 @@ def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     assert in_common(placed, [ONE, TWO]) == {"partition2": 3}
     assert in_common(placed, [ONE]) == placed[ONE]
     assert in_common({}, [ONE]) == {}
-
-
-def test_a_gpu_that_nvml_does_not_have_is_known_by_its_address_alone() -> None:
-    view = FabricView((FabricPartition(6, (FabricGpu(1, pci=ONE), FabricGpu(2, pci=TWO))),))
-    functions = (PciFunction(TWO, 0x10DE, 0x2330, 0x030200),)
-    inventory = Inventory((gpu(ONE, 4),), pci=PciView(functions), fabric=view)
-    assert fabric_attributes(inventory) == {
-        ONE: {"gpuModuleID": 4, "partition2": 6},
-        TWO: {"partition2": 6},
-    }
 
 
 def test_a_gpu_that_nobody_can_place_has_no_attributes() -> None:

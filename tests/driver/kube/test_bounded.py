@@ -189,18 +189,6 @@ def test_each_read_has_what_is_left_of_the_deadline(ends: tuple[socket.socket, s
         arriving.readinto(bytearray(1))
 
 
-def test_with_pauses_allowed_each_read_has_as_much(ends: tuple[socket.socket, socket.socket]) -> None:
-    near, far = ends
-    now = [0.0]
-    arriving = Arriving(near, raw_of(near), lambda: now[0])
-    far.sendall(b"abc")
-    arriving.allow_pauses(120)
-
-    for now[0] in (0.0, 400.0):
-        assert arriving.readinto(bytearray(1)) == 1
-        assert near.gettimeout() == 120
-
-
 def test_what_arrives_outlives_the_socket_that_http_closes_early(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:

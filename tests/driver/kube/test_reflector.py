@@ -117,14 +117,6 @@ def test_objects_of_a_list_say_what_they_are(server: EmbeddedApiServer, client: 
         assert (item["apiVersion"], item["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
 
 
-def test_a_long_list_is_read_in_pages(server: EmbeddedApiServer, client: KubeClient) -> None:
-    for number in range(501):
-        server.create(SLICES, slice_of(f"s{number}"))
-    with running(client) as one:
-        assert len(one.names()) == 501
-        assert server.count("list", "resourceslices") == 2
-
-
 def test_the_selection_says_how_long_a_page_is(server: EmbeddedApiServer, client: KubeClient) -> None:
     for number in range(5):
         server.create(SLICES, slice_of(f"s{number}"))
@@ -195,15 +187,6 @@ def test_a_bookmark_saves_the_list_after_the_history_was_lost(
         one.comes_to("new")
 
         assert one.lists == 1
-
-
-def test_it_survives_a_restart_of_the_server(server: EmbeddedApiServer, client: KubeClient) -> None:
-    with running(client) as one:
-        watching(server)
-        server.restart()
-        server.create(SLICES, slice_of("new"))
-
-        one.comes_to("new")
 
 
 @pytest.mark.parametrize("hears", ["on_event", "on_list"])

@@ -137,13 +137,3 @@ def test_mps_limits_its_memory_and_hides_what_the_daemon_does_not_serve(tmp_path
         cuda.leave(0)
     finally:
         programs.end()
-
-
-def test_a_rule_about_all_calls_of_a_gpu_makes_only_nvml_fail() -> None:
-    machine = FakeMachine.open("l4-quad")
-    machine.fail(gpu=0)
-    cuda = FakeCuda(machine, {})
-    cuda.init()
-    cuda.enter(0)
-    machine.fail("cuMemAlloc_v2", gpu=1)
-    cuda.allocate(1)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.nvml.api import DriverNotLoaded, SessionLost
 from driver.nvml.health.calls import GpuEvent
 from fakegpu.health.state import MOST_EVENTS
 from fakegpu.machine.fake_machine import FakeMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from fakegpu.health.calls import FakeEventSet
@@ -78,52 +76,3 @@ def test_events_that_were_dropped_are_told_by_drivers_that_know_structured_event
     told = [events.wait(0) for _ in range(MOST_EVENTS + 1)]
     assert told[-1] is None
     assert [one.dropped for one in told if one] == [tells] + [False] * (MOST_EVENTS - 1)
-
-
-def test_a_new_set_leaves_out_the_gpu_that_is_lost() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    nvml = machine.nvml()
-    nvml.init()
-    devices = [nvml.device_by_index(index) for index in range(nvml.device_count())]
-    machine.lose(5)
-    machine.fail("register_events", gpu=6)
-    events = nvml.watch_events(devices)
-    others = {machine.uuid(machine.pci(index)) for index in range(8)} - {
-        machine.uuid(machine.pci(index)) for index in (5, 6)
-    }
-    assert events.watched() == others
-    assert events.wait(0) is None
-
-
-@pytest.mark.parametrize(
-    "deed",
-    [
-        lambda _, events: events.close(),
-        lambda nvml, _: nvml.shutdown(),
-    ],
-    ids=["close", "shutdown"],
-)
-def test_a_wait_ends_with_its_set_and_its_session(
-    machines: tuple[FakeMachine, FakeMachine], deed: Callable[[FakeNvml, FakeEventSet], None]
-) -> None:
-    nvml, events = watching(machines[0])
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(events.wait, LONG)
-        deed(nvml, events)
-        with pytest.raises(SessionLost):
-            waiting.result()
-    with pytest.raises(SessionLost):
-        events.wait(LONG)
-    events.close()
-
-
-def test_a_wait_ends_when_the_driver_goes(machines: tuple[FakeMachine, FakeMachine]) -> None:
-    _, events = watching(machines[0])
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(events.wait, LONG)
-        machines[1].driver_gone()
-        with pytest.raises(DriverNotLoaded):
-            waiting.result()
-    machines[1].driver_back()
-    with pytest.raises(SessionLost):
-        events.wait(LONG)

@@ -110,11 +110,6 @@ def test_all_of_a_profile_is_as_many_as_fit() -> None:
     assert names(layout_profiles("all-1g.20gb", mig("hgx-h100"))) == ["1g.20gb"] * 4
 
 
-def test_layouts_without_partitions_are_known() -> None:
-    assert layout_profiles("all-enabled", mig("hgx-h100")) == ()
-    assert layout_profiles("all-disabled", mig("hgx-h100")) == ()
-
-
 def test_a_layout_names_what_the_gpu_lacks() -> None:
     with pytest.raises(ConfigError, match=r"no profile 1g\.5gb, 9g: its profiles are 1g\.10gb, 2g\.20gb"):
         layout_profiles(["1g.5gb", "3g", "9g", "1g.5gb"], mig("hgx-h100"))
@@ -180,10 +175,6 @@ def test_no_more_of_a_profile_are_placed_than_nvml_allows() -> None:
     assert place(layout_profiles(["1g", "1g", "1g"], limited), limited) is None
 
 
-def test_nothing_is_placed_as_nothing() -> None:
-    assert place((), mig("hgx-h100")) == ()
-
-
 @pytest.mark.parametrize(
     ("machine", "whole", "slices"),
     [("hgx-h100", "7g.80gb", 8), ("a30-quad", "4g.24gb", 4), ("rtx-pro-6000-octo", "4g.96gb", 12)],
@@ -218,15 +209,3 @@ def test_partitions_are_packed_from_the_edge_that_takes_least_from_bigger_ones()
         ("4g.40gb", 0),
     ]
     assert packing_order(list(reversed(every))) == packing_order(every)
-
-
-def test_what_a_placement_takes_away_is_counted_in_memory_slices_not_in_partitions() -> None:
-    wanted = {("1g.10gb", 0), ("1g.10gb", 6), ("2g.20gb", 0), ("3g.40gb", 4)}
-    some = [
-        (placed.profile, placement)
-        for placed in mig("hgx-h100").profiles
-        for placement in placed.placements
-        if (placed.profile.name, placement.start) in wanted
-    ]
-
-    assert places(packing_order(some))[:2] == [("1g.10gb", 0), ("1g.10gb", 6)]
