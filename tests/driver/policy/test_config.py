@@ -40,12 +40,6 @@ def test_the_first_rule_that_matches_decides_and_the_rest_is_whole(tmp_path: Pat
     assert NodeConfig(config.rules[1:]).policy_of(A100).form == "hidden"
 
 
-def test_a_rule_without_a_condition_matches_every_gpu(tmp_path: Path) -> None:
-    assert load(tmp_path, "{version: v1, rules: [{offer: hidden}]}").rules == (
-        Rule(None, GpuPolicy("hidden")),
-    )
-
-
 def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load(
@@ -107,12 +101,6 @@ def test_a_rule_says_a_form_or_its_mig_implies_it(tmp_path: Path, rule: str, off
 def test_forms_that_contradict_mig_are_refused(tmp_path: Path, rule: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, f"{{version: v1, rules: [{{{rule}}}]}}")
-
-
-def test_a_text_can_be_parsed_that_lies_in_no_file() -> None:
-    assert parse_config(b"version: v1", "the map").rules == ()
-    with pytest.raises(ConfigError, match="the node configuration the map is not YAML"):
-        parse_config(b"\xff\xfe\x00", "the map")
 
 
 @pytest.mark.parametrize(

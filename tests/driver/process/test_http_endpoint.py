@@ -69,12 +69,6 @@ def test_without_a_host_it_answers_on_both_families() -> None:
         assert (status("127.0.0.1", port), status("::1", port)) == (200, 200)
 
 
-@needs.IPV6
-def test_an_address_of_ipv6_stands_in_brackets() -> None:
-    with running("[::1]:0") as port:
-        assert status("::1", port) == 200
-
-
 @pytest.mark.parametrize(
     "address", ["nonsense", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999", "[::1]", "203.0.113.1:0"]
 )

@@ -51,14 +51,6 @@ def test_each_path_answers_its_own_question() -> None:
         assert "/startupz, /livez, /readyz" in text
 
 
-def test_without_an_address_no_probe_is_answered() -> None:
-    threads = threading.active_count()
-
-    serve(Service(), "", Probes(lambda: "", lambda: "", lambda: ""))
-
-    assert threading.active_count() == threads
-
-
 def test_an_address_that_is_none_is_named_with_its_flag() -> None:
     with pytest.raises(ConfigError, match="give --health-addr"):
         serve(Service(), "127.0.0.1:70000", Probes(lambda: "", lambda: "", lambda: ""))

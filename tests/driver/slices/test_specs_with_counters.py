@@ -12,7 +12,7 @@ from driver.devices.names import gpu_device_name
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
-from driver.slices.specs import Layout, lay_out, read_devices, same_spec, taint_times, with_times
+from driver.slices.specs import Layout, lay_out, read_devices, same_spec
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
 
@@ -169,12 +169,6 @@ def test_counters_that_somebody_changed_are_a_difference(change: Any) -> None:
 
     assert not same_spec(specs[0], counters)
     assert not same_spec(specs[1], devices)
-
-
-def test_a_slice_of_counters_that_is_rewritten_keeps_them() -> None:
-    specs = laid_out([partition()], [counter_set()]).specs
-
-    assert [with_times(one, taint_times(specs, specs, {})) for one in specs] == list(specs)
 
 
 def test_what_was_published_is_read_back() -> None:
