@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +21,7 @@ from tests.flow.claims import (
     wait_released,
     wait_running,
 )
+from tests.flow.metrics import metrics_text, serve_metrics
 from tests.flow.mig_scene import (
     SAMPLES,
     configured,
@@ -183,10 +182,7 @@ def test_the_metrics_name_the_partition_of_a_claim_until_it_is_released(
     driver: DriverNode, namespace: str
 ) -> None:
     cluster = driver.cluster
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    driver.process("kubeletplugin").stop()
-    driver.start_plugin("--metrics-addr", address)
+    address = serve_metrics(driver, "kubeletplugin")
     driver.wait_serving()
     make_template(cluster, namespace, profile("1g.10gb"))
     start(cluster, namespace, gpu_pod("train"))
@@ -206,8 +202,7 @@ def test_the_metrics_name_the_partition_of_a_claim_until_it_is_released(
 
 
 def _partition_lines(address: str) -> list[str]:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = metrics_text(address).splitlines()
     return [line for line in lines if line.startswith("gpu_dra_partition_info{")]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,16 +140,21 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
 
 
 def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=address)) as plugin:
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr="127.0.0.1:0")) as plugin:
+        address = _probed_at(plugin, 1)
         plugin.wait_for("waiting for NVIDIA's driver")
         assert [probed(address, path)[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
         assert str(nvidia.registration_socket) in probed(address, "readyz")[1]
         nvidia.end()
         node.register(plugin)
         plugin.wait_for("registered with the kubelet")
+        address = _probed_at(plugin, 2)
         eventually("it is ready", lambda: probed(address, "readyz"), lambda answer: answer[0] == 200)
+
+
+def _probed_at(plugin: DriverProcess, times: int) -> str:
+    """Where probes are answered after they began to be, for the first or the second time."""
+    return f"127.0.0.1:{plugin.wait_logged(times, 'serving probes')[-1]['port']}"
 
 
 def probed(address: str, path: str) -> tuple[int, str]:

@@ -10,14 +10,12 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
 from urllib.request import urlopen
 
 import pytest
 
-from controller.webhook.__main__ import start
-from driver.process.service import Service
 from tests.controller.webhook.peer import Peer, make_pair
 from tests.controller.webhook.reviewed import asked, claim, config
 
@@ -54,7 +52,6 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
         process.communicate()
 
     assert process.returncode == 0
-    assert "certificate expires soon" in errors
     assert "Traceback" not in errors
     assert "did not end in time" not in errors
 
@@ -91,28 +88,20 @@ def test_files_that_are_no_certificate_end_it_with_one_clear_line(
     assert named in line
 
 
-class Started(Service):
-    """Knows the ports of what it runs, and leaves the signals of pytest alone."""
-
-    ports: ClassVar[dict[str, int]] = {}
-
-    def spawn(self, name: str, run: Any, *stop: Any) -> None:
-        super().spawn(name, run, *stop)
-        self.ports[name] = run.__self__.port if name in ("metrics", "webhook") else 0
-
-    def catch_signals(self) -> None:
-        pass
-
-
-def test_its_metrics_say_when_the_certificate_expires(tmp_path: Path) -> None:
-    pair, service = make_pair(tmp_path), Started()
-    addresses = {"addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:0", "health_addr": ""}
+def test_a_certificate_that_expires_is_told_at_the_start_and_in_the_metrics(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    files = (f"--cert-file={pair.cert_file}", f"--key-file={pair.key_file}")
+    process = webhook(*files, "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0")
+    assert process.stderr is not None
     try:
-        start(service, pair.cert_file, pair.key_file, classes="", **addresses)
-        with urlopen(f"http://127.0.0.1:{service.ports['metrics']}/metrics", timeout=20) as answer:
+        lines = iter(process.stderr.readline, "")
+        said = {line["event"]: line for line in map(json.loads, islice(lines, 3))}
+        with urlopen(f"http://127.0.0.1:{said['serving metrics']['port']}/metrics", timeout=20) as answer:
             metrics = answer.read().decode()
     finally:
-        service.stop()
+        process.kill()
+        process.communicate()
 
+    assert said["certificate expires soon"]["days"] == 1
     [value] = re.findall(r"^gpu_dra_webhook_certificate_remaining_seconds (\S+)$", metrics, re.MULTILINE)
     assert 0 < float(value) <= 2 * 86400
