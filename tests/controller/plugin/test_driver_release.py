@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.intervals import Intervals
 from controller.plugin.driver_release import LONGEST_SECONDS, DriverRelease
 from controller.plugin.state import PluginState
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
@@ -18,13 +17,11 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
 from proto import node_state_v1_pb2 as v1
-from tests.controller.fake_plugin import FakePlugin
+from tests.controller.fake_plugin import BRISK, FakePlugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 
 
 class Controller:
