@@ -103,11 +103,6 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str)
         KubeClient.connect(path)
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing does not exist"):
-        KubeClient.connect(tmp_path / "missing")
-
-
 def test_without_a_kubeconfig_outside_of_a_pod_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
