@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.health.incident_store import IncidentStore
-from controller.observe.observer import Observer
-from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_UNLICENSED
-from driver.hardware.inventory import Discovery
-from driver.health.verdict import with_verdicts
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
-from driver.process.metrics import Metrics
-from fakegpu.machine.fake_machine import FakeMachine
-from tests.controller.heard_events import HeardEvents
+from tests.controller.observed import Observed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.policy.offers import Offers
+    pass
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 
 
-class Guest:
-    """A virtual machine with four vGPUs, and what is offered of it, at a time of day that the test sets."""
+class Guest(Observed):
+    """A virtual machine with four vGPUs, at a time of day that the test sets."""
 
     def __init__(self, guard: Guard, machine: str = "a100-vgpu-guest-quad") -> None:
-        self.machine = FakeMachine.open(machine)
-        self.events = HeardEvents()
         self.now = NOON
-        self.offered: Offers | None = None
-        discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
-        self._incidents = IncidentStore()
-        self.observer = Observer(
-            *(discovery, lambda: None, Metrics(), self.events, self._offered),
-            on_check=self._incidents.gpus_checked,
-            now=lambda: self.now,
-        )
-        self.observer.plugin_reports(NodeState())
+        super().__init__(guard, machine, now=lambda: self.now)
 
     def look(self, now: datetime | None = None) -> list[str]:
         """Look once; the events that this has brought."""
@@ -54,26 +34,14 @@ class Guest:
         return [reason for _, reason, _ in self.events.posted[before:]]
 
     def tainted(self) -> list[str]:
-        assert self.offered is not None
         return [
             device.name
-            for device in with_verdicts(self.offered.devices, self._incidents.verdicts())
+            for device in self.offered[-1]
             if any((taint.key, taint.effect) == (TAINT_UNLICENSED, "NoSchedule") for taint in device.taints)
         ]
 
     def status(self) -> list[object]:
-        assert self.offered is not None
-        return [device.attributes.get("vgpuLicenseStatus") for device in self.offered.devices]
-
-    def _offered(self, offers: Offers, _held: frozenset[str], _gpus: object) -> None:
-        self.offered = offers
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    one = Guard(30.0)
-    yield one
-    one.close()
+        return [device.attributes.get("vgpuLicenseStatus") for device in self.offered[-1]]
 
 
 @pytest.fixture
@@ -160,5 +128,4 @@ def test_whole_gpus_are_not_asked_for_a_license(guard: Guard, machine: str) -> N
     node.machine.fail("licensable_features")
 
     assert node.look() == []
-    assert node.offered is not None
-    assert all(not device.taints for device in node.offered.devices)
+    assert all(not device.taints for device in node.offered[-1])
