@@ -100,17 +100,6 @@ def test_a_fault_that_comes_back_has_to_be_over_for_longer(kept: Kept) -> None:
     assert not kept.taints
 
 
-def test_repeats_are_no_news(kept: Kept) -> None:
-    assert [kept.incidents.report(FATAL) for _ in range(1000)] == [True, *[False] * 999]
-    assert kept.changes == 1
-
-
-def test_the_worst_fault_comes_first(kept: Kept) -> None:
-    for xid in (94, 95, 79):
-        kept.incidents.report(Incident(Region(PCI), xid))
-    assert [one for one in kept.taints if one.startswith("xid")] == ["xid=79", "xid=95", "xid=94"]
-
-
 def test_what_an_admin_changes_counts_for_faults_of_before(kept: Kept) -> None:
     kept.incidents.report(FATAL)
     sick = replace(WELL, condition=Condition("reset"))
@@ -272,13 +261,6 @@ def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_
     folder.unlink()
     kept.look()
     assert [*read_incidents(folder)] == [FATAL]
-
-
-def test_what_a_killed_process_left_unfinished_goes_with_the_next(folder: Path) -> None:
-    write_incidents(folder, {FATAL: 1000.0})
-    (folder / ".tmp-incidents.json-0123456789ab").write_text("{")
-    assert read_incidents(folder) == {FATAL: 1000.0}
-    assert [path.name for path in folder.iterdir()] == ["incidents.json"]
 
 
 def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:

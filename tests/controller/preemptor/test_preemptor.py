@@ -55,16 +55,6 @@ def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) 
     assert played.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 1
 
 
-def test_nobody_else_goes_while_the_victim_ends(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    for _ in range(5):
-        played.clock.now += 5
-        played.round()
-
-    assert full.names() == {"notebook", "urgent"}
-
-
 def test_a_second_pod_gets_a_room_of_its_own(full: Scene) -> None:
     full.waits("urgent", 10)
     full.waits("urgent-too", 10)
@@ -366,19 +356,6 @@ def test_a_dry_run_evicts_nobody_and_names_whom_a_real_run_evicts(scene: Scene) 
     assert evicted == named
     assert len(evicted) >= 3
     assert dry.told(EventReason.ROOM_WOULD_BE_MADE) == real.told(MADE)
-
-
-def test_a_dry_run_forgets_a_room_when_its_pod_is_gone(full: Scene) -> None:
-    full.waits("urgent", 10)
-    dry = Played(full, Behaviour(dry_run=True))
-    dry.round()
-    full.ends("urgent")
-    full.server.delete(f"{CLAIMS}/urgent")
-    dry.round()
-    full.waits("later", 10)
-    dry.round()
-
-    assert [name for name, word, _ in dry.heard.posted if word == "WouldBePreempted"] == ["batch", "batch"]
 
 
 def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> None:

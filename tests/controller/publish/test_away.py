@@ -147,26 +147,14 @@ def test_the_slices_are_the_same_while_a_virtual_machine_has_a_gpu_and_afterward
     assert node.look() == before
     node.bind(gpu, "vfio-pci")
     assert node.look() == before
+    node.begin()  # a controller that starts meanwhile
+    assert node.look() == before
+    node.slices = []  # wiped by a kubelet
+    assert node.look() == before
     node.bind(gpu, "nvidia")
     node.tell()
     assert node.look() == before
     assert node.events.posted == []
-
-
-def test_a_controller_that_starts_meanwhile_publishes_the_same(node: Node) -> None:
-    before = node.look()
-    node.tell(node.vfio(1))
-    node.bind(1, "vfio-pci")
-    node.begin()
-    assert node.look() == before
-
-
-def test_what_a_kubelet_wiped_is_published_again_as_it_was(node: Node) -> None:
-    before = node.look()
-    node.tell(node.vfio(1))
-    node.bind(1, "vfio-pci")
-    node.slices = []
-    assert node.look() == before
 
 
 def test_all_gpus_of_a_node_may_be_with_virtual_machines(node: Node) -> None:
