@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.devices.node_state import Healed, NodeState
-from driver.nvml.health.calls import RemappedRows
-from driver.nvml.real import RealNvml
 from driver.policy.rules import NodeConfig, Rule
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.health.sick_node import SickNode
 from tests.controller.mig_node import DYNAMIC, cut
 from tests.controller.published import SLICES
-from tests.driver.nvml.c_library import CLibrary
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -66,13 +63,6 @@ def test_a_fatal_xid_taints_its_gpu_alone_and_goes_once_nvml_says_that_all_is_we
     node.becomes({})
 
 
-def test_an_event_has_the_gpus_looked_at_at_once(node: SickNode) -> None:
-    node.start()
-    node.machine.rows(4, RemappedRows(0, 1, pending=True, failed=False))
-    node.machine.xid(4, 63)
-    node.becomes({4: ["memory=rows-pending:None"]})
-
-
 def test_people_are_told_once_of_each_change(node: SickNode) -> None:
     node.start()
     node.machine.xid(3, 95, times=20)
@@ -120,30 +110,6 @@ def test_a_gpu_that_falls_off_the_bus_leaves_the_events_of_the_others(node: Sick
     node.published.becomes(lambda: "needs-reboot=xid-79:NoSchedule" in node.taints()[lost])
     node.machine.xid(5, 95)
     node.published.becomes(lambda: node.taints().get(node.name(5)) == RESET_BY_95)
-
-
-def test_sets_that_nvml_does_not_free_end_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    library = CLibrary(machine.nvml())
-    library.frees = False
-    node = SickNode(server, tmp_path, machine, nvml=RealNvml(load=lambda _: library)).start()
-    try:
-        machine.xid(4, 79)
-        node.published.becomes(lambda: "gpu-lost" in str(node.taints().get(node.name(4))))
-        machine.xid(5, 95)
-        node.published.becomes(lambda: node.taints().get(node.name(5)) == RESET_BY_95)
-    finally:
-        node.end()
-
-
-def test_after_letting_go_of_nvml_events_are_heard_again(node: SickNode) -> None:
-    node.start()
-    with node.discovery.let_go():
-        pass
-    before = node.looks
-    eventually("a new set is made", lambda: node.looks, lambda looks: looks > before)
-    node.machine.xid(5, 95)
-    node.becomes({5: RESET_BY_95})
 
 
 def test_a_gpu_that_hangs_keeps_no_other_from_being_heard(server: EmbeddedApiServer, tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from envtest.embedded.server import EmbeddedApiServer
 
 LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")
@@ -54,22 +52,6 @@ def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, p
     assert item["spec"]["nodeName"] == "node-a"
 
 
-def test_a_restarted_controller_writes_nothing_when_all_is_well(
-    server: EmbeddedApiServer, published: Published, tmp_path: Path
-) -> None:
-    published.start(gpus(8, taints=(LOST,)))
-    published.publishes(8)
-    published.end()
-
-    again = Published(server, tmp_path)
-    again.start(gpus(8, taints=(LOST,)))
-    eventually("it watches", lambda: server.watches, lambda watches: watches >= 2)
-    writes = again.settles()
-    again.end()
-
-    assert writes == 1
-
-
 def test_nothing_is_published_before_the_plugin_serves(published: Published) -> None:
     published.start(gpus(8), serving=False)
     published.becomes(lambda: published.server.watches == 1)
@@ -89,16 +71,6 @@ def test_nothing_is_published_before_the_gpus_are_known(published: Published) ->
 
     published.becomes(lambda: len(published.slices()) == 1)
     assert published.complete()
-
-
-def test_slices_that_the_kubelet_wiped_come_back(server: EmbeddedApiServer, published: Published) -> None:
-    published.start(gpus(100))
-    published.publishes(100)
-    eventually("it watches", lambda: server.watches)
-
-    server.delete(SLICES)
-
-    published.publishes(100)
 
 
 def test_slices_that_are_wiped_again_and_again_come_back_as_soon_as_those_that_were_wiped_once(

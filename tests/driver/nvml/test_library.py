@@ -13,7 +13,6 @@ from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
 from kubeletplugin.devices.host.driver_files import DriverRoot
 from tests import needs
 
@@ -173,23 +172,3 @@ def test_a_library_that_cannot_be_loaded_does_not_hide_one_that_can(tmp_path: Pa
     build(tmp_path / LIBRARY_FOLDERS[4], "570.1.1")
 
     assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
-
-
-@compiled
-def test_nvml_is_loaded_from_the_root_that_comes_late_and_from_the_one_that_takes_its_place(
-    tmp_path: Path,
-) -> None:
-    container, host = HOST_LAYOUTS["driver container, Ubuntu"], HOST_LAYOUTS["Ubuntu"]
-    nvml = RealNvml(DriverRoots.probed(tmp_path, tmp_path / "sys"))
-    with pytest.raises(DriverNotLoaded, match="no NVIDIA driver was found on this node"):
-        nvml.init()
-
-    build(lay_driver(tmp_path, container, "570.1.1"), "570.1.1")
-    versions = [version_of(nvml)]
-    build(lay_driver(tmp_path, container, "580.1.1"), "580.1.1")
-    versions.append(version_of(nvml))
-    remove_driver(tmp_path, container)
-    build(lay_driver(tmp_path, host, "590.1.1"), "590.1.1")
-    versions.append(version_of(nvml))
-
-    assert versions == ["570.1.1", "580.1.1", "590.1.1"]

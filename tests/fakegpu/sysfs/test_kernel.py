@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import subprocess
 import sys
@@ -11,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.hardware.pci_view import pci_view
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
-from tests import needs
 from tests.fakegpu.sysfs.trees import disagreements
 
 ALONE, BESIDE, SHARED, OTHER = (
@@ -152,57 +149,3 @@ def test_a_tree_that_a_killed_process_left_half_changed_is_made_true(shared: Sce
     assert not shared.agrees()
     FakeKernel(shared.sysfs, FakeMachine.open(shared.flag))
     assert shared.agrees()
-
-
-def test_without_an_iommu_vfio_takes_nothing_unless_it_may_invent_groups(tmp_path: Path) -> None:
-    for unsafe in (False, True):
-        folder = tmp_path / str(unsafe)
-        folder.mkdir()
-        file = folder / "bare.yaml"
-        words = f"{{present: false, iommufd: false, unsafe_noiommu: {str(unsafe).lower()}}}"
-        text = (Path(__file__).parents[3] / "fakegpu/machines/t4.yaml").read_text()
-        file.write_text(f"iommu: {words}\n{text}")
-        scene = Scene(folder, str(file))
-        scene.kernel.load_module("vfio-pci", LONG)
-        (gpu,) = scene.machine.state.gpus
-        scene.rebind(gpu, "vfio-pci")
-        assert scene.driver(gpu) == ("vfio-pci" if unsafe else None)
-        assert pci_view(scene.sysfs).groups == ()
-        assert any("noiommu" in name for name in scene.dev()) == unsafe
-        assert scene.agrees()
-
-
-def test_without_iommufd_a_function_has_no_node_of_its_own(tmp_path: Path) -> None:
-    file = tmp_path / "old.yaml"
-    text = (Path(__file__).parents[3] / "fakegpu/machines/t4.yaml").read_text()
-    file.write_text(f"iommu: {{iommufd: false}}\n{text}")
-    scene = Scene(tmp_path, str(file))
-    scene.kernel.load_module("vfio-pci", LONG)
-    (gpu,) = scene.machine.state.gpus
-    scene.rebind(gpu, "vfio-pci")
-    (function,) = pci_view(scene.sysfs).functions
-    assert (function.driver, function.vfio_device) == ("vfio-pci", None)
-    assert not {"iommu", "vfio/devices"} & scene.dev()
-    assert any((scene.sysfs / "bus/pci/devices" / str(gpu) / "vfio-dev").iterdir())
-
-
-def test_a_session_has_the_node_of_its_gpu_open(scene: Scene) -> None:
-    nvml = scene.machine.nvml()
-    nvml.init()
-    minor = nvml.device_by_pci(ALONE).minor()
-    node = scene.root / "dev" / f"nvidia{minor}"
-    if node.is_symlink():
-        pytest.skip(needs.NO_DEVICE_NODES)
-    assert str(node) in _open_files()
-    nvml.shutdown()
-    assert str(node) not in _open_files()
-
-
-def _open_files() -> set[str]:
-    found = set()
-    for name in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(os.readlink(name))  # noqa: PTH115 - a link to what may be no path
-        except FileNotFoundError:
-            continue
-    return found
