@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from driver.nvml.api import Code, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.health.calls import EccErrors, FabricHealth, RemappedRows
+from driver.nvml.health.calls import FabricHealth
 from driver.nvml.health.real import fabric_health_of
 from driver.nvml.real import RealNvml
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
-from tests.driver.nvml.c_library_health import ACTIONS, RECOVERY_ACTION_FIELD
+from tests.driver.nvml.c_library_health import RECOVERY_ACTION_FIELD
 
 Open = Callable[[FakeMachine], NvmlDevice]
 
@@ -37,86 +36,13 @@ def ask(request: pytest.FixtureRequest) -> Open:
     return through
 
 
-NEWER = "615.36.01"
-"""A driver that tells of memory that no reset repairs."""
-
-ROWS = RemappedRows(1, 3, pending=True, failed=True)
-FABRICS = (
-    FabricHealth("healthy"),
-    FabricHealth("unhealthy", ("access-timeout", "route-unhealthy")),
-    FabricHealth("limited-capacity", ("degraded-bandwidth",)),
-    FabricHealth("unhealthy", ("wrong-configuration",)),
-    FabricHealth("healthy", ("route-recovery",)),
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "question", "spoil", "answer", "after_reset"),
-    [
-        *(
-            (
-                *("hgx-h100", "recovery_action", lambda machine, it=action: machine.recovery_action(0, it)),
-                *(action, "none"),
-            )
-            for action in (*ACTIONS, None)  # None is one that is newer than this driver
-        ),
-        (
-            *("hgx-h100", "remapped_rows", lambda machine: machine.rows(0, ROWS)),
-            *(ROWS, replace(ROWS, pending=False)),
-        ),
-        ("t4", "retired_pages_pending", lambda machine: machine.page_pending(0, True), True, False),
-        ("hgx-h100", "unrepairable_memory", lambda machine: machine.unrepairable(0, True), True, True),
-        (
-            *("hgx-h100", "ecc_errors", lambda machine: machine.ecc(0, EccErrors(7, 2))),
-            *(EccErrors(7, 2), EccErrors(0, 0)),
-        ),
-        *(
-            (
-                *("gb200-tray", "fabric_health", lambda machine, it=fabric: machine.fabric_health(0, it)),
-                *(fabric, FABRICS[0]),
-            )
-            for fabric in FABRICS
-        ),
-    ],
-)
-def test_what_is_wrong_is_told_until_it_is_repaired(
-    ask: Open,
-    name: str,
-    question: str,
-    spoil: Callable[[FakeMachine], None],
-    answer: object,
-    after_reset: object,
-) -> None:
-    machine = FakeMachine.open(name)
-    machine.driver_back(NEWER)
-    device = ask(machine)
-    spoil(machine)
-    assert getattr(device, question)() == answer
-    machine.reset(0)
-    machine.driver_gone()
-    machine.driver_back(NEWER)
-    assert getattr(ask(machine), question)() == after_reset
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "questions"),
-    [
-        ("hgx-h100", "550.90.07", ("recovery_action",)),
-        ("hgx-h100", "570.133.20", ("unrepairable_memory",)),
-        ("t4", NEWER, ("remapped_rows",)),
-        ("a30-quad", NEWER, ("retired_pages_pending",)),
-        ("dgx-a100", NEWER, ("fabric_health",)),
-        ("a100-vgpu-guest", NEWER, ("recovery_action", "remapped_rows", "ecc_errors")),
-    ],
-)
-def test_what_a_driver_or_a_board_does_not_know_is_not_supported(
-    ask: Open, name: str, version: str, questions: tuple[str, ...]
-) -> None:
-    machine = FakeMachine.open(name)
-    machine.driver_back(version)
-    for question in questions:
-        with pytest.raises(NotSupported):
-            getattr(ask(machine), question)()
+def test_an_action_that_is_newer_than_this_driver_is_unknown_and_an_older_one_knows_none(ask: Open) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.recovery_action(0, None)
+    assert ask(machine).recovery_action() is None
+    machine.driver_back("550.90.07")
+    with pytest.raises(NotSupported):
+        ask(machine).recovery_action()
 
 
 def test_the_binding_takes_a_field_that_the_driver_refuses_for_not_supported() -> None:
