@@ -81,16 +81,3 @@ def test_sysfs_tells_what_the_machine_file_says(tmp_path: Path, name: str) -> No
         assert pci.numa_node(sysfs, slot.pci) == slot.numa_node
         assert pci.pcie_root(sysfs, slot.pci) == slot.pcie_root
         assert pci.bound_driver(sysfs, slot.pci) == "nvidia"
-
-
-def test_the_drm_nodes_that_sysfs_names_are_in_the_driver_root(tmp_path: Path, machine: FakeMachine) -> None:
-    root, sysfs = build_driver_root(tmp_path, machine), build_sysfs(tmp_path, machine)
-    named = [node for gpu in gpus(sysfs) for node in pci.drm_nodes(sysfs, gpu)]
-    assert len(set(named)) == 16
-    assert {*named, "by-path"} == {path.name for path in (root / "dev/dri").iterdir()}
-    by_path = {path.name: path.readlink().name for path in (root / "dev/dri/by-path").iterdir()}
-    assert by_path == {
-        f"pci-{gpu}-{kind}": node
-        for gpu in gpus(sysfs)
-        for kind, node in zip(("card", "render"), pci.drm_nodes(sysfs, gpu), strict=True)
-    }

@@ -13,7 +13,7 @@ from driver.devices.taints import TAINT_BLOCKED
 from driver.errors import NvmlError
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig, Rule
-from tests.controller.mig_node import BALANCED, WHOLE, cut
+from tests.controller.mig_node import BALANCED, WHOLE
 from tests.controller.observed import Observed
 
 if TYPE_CHECKING:
@@ -132,15 +132,6 @@ def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Observed)
         {(TAINT_BLOCKED, "NoSchedule")},
         set(),
     ]
-
-
-def test_a_partition_that_an_admin_makes_is_noticed_with_the_next_look(node: Observed) -> None:
-    node.observer.check()
-    cut(node.machine, 0, slices=3, start=4)
-    node.observer.check()
-
-    assert f"{FIRST}-static-3g-40gb-4" in [device.name for device in node.offered[1]]
-    assert FIRST not in [device.name for device in node.offered[1]]
 
 
 def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_changes(guard: Guard) -> None:

@@ -50,11 +50,6 @@ def test_it_is_read_at_the_start_and_at_each_change(file: File) -> None:
     assert file.forms() == ["hidden"]
 
 
-def test_a_file_that_is_written_in_place_is_noticed(file: File) -> None:
-    file.path.write_text(HIDDEN)
-    assert file.forms() == ["hidden"]
-
-
 def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path) -> None:
     for folder, text in (("..1", WHOLE), ("..2", HIDDEN)):
         (tmp_path / folder).mkdir()

@@ -108,14 +108,6 @@ def test_it_ends_its_session_when_it_is_asked_and_looks_again_when_it_is_told(tm
         assert set(controller.states) <= {0}, "what is asked is no state of the node"
 
 
-def test_a_later_number_is_answered_while_it_is_away(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra.sock", state=asking(1)) as plugin, listening(tmp_path) as controller:
-        assert plugin.has_answered(1)
-        plugin.tell(asking(2))
-        assert plugin.has_answered(1, 2)
-        assert not controller.has_session
-
-
 def test_a_plugin_that_ends_asks_for_nothing(tmp_path: Path) -> None:
     with listening(tmp_path) as controller:
         with FakePlugin(tmp_path / "dra.sock", state=asking(7)) as plugin:

@@ -55,18 +55,6 @@ def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) 
     assert played.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 1
 
 
-def test_a_second_pod_gets_a_room_of_its_own(full: Scene) -> None:
-    full.waits("urgent", 10)
-    full.waits("urgent-too", 10)
-    full.waits("urgent-three", 10)
-    played = Played(full)
-    played.round()
-    played.round()
-
-    assert full.names() == {"urgent", "urgent-too", "urgent-three"}
-    assert len(played.told(MADE)) == 2
-
-
 def test_the_room_is_used(full: Scene) -> None:
     full.waits("urgent", 10)
     played = Played(full)
@@ -225,28 +213,6 @@ def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scen
     assert full.names() == {"notebook", "urgent"}
 
 
-def test_an_api_server_that_goes_away_between_two_evictions_ends_nobody_needlessly(full: Scene) -> None:
-    full.waits("urgent", 10, gpus=2)
-    full.server.fail("create", "/pods/notebook/eviction", code=503)
-    full.server.fail("create", "/pods/batch/eviction", code=503)
-    played = Played(full)
-    played.round()
-    played.clock.now += 60
-    played.round()
-    [gone] = {"notebook", "batch"} - full.names()
-    full.ends(gone)
-    # Meanwhile the other pod has ended by itself, so nobody else has to.
-    [stays] = {"notebook", "batch"} & full.names()
-    full.ends(stays)
-    full.node("node-b")
-    full.runs("other", 1, "node-b", "gpu-0", "gpu-1")
-    played.clock.now += 60
-    played.round()
-
-    assert full.names() == {"urgent", "other"}
-    assert played.number("gpu_dra_preemptor_evictions_total", outcome="failed") == 2
-
-
 def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     full.waits("urgent", 10)
     played = Played(full)
@@ -393,20 +359,6 @@ def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: l
     assert len(asked) == 1, "nothing has changed"
     played.round()
     assert len(asked) == 2
-
-
-def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
-    full: Scene, asked: list[str]
-) -> None:
-    for name, priority in (("first", 14), ("second", 13), ("third", 12)):
-        full.waits(name, priority, gpus=priority)
-    played = Played(full)
-    played.cpu.step = SHORT_SECONDS / 5
-    played.round()
-    full.waits("new", 11, gpus=4)
-    asked.clear()
-    played.round()
-    assert asked == ["first", "second", "new"]
 
 
 def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:

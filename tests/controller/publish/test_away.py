@@ -180,19 +180,6 @@ def test_a_node_without_an_nvidia_driver_offers_its_gpus_to_virtual_machines(
     assert node.taints() == set()
 
 
-def test_an_nvml_that_fails_where_the_driver_has_no_gpu_is_in_nobodys_way(
-    tmp_path: Path, guard: Guard
-) -> None:
-    node = Node(tmp_path, guard, ALL_KINDS, "l40s-octo")
-    before = node.look()
-    node.tell(*map(node.vfio, range(8)))
-    for gpu in range(8):
-        node.bind(gpu, "vfio-pci")
-    node.machine.fail("device_count")
-
-    assert node.look() == before
-
-
 def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they_are_free(
     tmp_path: Path, guard: Guard
 ) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from controller.webhook.server import MOST_BODY_BYTES, MOST_CONNECTIONS
 from driver.process.log import configure
-from tests import needs
 from tests.controller.webhook.peer import Pair, Peer, answered, make_pair, served
 from tests.controller.webhook.reviewed import asked, claim, config, parameters
 
@@ -176,14 +175,6 @@ def test_the_log_says_the_outcome_and_nothing_of_the_object(peer: Peer) -> None:
     assert reviewed["op"]
     assert "swordfish" not in log.getvalue()
     assert "very-secret" not in log.getvalue()
-
-
-def test_without_a_host_it_is_reached_by_both_kinds_of_addresses(pair: Pair) -> None:
-    with served(pair, address=":0") as peer:
-        assert peer.review(GOOD)["allowed"] is True
-        if needs.has_ipv6():
-            with socket.create_connection(("::1", peer.port), 20):
-                pass
 
 
 def test_versions_of_tls_before_1_2_are_refused(peer: Peer) -> None:

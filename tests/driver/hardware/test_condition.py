@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.hardware.condition import ConditionReading, problems_of
+from driver.hardware.condition import problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.hardware.inventory import Discovery
 from driver.health.judge import verdicts_of_problems
@@ -21,14 +21,9 @@ from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from driver.errors import NvmlError
-    from driver.nvml.deadline import Watch
     from driver.nvml.health.calls import RecoveryAction
-
-T = TypeVar("T")
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
@@ -158,23 +153,3 @@ def test_what_was_bad_counts_on_and_that_all_was_well_does_not() -> None:
     bad = Condition("reset", unrepairable=True, unsupported=frozenset({"fabric_health"}))
     assert without_answers(bad) == bad
     assert without_answers(replace(bad, recovery_action="none")).recovery_action is None
-
-
-@pytest.mark.parametrize(("machine", "asked"), [("a30-quad", False), ("t4", True)])
-def test_only_a_gpu_that_cannot_remap_rows_is_asked_for_retired_pages(machine: str, *, asked: bool) -> None:
-    fake = FakeMachine.open(machine)
-    nvml = fake.nvml()
-    nvml.init()
-    device = nvml.device_by_pci(fake.pci(0))
-    names: list[str] = []
-
-    def watch(name: str, call: Callable[[], T]) -> T:
-        names.append(name)
-        return call()
-
-    failures: list[NvmlError] = []
-    reading = ConditionReading(device, cast("Watch", watch), NOT_ASKED, failures.append, in_fabric=False)
-
-    assert reading.run().page_pending is (False if asked else None)
-    assert ("retired_pages_pending" in names) is asked
-    assert failures == []

@@ -157,15 +157,6 @@ def test_nvml_is_not_let_go_of_while_a_gpu_has_not_answered_since_the_first_look
     hasty.machine.heal()
 
 
-def test_a_gpu_that_never_told_who_it_is_is_the_nodes_problem(node: Node) -> None:
-    pci = node.machine.pci(6)
-    node.machine.lose(6)
-    inventory = node.discovery.snapshot()
-    assert len(inventory.gpus) == 7
-    assert [problem.reason for problem in inventory.problems] == ["lost", "error"]
-    assert str(pci) in inventory.problems[1].message
-
-
 def test_a_gpu_that_nvml_lists_no_more_is_lost_while_it_is_on_the_bus(node: Node) -> None:
     node.discovery.snapshot()
     node.machine.remove(2)
@@ -183,15 +174,6 @@ def test_a_gpu_that_left_the_bus_is_gone(node: Node) -> None:
     assert [gpu.index for gpu in inventory.gpus] == list(range(7))
 
 
-def test_a_gpu_in_the_hands_of_another_driver_is_no_problem_and_told_by_sysfs_alone(node: Node) -> None:
-    node.discovery.snapshot()
-    node.bind(2, "vfio-pci")
-    inventory = node.discovery.snapshot()
-    assert len(inventory.gpus) == 7
-    assert inventory.problems == ()
-    assert [one.driver for one in inventory.pci.physical].count("vfio-pci") == 1
-
-
 def test_a_gpu_lost_while_indexes_move_is_not_taken_for_its_neighbour(node: Node) -> None:
     before = node.discovery.snapshot()
     node.unplug(1)
@@ -201,24 +183,6 @@ def test_a_gpu_lost_while_indexes_move_is_not_taken_for_its_neighbour(node: Node
     by_pci = {gpu.pci: gpu for gpu in inventory.gpus}
     assert set(by_pci) == {gpu.pci for gpu in before.gpus} - {before.gpus[1].pci}
     assert [str(pci) for pci, gpu in by_pci.items() if gpu.problems] == [str(lost)]
-
-
-def test_indexes_that_move_without_sysfs_put_no_blame_on_a_neighbour(tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    discovery = Discovery(machine.nvml(), tmp_path, Guard())
-    addresses = [gpu.pci for gpu in discovery.snapshot().gpus]
-    machine.remove(addresses[0])
-    machine.lose(addresses[4])
-    after = discovery.snapshot()
-    assert [gpu.pci for gpu in after.gpus] == [*addresses[1:4], *addresses[5:]]
-    assert (reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
-    machine.restore(addresses[4])
-    discovery.snapshot()
-    machine.restore(addresses[0])
-    machine.lose(addresses[4])
-    after = discovery.snapshot()
-    assert [gpu.pci for gpu in after.gpus] == [*addresses[:4], *addresses[5:]]
-    assert (reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
 
 
 @pytest.mark.parametrize("code", [Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED])
@@ -285,18 +249,6 @@ def test_many_threads_can_ask_while_the_driver_is_reloaded(node: Node) -> None:
         thread.join(10)
     assert failures == []
     assert minors == {pci: index for index, pci in enumerate(addresses)}
-
-
-def test_close_ends_the_session_and_the_next_call_begins_another(node: Node) -> None:
-    nvml = node.machine.nvml()
-    discovery = Discovery(nvml, node.sysfs, node.guard)
-    discovery.close()
-    before = discovery.snapshot()
-    discovery.close()
-    with pytest.raises(NvmlCallFailed) as caught:
-        nvml.device_count()
-    assert caught.value.code == Code.UNINITIALIZED
-    assert discovery.snapshot() == before
 
 
 def test_a_job_that_misses_an_instance_leaves_the_gpu_its_one_thread(node: Node) -> None:

@@ -73,15 +73,6 @@ def test_a_call_of_another_thread_waits_until_the_block_is_left(eyes: Eyes) -> N
         assert asked.result(10).minor == 0
 
 
-def test_two_blocks_at_once_end_with_the_later_one(eyes: Eyes) -> None:
-    with eyes.discovery.let_go():
-        with eyes.discovery.let_go():
-            pass
-        with pytest.raises(LetGo):
-            eyes.discovery.snapshot()
-    eyes.discovery.snapshot()
-
-
 def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
     under_way, go_on = threading.Event(), threading.Event()
 

@@ -124,14 +124,6 @@ def test_not_found_of_an_instance_that_is_there_is_a_fault_and_changes_nothing(n
     assert [problem.reason for problem in gpu.problems] == ["failing"]
 
 
-def test_instances_that_cannot_be_read_leave_the_profiles_known(node: Node) -> None:
-    node.machine.fail("gpu_instances", 0)
-    gpu = node.look()
-    assert gpu.mig is not None
-    assert gpu.mig.profiles
-    assert gpu.unanswered == {"gpu_instances"}
-
-
 def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node: Node) -> None:
     node.machine.fail("mig_without_reset", 0, Code.INVALID_ARGUMENT)
     gpu = node.look()

@@ -103,13 +103,6 @@ def test_a_group_holds_all_of_its_functions(tree: PciTree) -> None:
     assert group in pci_view(tree.root).groups
 
 
-def test_the_view_has_the_groups_of_gpus_alone(tree: PciTree) -> None:
-    tree.function("0000:03:00.0", vendor="0x1a03", kind="0x030000", group=2)
-    tree.function(OTHER, group=16)
-    tree.function(GPU, group=15)
-    assert [group.number for group in pci_view(tree.root).groups] == [15, 16]
-
-
 def test_a_group_that_vfio_invented_guards_nothing(tree: PciTree) -> None:
     tree.function(GPU, driver="vfio-pci", group=3)
     tree.name_group(3, "vfio-noiommu")
@@ -118,12 +111,6 @@ def test_a_group_that_vfio_invented_guards_nothing(tree: PciTree) -> None:
     assert function.iommu_group is None
     assert iommu_group_of(tree.root, at(GPU)) is None
     assert pci_view(tree.root).groups == ()
-
-
-def test_a_group_with_a_name_of_its_own_guards(tree: PciTree) -> None:
-    tree.function(GPU, group=3)
-    tree.name_group(3, "some name")
-    assert iommu_group_of(tree.root, at(GPU)) is not None
 
 
 def test_virtual_functions_are_listed_by_their_numbers(tree: PciTree) -> None:

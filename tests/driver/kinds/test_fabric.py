@@ -9,12 +9,10 @@ import pytest
 
 from driver.devices.limits import device_faults
 from driver.devices.names import DRIVER_NAME
-from driver.fabric.api import FabricGpu, FabricPartition
-from driver.fabric.seen import FabricView
 from driver.hardware.call_effects import FABRIC_PARTITIONS
-from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
-from driver.kinds.fabric import fabric_attributes, in_common
+from driver.kinds.fabric import in_common
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
@@ -105,12 +103,6 @@ def test_what_a_fabric_manager_never_told_leaves_a_doubt_of_the_attributes_alone
     assert offers(discovery).doubts == ()
 
 
-def test_a_module_that_nvml_told_once_counts_on(machine: FakeMachine, discovery: Discovery) -> None:
-    discovery.snapshot()
-    machine.fail("module_id")
-    assert discovery.snapshot().gpus[0].module_id == 2
-
-
 def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     placed = {
         ONE: {"gpuModuleID": 1, "partition1": 7, "partition2": 3},
@@ -119,9 +111,3 @@ def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     assert in_common(placed, [ONE, TWO]) == {"partition2": 3}
     assert in_common(placed, [ONE]) == placed[ONE]
     assert in_common({}, [ONE]) == {}
-
-
-def test_a_gpu_that_nobody_can_place_has_no_attributes() -> None:
-    view = FabricView((FabricPartition(6, (FabricGpu(1), FabricGpu(2))),))
-    inventory = Inventory((gpu(ONE, 1), gpu(TWO, None)), fabric=view)
-    assert fabric_attributes(inventory) == {ONE: {"gpuModuleID": 1, "partition2": 6}}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.nvml.api import Code, GpuLost, NotSupported, NvmlTimeout
+from driver.nvml.api import Code, GpuLost, NvmlTimeout
 from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
 from fakegpu.nvml.mig_calls import MIG_CHANGES
 from tests.eventually import eventually
@@ -40,15 +40,6 @@ class Hang:
 @pytest.fixture
 def guard() -> Guard:
     return Guard(SHORT)
-
-
-def test_a_job_raises_its_own_error(guard: Guard) -> None:
-    def refuse() -> int:
-        raise NotSupported("nvmlDeviceGetUUID", Code.NOT_SUPPORTED)
-
-    with pytest.raises(NotSupported):
-        guard.run("gpu", lambda watch: watch("uuid", refuse))
-    assert guard.run("gpu", lambda _: "still works") == "still works"
 
 
 def test_a_call_that_hangs_ends_in_a_timeout_that_names_it(guard: Guard) -> None:

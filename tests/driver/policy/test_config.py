@@ -134,13 +134,6 @@ def test_a_rule_that_cannot_be_judged_is_an_error_not_a_guess(when: str, message
         NodeConfig((Rule(when, GpuPolicy("hidden")),)).policy_of(T4)
 
 
-def test_what_is_unknown_can_be_asked_for() -> None:
-    rule = Rule("has(gpu.numaNode) && gpu.numaNode == 3", GpuPolicy("hidden"))
-
-    assert NodeConfig((rule,)).policy_of(T4).form == "whole"
-    assert NodeConfig((rule,)).policy_of(A100).form == "hidden"
-
-
 SLICED = SharedOffer("TimeSlicing", 4)
 SHARED = "shared: {strategy: TimeSlicing, shares: 4}"
 

@@ -63,14 +63,6 @@ def test_every_line_of_an_operation_carries_its_id_and_its_claim(stream: Log) ->
     assert "op" not in after
 
 
-def test_two_operations_have_different_ids_and_the_inner_names_the_outer(stream: Log) -> None:
-    with operation("outer") as outer, operation("inner") as inner:
-        log.info("inside")
-    inside = stream.lines()[2]
-    assert outer != inner
-    assert (inside["op"], inside["within"]) == (inner, outer)
-
-
 @pytest.mark.parametrize(
     ("error", "outcome"), [(ClaimBlocked("held"), "retryable"), (ClaimRefused("bad"), "permanent")]
 )

@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.slices.specs import Layout, lay_out, read_devices, same_spec
 from fakegpu.machine.fake_machine import FakeMachine
-from tests.driver.mig_machines import look, rules, with_mode_on
+from tests.driver.mig_machines import look, rules
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -130,13 +130,6 @@ def test_a_device_whose_counters_cannot_stand_is_left_out_alone(
     assert [[one["name"] for one in spec.get("devices", [])] for spec in layout.specs] == [[plain.name]]
 
 
-def test_of_two_counter_sets_with_one_name_the_first_stays() -> None:
-    layout = laid_out([partition()], [counter_set(), counter_set(counters={"memory-slice-0": 7})])
-
-    [stored] = layout.specs[0]["sharedCounters"]
-    assert stored["counters"]["memory-slice-0"] == {"value": "1"}
-
-
 def test_counters_written_in_another_way_are_the_same() -> None:
     big = {"memory-slice-0": 2048}
     counters, devices = laid_out([partition(consumes=big)], [counter_set(counters=big)]).specs
@@ -186,15 +179,6 @@ def test_all_offers_of_dynamic_mode_are_read_back_with_their_spans() -> None:
     layout = laid_out(list(offers.devices), list(offers.counter_sets))
 
     assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
-
-
-def test_a_partition_without_counters_is_read_back_with_its_start_alone() -> None:
-    offers = node_offers(look(with_mode_on("hgx-h100")), rules("mig: {layout: all-3g}"))
-
-    devices, counter_sets = read_devices(laid_out(list(offers.devices), []).specs)
-
-    assert [one.span for one in devices[:2]] == [Placement(4, 1), Placement(0, 1)]
-    assert counter_sets == ()
 
 
 def test_what_is_not_named_by_this_driver_is_not_read() -> None:

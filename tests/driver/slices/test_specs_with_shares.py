@@ -89,16 +89,6 @@ def test_what_was_published_is_read_back(rule: str) -> None:
     assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
 
 
-def test_a_device_that_is_not_shared_is_read_without_policies() -> None:
-    [spec] = laid_out(FOUR).specs
-    stored = copy.deepcopy(spec)
-    del stored["devices"][0]["allowMultipleAllocations"]
-
-    [device], _ = read_devices([stored])
-
-    assert device.policies == {}
-
-
 def change(spec: Any, path: str, value: Any) -> Any:
     """A copy of the spec in which one field of the policies is otherwise."""
     changed = copy.deepcopy(spec)
@@ -144,13 +134,6 @@ def test_policies_that_say_something_else_differ(path: str, value: Any) -> None:
     [spec] = laid_out(FOUR).specs
 
     assert not same_spec(spec, change(spec, path, value))
-
-
-def test_values_of_a_policy_are_compared_as_numbers() -> None:
-    [spec] = laid_out(shared({"memory": GIB}, {"memory": RequestPolicy(0)})).specs
-
-    assert same_spec(spec, change(spec, "memory.requestPolicy.validValues", ["0Gi"]))
-    assert not same_spec(spec, change(spec, "memory.requestPolicy.validValues", ["0", "1Gi"]))
 
 
 def test_a_device_that_is_shared_no_more_differs() -> None:

@@ -186,14 +186,6 @@ def test_the_largest_profile_is_the_plain_one_of_all_slices(machine: str, whole:
     assert (largest.name, memory_slices(mig(machine))) == (whole, slices)
 
 
-def test_a_gpu_without_profiles_has_nothing() -> None:
-    empty = replace(mig("hgx-h100"), profiles=())
-
-    assert largest_profile(empty) is None
-    assert memory_slices(empty) == 0
-    assert place((), empty) == ()
-
-
 def test_partitions_are_packed_from_the_edge_that_takes_least_from_bigger_ones() -> None:
     every = [
         (placed.profile, placement)

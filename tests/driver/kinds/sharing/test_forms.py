@@ -8,8 +8,7 @@ from functools import cache
 import pytest
 
 from driver.devices.device import Device, RequestPolicy, Version
-from driver.hardware.gpu import Gpu, Inventory
-from driver.nvml.pci_address import PciAddress
+from driver.hardware.gpu import Inventory
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
@@ -19,7 +18,6 @@ GIB = 2**30
 H100_BYTES = (81559 - 454) * 2**20  # the driver keeps 454 MiB for itself
 SLICED = "{strategy: TimeSlicing, shares: 4}"
 SERVED = "{strategy: MPS, shares: 4}"
-LAID_OUT = "mig: {layout: all-3g}"
 
 
 def machine(name: str = "hgx-h100", gpus: int = 1) -> Inventory:
@@ -144,11 +142,6 @@ def test_only_while_it_is_not_known_what_the_driver_keeps_nothing_is_shared_by_m
     assert one(f"shared: {SLICED}", inventory).capacity == {"shares": 4}
     found = offered("shared: {strategy: TimeSlicing, memory: {step: 1Gi}}", inventory)
     assert ([doubt.whole for doubt in found.doubts], found.devices) == ([True], ())
-
-
-def test_a_partition_is_shared_with_all_its_memory() -> None:
-    alone, shared = (offered(rule).devices for rule in (LAID_OUT, f"{LAID_OUT}, shared: {SLICED}"))
-    assert [one.capacity["memory"] for one in shared] == [one.capacity["memory"] for one in alone]
 
 
 def test_a_fractional_gpu_is_selected_like_a_whole_one_and_says_how_its_parts_are_kept_apart() -> None:
@@ -294,18 +287,6 @@ def test_shares_fill_a_node_from_its_first_gpu_and_whole_gpus_from_its_last() ->
     ]
 
 
-def test_fractional_gpus_stand_among_the_whole_ones() -> None:
-    fractional = "shared: {strategy: TimeSlicing, shares: 2, fractional: true}"
-    found = offered(f'when: "gpu.index == 1", {fractional}', machine(gpus=3))
-
-    assert [one.name for one in found.devices] == [
-        "gpu-0000-1b-00-0",
-        "gpu-0000-43-00-0-ts-frac-2",
-        "gpu-0000-52-00-0",
-    ]
-    assert found.counter_sets == ()
-
-
 def test_partitions_are_shared_instead_of_given_out_whole() -> None:
     dynamic = offered(
         "offer: partitions, mig: {dynamic: {profiles: [3g]}}, shared: {strategy: MPS, shares: 2}"
@@ -332,18 +313,3 @@ def test_the_partitions_of_an_admin_are_shared_with_their_uuid() -> None:
         one.attributes["uuid"] for one in exclusive.devices
     ]
     assert found.counter_sets == ()
-
-
-def test_a_gpu_of_which_hardly_anything_is_known_can_be_time_sliced() -> None:
-    bare = Gpu(PciAddress.parse("0000:8a:00.0"), "GPU-x", 0, 0)
-
-    device = one(f"shared: {SLICED}", Inventory((bare,)))
-
-    assert device.attributes == {
-        "type": "shared",
-        "uuid": "GPU-x",
-        "sharing": "time-slicing",
-        "memoryIsolation": "none",
-        "index": 0,
-        "resource.kubernetes.io/pciBusID": "0000:8a:00.0",
-    }

@@ -102,15 +102,6 @@ def test_other_kinds_of_events_are_told_by_their_names(watch: Watch, kind: str) 
     assert [one.kind for one in all_of(events)] == [kind]
 
 
-def test_a_flood_is_told_to_its_end(watch: Watch) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.driver_back(STRUCTURED)
-    events = watch(machine)
-    for number in range(1, 61):
-        machine.event(0, xid=31, severity="recoverable", incident=str(number))
-    assert [one.incident for one in all_of(events)] == [str(number) for number in range(1, 61)]
-
-
 def test_a_lost_gpu_is_told_after_its_xid_and_a_new_set_goes_on_with_the_others(watch: Watch) -> None:
     machine = FakeMachine.open("hgx-h100")
     events = watch(machine)

@@ -103,15 +103,6 @@ def test_what_cannot_be_told_leaves_the_other_numbers_alone() -> None:
     assert value(metrics, "prepared_claims") == 3
 
 
-@pytest.mark.parametrize("labels", [{}, {**PARTITION, "device": "a", "colour": "green"}])
-def test_a_value_has_the_labels_of_the_table_and_no_others(labels: dict[str, str]) -> None:
-    metrics = Metrics()
-    metrics.show(lambda: [Reading("gpu_dra_partition_info", labels, 1)], "gpu_dra_partition_info")
-
-    with pytest.raises(ValueError, match="has the labels"):
-        list(metrics.registry.collect())
-
-
 def test_a_phase_counts_for_the_operation_of_its_thread_and_for_none_outside_of_one() -> None:
     metrics = Metrics("kubeletplugin")
     metrics.phase("locks", 1.0)
