@@ -99,9 +99,6 @@ class CLibraryHealth:
         corrected._obj.value, uncorrected._obj.value = rows.corrected, rows.uncorrected
         pending._obj.value, failed._obj.value = int(rows.pending), int(rows.failed)
 
-    def device_get_retired_pages_pending_status(self, handle: Any, out: Any) -> None:
-        out._obj.value = int(self._device(handle).retired_pages_pending())
-
     def device_get_unrepairable_memory_flag_v1(self, handle: Any, out: Any) -> None:
         # nvml.h: nothing but the flag.
         flag = ctypes.c_uint.from_buffer(out._obj)
@@ -258,12 +255,6 @@ class CLibraryHealth:
     def device_get_utilization_rates(self, handle: Any, out: Any) -> None:
         told = self._device(handle).utilisation()
         out._obj.gpu, out._obj.memory = round(told.compute * 100), round(told.memory * 100)
-
-    def device_get_power_usage(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).power_milliwatts()
-
-    def device_get_enforced_power_limit(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).power_limit_milliwatts()
 
     def device_get_temperature(self, handle: Any, sensor: Any, out: Any) -> None:
         assert sensor.value == 0
