@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import grpc
 
@@ -13,15 +15,10 @@ from controller.intervals import Intervals
 from controller.plugin.serving import PluginServing
 from controller.plugin.state import PluginState
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
+from driver.devices.node_state import NodeState
 from proto import grpc_health_v1_pb2 as health
 from proto import node_state_v1_pb2 as v1
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from driver.devices.node_state import NodeState
-    from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
+from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
 
 BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 NODE_STATE = "gpu.nvidia.com.nodestate.v1.NodeState"

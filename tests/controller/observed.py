@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controller.health.incident_store import IncidentStore
 from controller.observe.observer import Observer
+from driver.devices.device import Device
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
 from driver.health.verdict import with_verdicts
+from driver.nvml.deadline import Guard
+from driver.policy.offers import Offers
+from driver.policy.rules import NodeConfig
 from driver.process.metrics import Metrics
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
-
-if TYPE_CHECKING:
-    from driver.devices.device import Device
-    from driver.nvml.deadline import Guard
-    from driver.policy.offers import Offers
-    from driver.policy.rules import NodeConfig
 
 
 class Observed:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.capabilities import CAPABILITIES, CAPABILITY_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.nvml.api import NvmlDevice
 
 THREE_G = 9
 ALWAYS = {"mig/config", "mig/monitor"}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimBlocked
 from driver.nvml.memory_limits import Cgroup
 from fakegpu.machine.cgroups import FakeCgroups
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.hardware import pci
 from driver.hardware.pci_view import pci_view
+from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import (
     CONTROL_NODES,
     build_driver_root,
@@ -18,11 +19,6 @@ from fakegpu.driver_files.driver_root import (
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.nvml.pci_address import PciAddress
 
 
 def gpus(sysfs: Path) -> tuple[PciAddress, ...]:

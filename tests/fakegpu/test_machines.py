@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines, load_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = """
 driver_version: "570.1"

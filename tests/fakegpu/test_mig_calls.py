@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.api import Code, MigMode, NvmlCallFailed
-from driver.nvml.mig import MigProcess, Placement
+from driver.nvml.api import Code, MigMode, NvmlCallFailed, NvmlDevice
+from driver.nvml.mig import MigDevice, MigProcess, Placement
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from driver.nvml.api import NvmlDevice
-    from driver.nvml.mig import MigDevice
 
 ONE_G, TWO_G, THREE_G, FOUR_G, SEVEN_G, ONE_G_ME, ONE_G_DOUBLE = 19, 14, 9, 5, 0, 20, 15
 

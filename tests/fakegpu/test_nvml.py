@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +13,7 @@ from driver.nvml.api import (
     GpuLost,
 )
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.nvml.fake_nvml import FakeNvml
+from fakegpu.nvml.fake_nvml import FakeNvml
 
 
 @pytest.fixture(params=["memory", "file"])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.nvml.api import Code
 from tests.fakegpu.programs import Programs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

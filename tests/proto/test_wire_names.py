@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from google.protobuf.descriptor import FileDescriptor
 
 from proto import (
     dra_health_v1_pb2,
@@ -16,9 +15,6 @@ from proto import (
     podresources_v1_pb2,
     registration_v1_pb2,
 )
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import FileDescriptor
 
 KUBELET = ("dra v1", "health v1", "health v1alpha1", "registration", "grpc", "podresources")
 DRA = {

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from driver.devices.node_state import Healed, NodeState
 from driver.policy.rules import NodeConfig, Rule
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.health.sick_node import SickNode
 from tests.controller.mig_node import DYNAMIC, cut
 from tests.controller.published import SLICES
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 RESET_BY_95 = ["xid=95:NoSchedule", "needs-reset=xid-95:NoSchedule"]
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from controller.observe.allocations import allocated_devices
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
+from envtest.embedded.server import EmbeddedApiServer
 from tests.controller.allocated import PODS, POOL, allocate, bind_pod
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +10,6 @@ from driver.devices.taints import TAINT_UNLICENSED
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
 from tests.controller.observed import Observed
-
-if TYPE_CHECKING:
-    pass
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)

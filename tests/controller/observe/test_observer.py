@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from controller.publish.restore_missing import recalled
+from driver.devices.device import Device
 from driver.devices.gpu_policy import GpuPolicy, MigOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
@@ -15,11 +16,6 @@ from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig, Rule
 from tests.controller.mig_node import BALANCED, WHOLE
 from tests.controller.observed import Observed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.devices.device import Device
 
 FIRST = "gpu-0000-1b-00-0"
 NO_DRIVER = ("gpu.nvidia.com/driver-not-loaded", "NoSchedule")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from controller.observe.rules_file import RulesFile
 from driver.errors import ConfigError
 from driver.process.log import configure
 from tests.controller.heard_events import HeardEvents
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HIDDEN = "version: v1\nrules:\n  - offer: hidden\n"
 WHOLE = "version: v1\nrules:\n  - offer: whole\n"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import BRISK, FakePlugin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Controller:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,9 +14,6 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin, watching
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GPU = PciAddress(0, 0x8A, 0, 0)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 from driver.errors import ConfigError
 from tests.controller.fake_plugin import BRISK, FakePlugin, watching
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_plugin_that_serves_is_noticed_and_its_end_too(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,20 +16,14 @@ from driver.hardware.inventory import Discovery
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
+from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
-from driver.slices.specs import lay_out
+from driver.slices.specs import Layout, lay_out
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import POOL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from driver.policy.offers import Offers
-    from driver.slices.specs import Layout
 
 Object = dict[str, Any]
 

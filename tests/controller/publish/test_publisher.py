@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from driver.devices.device import Taint
 from driver.errors import ConfigError
-from envtest.embedded.server import ALWAYS
+from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
 
 LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from driver.devices.device import Taint
@@ -11,14 +9,12 @@ from driver.devices.region import Region
 from driver.devices.taints import TAINT_CHANGING, TAINT_XID
 from driver.health.judge import Incident
 from driver.policy.offers import Offers
+from envtest.embedded.server import EmbeddedApiServer
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import GROUP, SLICES, Published, gpus
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from driver.devices.device import Taint
 from driver.policy.offers import Doubt, Offers
 from tests.controller.published import Published, gpus
-
-if TYPE_CHECKING:
-    pass
 
 HUNG = Taint("gpu.nvidia.com/unresponsive", "nvmlDeviceGetCount_v2", "NoSchedule")
 BLIND = Offers((), (), doubts=(Doubt(None, whole=True, taints=(HUNG,)),))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from controller.publish.server_version import SupportedServer, server_version
 from driver.kube.client import KubeClient
+from envtest.embedded.server import EmbeddedApiServer
 from tests.controller.heard_events import HeardEvents
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 WAIT_SECONDS = 20.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,16 +14,11 @@ from driver.health.judge import verdicts_of_problems
 from driver.health.verdict import health_of, taints_of
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
-from driver.nvml.health.calls import FabricHealth, RemappedRows
+from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.nvml.health.calls import RecoveryAction
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:

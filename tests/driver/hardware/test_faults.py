@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.hardware.inventory import Discovery
+from driver.nvml.api import FabricInfoState
 from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.nvml.api import FabricInfoState
-    from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 
 
 def test_what_a_gpu_has_told_counts_on_while_a_call_fails(node: Node) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +23,6 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_whole_gpu_is_known(node: Node) -> None:

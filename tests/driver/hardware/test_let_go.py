@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,8 @@ from driver.hardware.gate import Gate, LetGo
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import NvmlTimeout
 from driver.nvml.deadline import Guard
+from fakegpu.nvml.fake_nvml import FakeNvml
 from tests.driver.hardware.looked_at import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from fakegpu.nvml.fake_nvml import FakeNvml
 
 
 class Eyes:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.driver.hardware.looked_at import Node, reasons
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 R615 = "615.71.09"
 

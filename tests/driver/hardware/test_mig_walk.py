@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
+from driver.nvml.mig import ComputeInstance, GpuInstance, MigDevice
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node as LookedAt
 from tests.driver.hardware.looked_at import reasons
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from driver.hardware.gpu import Gpu
-    from driver.nvml.mig import ComputeInstance, GpuInstance, MigDevice
 
 
 class BusyDevice(FakeDevice):

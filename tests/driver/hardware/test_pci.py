@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.hardware import pci
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Question = Callable[["Path", PciAddress], object]
 GPU = PciAddress.parse("0000:8a:00.0")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.hardware.functions import NOTHING_SEEN
 from driver.hardware.pci_view import iommu_group_of, pci_view, read_function
 from tests.driver.hardware.pci_trees import IO_PORTS, MEMORY, MEMORY_64, PciTree, at
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GPU, AUDIO, BRIDGE, OTHER = "0000:8a:00.0", "0000:8a:00.1", "0000:80:01.0", "0000:8b:00.0"
 MIB = 2**20

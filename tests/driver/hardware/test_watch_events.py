@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.hardware.gate import LetGo
 from driver.nvml.api import DriverNotLoaded, SessionLost
-
-if TYPE_CHECKING:
-    from tests.driver.hardware.looked_at import Node
+from tests.driver.hardware.looked_at import Node
 
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""

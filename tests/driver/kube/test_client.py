@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,10 +10,8 @@ from driver.errors import ApiError
 from driver.kube import errors
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, resource_of
+from envtest.embedded.server import EmbeddedApiServer
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
 
 NODE_A = object_path(NODES, "a")
 

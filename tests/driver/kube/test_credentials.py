@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +11,8 @@ from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unauthorized
 from driver.kube.paths import NODES
+from envtest.embedded.server import EmbeddedApiServer
 from tests.driver.kube.kubeconfigs import written_kubeconfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 
 def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_refused(

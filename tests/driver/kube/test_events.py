@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.event_reasons import EventReason
+from driver.kube.client import KubeClient
 from driver.kube.events import EventRecorder, Reference
+from envtest.embedded.server import EmbeddedApiServer
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.kube.client import KubeClient
-    from envtest.embedded.server import EmbeddedApiServer
 
 NODE = Reference("v1", "Node", "node-a", "uid-of-a")
 CLAIM = Reference("resource.k8s.io/v1", "ResourceClaim", "claim", "uid-of-claim", "team")

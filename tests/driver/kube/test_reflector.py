@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
+from envtest.embedded.server import EmbeddedApiServer
 from tests.driver.kube.stops import CountingStop
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.kube.client import KubeClient
-    from envtest.embedded.server import EmbeddedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 ON_NODE_A = Selection(SLICES, {"spec.nodeName": "a"}, {})

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.nvml.api import Code, NotSupported, NvmlDevice, failure
+from driver.nvml.health.calls import EventSet, GpuEvent
 from driver.nvml.mig import MigDevice
-
-if TYPE_CHECKING:
-    from driver.nvml.health.calls import EventSet, GpuEvent
-    from driver.nvml.use.calls import MemoryUse
+from driver.nvml.use.calls import MemoryUse
 
 INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT, FUNCTION_NOT_FOUND = 2, 3, 7, 10, 13
 VERSION_MISMATCH = 25

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pynvml
 import pytest
 
 from driver.errors import NvmlError
-from driver.nvml.api import NotSupported, NvmlCallFailed
+from driver.nvml.api import NotSupported, Nvml, NvmlCallFailed, NvmlDevice
 from driver.nvml.health.calls import EccErrors, FabricHealth, RemappedRows
 from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
 from driver.nvml.use.calls import ProcessUse, Utilisation
+from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines, load_machine
 from fakegpu.use.state import ProcessState
@@ -23,14 +25,6 @@ from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES
 from tests.driver.nvml.contract_sharing import MODE_CLAUSES
 from tools.hardware.contract.run import CLAUSES, keep_clause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from driver.nvml.api import Nvml, NvmlDevice
-    from fakegpu.machine.cgroups import FakeCgroups
-
 
 MIG_MACHINES = [machine for machine in known_machines() if load_machine(machine).product.mig]
 

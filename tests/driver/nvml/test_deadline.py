@@ -5,19 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from driver.nvml.api import Code, GpuLost, NvmlTimeout
-from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
+from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard, Watch
 from fakegpu.nvml.mig_calls import MIG_CHANGES
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.deadline import Watch
 
 SHORT = 0.5
 

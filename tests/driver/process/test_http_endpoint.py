@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, RemoteDisconnected
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from driver.errors import ConfigError
 from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint, Server
 from tests import needs
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT_SECONDS = 20
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.process.log import configure, get_logger, operation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 log = get_logger("a.module")
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ConfigError
 from driver.process.probes import Probes, endpoint, serve
 from driver.process.service import Service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT_SECONDS = 20
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +11,8 @@ from driver.errors import CudaError
 from fakegpu.cuda.fake_cuda import CGROUP, FakeCuda
 from fakegpu.machine.capabilities import VISIBLE_NODES, partition_nodes
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.fake_nvml import FakeDevice
 from tests.fakegpu.programs import Programs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 1 << 30
 

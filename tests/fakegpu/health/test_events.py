@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.nvml.health.calls import GpuEvent
+from fakegpu.health.calls import FakeEventSet
 from fakegpu.health.state import MOST_EVENTS
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.health.calls import FakeEventSet
-    from fakegpu.nvml.fake_nvml import FakeNvml
+from fakegpu.nvml.fake_nvml import FakeNvml
 
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""

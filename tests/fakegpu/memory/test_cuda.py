@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import NoMemoryLimits
 from driver.nvml.memory_limits import MemoryLimits
+from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.machine.cgroups import FakeCgroups
-    from fakegpu.nvml.fake_nvml import FakeDevice
+from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 2**30
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from fakegpu.machine.spec import MACHINES
 from fakegpu.mps.client import ClientRefused, CudaProcess
 from tests.fakegpu.programs import Programs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ALREADY = ["An instance of this daemon is already running"]
 

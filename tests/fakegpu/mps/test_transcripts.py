@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +20,6 @@ from kubeletplugin.sharing.mps.folders import DaemonFolder
 from kubeletplugin.sharing.mps.processes import Control, limit_commands, sort_answers
 from tests.fakegpu.programs import Programs
 from tests.kubeletplugin.fake_kubelet import short_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TRANSCRIPTS = sorted((Path(__file__).resolve().parents[2] / "vectors" / "mps").glob("*.jsonl"))
 CONTROL = "usr/bin/nvidia-cuda-mps-control"

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.devices.names import gpu_device_name
-from driver.hardware.gpu import Inventory
+from driver.hardware.gpu import Gpu, Inventory
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import device, look, mig_of, rules, with_mode_on
-
-if TYPE_CHECKING:
-    from driver.hardware.gpu import Gpu
 
 ONE_G, TWO_G, THREE_G = 19, 14, 9
 NEEDS_RESET = "MIG mode is off and changes only with a GPU reset"

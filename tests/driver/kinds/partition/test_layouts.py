@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ConfigError
+from driver.hardware.gpu import GpuMig
 from driver.kinds.partition.layouts import (
+    Placed,
     find_profile,
     largest_profile,
     layout_profiles,
@@ -17,18 +19,12 @@ from driver.kinds.partition.layouts import (
     packing_order,
     place,
 )
+from driver.nvml.mig import GpuInstanceProfile
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.mig_profiles import MigCatalogue
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.machine.spec import load_machine
 from tests.driver.mig_machines import MIG_MACHINES, device, look, mig_of, with_mode_on
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from driver.hardware.gpu import GpuMig
-    from driver.kinds.partition.layouts import Placed
-    from driver.nvml.mig import GpuInstanceProfile
-    from fakegpu.machine.mig_profiles import MigCatalogue
 
 
 @cache

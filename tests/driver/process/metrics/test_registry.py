@@ -5,20 +5,16 @@ from __future__ import annotations
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
+from driver.process.http_endpoint import HttpEndpoint
 from driver.process.metrics.registry import Metrics, endpoint, serve
 from driver.process.metrics.table import Reading
 from driver.process.service import Service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.process.http_endpoint import HttpEndpoint
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
