@@ -76,20 +76,3 @@ def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
     device.destroy_gpu_instance(instance.id)
     assert files(root) == ALWAYS
     assert not (root / CAPABILITIES / "gpu2").exists()
-
-
-def test_files_go_with_the_mode_with_resets_and_with_the_driver(root: Path, machine: FakeMachine) -> None:
-    for end in (
-        lambda: machine.reset(0),
-        machine.reboot,
-        lambda: machine.replace_board(0),
-        lambda: gpu(machine, 0).set_mig_mode(False),
-    ):
-        gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
-        assert files(root) != ALWAYS
-        end()
-        assert files(root) == ALWAYS
-    machine.driver_gone()
-    assert files(root) == set()
-    machine.driver_back()
-    assert files(root) == ALWAYS

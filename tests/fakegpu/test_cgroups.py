@@ -36,13 +36,6 @@ def test_a_later_group_at_the_same_path_is_another_one(groups: FakeCgroups) -> N
         assert groups.is_there(second)
 
 
-def test_a_group_goes_with_the_one_above_it(groups: FakeCgroups) -> None:
-    inside, beside = groups.make("/pod1/a"), groups.make("/pod2/a")
-    above = groups.make("/pod1")
-    groups.remove("/pod1")
-    assert [groups.is_there(one) for one in (inside, above, beside)] == [False, False, True]
-
-
 @pytest.mark.parametrize(
     "text", ["", "0::/gone\n", "0::/../../etc\n", "0::/\n", "nonsense", "9:memory:/gone\n0::/\n"]
 )

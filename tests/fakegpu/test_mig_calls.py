@@ -44,19 +44,6 @@ def hopper(request: pytest.FixtureRequest, tmp_path: Path) -> FakeMachine:
     return machine
 
 
-@pytest.fixture
-def ampere() -> FakeMachine:
-    """Eight A100 with MIG off."""
-    return FakeMachine.open("dgx-a100")
-
-
-def test_a_busy_ampere_says_so_and_cannot_be_reset(ampere: FakeMachine) -> None:
-    ampere.set_processes(0, (77,))
-    assert gpu(ampere).set_mig_mode(True) == "in-use"
-    with pytest.raises(ConfigError, match="in use"):
-        ampere.reset(0)
-
-
 @pytest.mark.parametrize("ending", ["reset", "reboot", "driver"])
 @pytest.mark.parametrize("machine", ["a30-quad", "hgx-b200"])
 def test_no_instance_outlives_a_reset_a_reboot_or_the_driver(machine: str, ending: str) -> None:

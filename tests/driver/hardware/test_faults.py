@@ -116,14 +116,6 @@ def test_where_nvswitches_are_shared_out_a_gpu_waits_for_its_partition_and_is_no
     assert reasons(discovery.snapshot()) == {}
 
 
-def test_the_cuda_version_stays_while_it_cannot_be_read(node: Node) -> None:
-    before = node.discovery.snapshot()
-    node.machine.fail("cuda_driver_version")
-    after = node.discovery.snapshot()
-    assert after.cuda_driver_version == before.cuda_driver_version
-    assert [problem.reason for problem in after.problems] == ["failing"]
-
-
 class _OneAtATime:
     """NVML of a kernel that initialises one GPU after the other."""
 

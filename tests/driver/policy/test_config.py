@@ -14,6 +14,8 @@ from driver.policy.config import load_config, parse_config
 from driver.policy.rules import NodeConfig, Rule
 
 A100 = Gpu(PciAddress.parse("0000:07:00.0"), "GPU-a", 0, 0, product_name="NVIDIA A100-SXM4-40GB", numa_node=3)
+SLICED = SharedOffer("TimeSlicing", 4)
+SHARED = "shared: {strategy: TimeSlicing, shares: 4}"
 T4 = Gpu(PciAddress.parse("0000:3b:00.0"), "GPU-t", 1, 1, product_name="Tesla T4")
 
 
@@ -79,6 +81,13 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
             GpuPolicy("hidden", MigOffer("layout", layout="all-1g")),
         ),
         ("mig: {layout: all-disabled}", GpuPolicy("whole", MigOffer("off"))),
+        (SHARED, GpuPolicy("shared", shared=(SLICED,))),
+        (f"{{offer: whole, {SHARED}}}", GpuPolicy("whole", shared=(SLICED,))),
+        (f"{{mig: dynamic, {SHARED}}}", GpuPolicy("whole", MigOffer("dynamic"), (SLICED,))),
+        (
+            f"{{mig: {{layout: all-1g}}, {SHARED}}}",
+            GpuPolicy("partitions", MigOffer("layout", layout="all-1g"), (SLICED,)),
+        ),
     ],
 )
 def test_a_rule_says_a_form_or_its_mig_implies_it(tmp_path: Path, rule: str, offer: GpuPolicy) -> None:
@@ -132,33 +141,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_rule_that_cannot_be_judged_is_an_error_not_a_guess(when: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         NodeConfig((Rule(when, GpuPolicy("hidden")),)).policy_of(T4)
-
-
-SLICED = SharedOffer("TimeSlicing", 4)
-SHARED = "shared: {strategy: TimeSlicing, shares: 4}"
-
-
-@pytest.mark.parametrize(
-    ("rule", "offer"),
-    [
-        (SHARED, GpuPolicy("shared", shared=(SLICED,))),
-        (f"mig: off, {SHARED}", GpuPolicy("shared", MigOffer("off"), (SLICED,))),
-        (f"offer: whole, {SHARED}", GpuPolicy("whole", shared=(SLICED,))),
-        (f"mig: dynamic, {SHARED}", GpuPolicy("whole", MigOffer("dynamic"), (SLICED,))),
-        (f"offer: partitions, {SHARED}", GpuPolicy("partitions", shared=(SLICED,))),
-        (
-            f"mig: {{layout: all-1g}}, {SHARED}",
-            GpuPolicy("partitions", MigOffer("layout", layout="all-1g"), (SLICED,)),
-        ),
-        (f"offer: hidden, {SHARED}", GpuPolicy("hidden", shared=(SLICED,))),
-        (
-            "shared: {strategy: MPS, shares: 4, fractional: true}",
-            GpuPolicy("shared", shared=(SharedOffer("MPS", 4, fractional=True),)),
-        ),
-    ],
-)
-def test_a_rule_says_how_gpus_are_shared_and_in_which_form(rule: str, offer: GpuPolicy) -> None:
-    assert parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test").policy_of(T4) == offer
 
 
 @pytest.mark.parametrize(

@@ -198,14 +198,3 @@ def test_loops_that_fail_on_many_nodes_at_once_do_not_come_back_at_once() -> Non
     for seconds in found:
         assert all(most / 2 <= one <= most for one, most in zip(seconds, longest, strict=True))
     assert found[0] != found[1]
-
-
-def test_a_repeated_call_comes_at_once_when_it_is_asked_for() -> None:
-    service, now, called = Service(), threading.Event(), threading.Semaphore(0)
-    service.repeat("slow loop", 3600, called.release, now)
-    assert called.acquire(timeout=10)
-
-    now.set()
-
-    assert called.acquire(timeout=10)
-    service.stop()

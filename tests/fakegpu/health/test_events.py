@@ -9,7 +9,6 @@ import pytest
 
 from driver.nvml.health.calls import GpuEvent
 from fakegpu.health.calls import FakeEventSet
-from fakegpu.health.state import MOST_EVENTS
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.nvml.fake_nvml import FakeNvml
 
@@ -59,16 +58,3 @@ def test_events_of_before_and_of_other_gpus_are_not_told() -> None:
     told = events.wait(LONG)
     assert told is not None
     assert told.xid == 43
-
-
-@pytest.mark.parametrize(("version", "tells"), [("580.65.06", False), ("615.36.01", True)])
-def test_events_that_were_dropped_are_told_by_drivers_that_know_structured_events(
-    version: str, tells: bool
-) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.driver_back(version)
-    _, events = watching(machine)
-    machine.xid(0, 31, times=MOST_EVENTS + 3)
-    told = [events.wait(0) for _ in range(MOST_EVENTS + 1)]
-    assert told[-1] is None
-    assert [one.dropped for one in told if one] == [tells] + [False] * (MOST_EVENTS - 1)
