@@ -46,6 +46,9 @@ class Scene(Observed):
         super().__init__(guard, withholds=consequence == "withhold")
         self.device_plugin = DevicePlugin(self.events, self.observer.device_plugin_offers, consequence)
 
+    def count(self) -> int:
+        return len(self.offered[-1])
+
     def taints(self) -> set[tuple[str, str, str]]:
         devices = self.offered[-1]
         assert len({device.taints for device in devices}) == 1
@@ -59,7 +62,7 @@ def test_all_devices_are_tainted_while_it_offers_gpus(guard: Guard) -> None:
     assert scene.taints() == set()
     scene.device_plugin.seen(node_with("nvidia.com/gpu"))
     assert scene.taints() == {(TAINT_DEVICE_PLUGIN, "gpu", "NoSchedule")}
-    assert len(scene.offered[-1]) == 8
+    assert scene.count() == 8
     scene.device_plugin.seen({"status": {"capacity": {"nvidia.com/gpu": "0"}}})
     assert scene.taints() == set()
 
@@ -76,10 +79,10 @@ def test_nothing_is_offered_where_that_is_asked_for(guard: Guard) -> None:
     scene = Scene(guard, "withhold")
     scene.observer.check()
     scene.device_plugin.seen(node_with("nvidia.com/gpu"))
-    assert len(scene.offered[-1]) == 0
+    assert scene.count() == 0
     assert [held.reason for held in scene.all[-1].withheld] == [BESIDE_DEVICE_PLUGIN] * 8
     scene.device_plugin.seen({"status": {"capacity": {}}})
-    assert len(scene.offered[-1]) == 8
+    assert scene.count() == 8
     assert scene.all[-1].withheld == ()
 
 

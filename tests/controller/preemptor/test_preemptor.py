@@ -90,23 +90,32 @@ def test_an_event_names_no_pod_of_another_namespace() -> None:
     assert named(pods[1:2], "team") == "1 pod of other namespaces"
 
 
-NEVER = {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"}
+def never(full: Scene) -> None:
+    never = {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"}
+    full.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", never)
+    full.waits("urgent", 10)
+
+
+def fits(full: Scene) -> None:
+    full.node("node-b")
+    full.waits("urgent", 10)
+
+
+def unmade(full: Scene) -> None:
+    full.waits("urgent", 10)
+    full.server.delete(f"{CLAIMS}/urgent")
+
+
 NOBODY_GOES: dict[str, Callable[[Scene], object]] = {
     "its priority is the same": lambda full: full.waits("urgent", 1),
     "its priority is lower": lambda full: full.waits("urgent", 0),
-    "it never preempts": lambda full: (
-        full.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", NEVER),
-        full.waits("urgent", 10),
-    ),
-    "it fits now": lambda full: (full.node("node-b"), full.waits("urgent", 10)),
+    "it never preempts": never,
+    "it fits now": fits,
     "its namespace is exempt": lambda full: full.waits("urgent", 10),
     "its class is exempt": lambda full: full.waits("urgent", 10),
     "no node has so many GPUs": lambda full: full.waits("urgent", 10, gpus=3),
     "it selects no node": lambda full: full.waits("urgent", 10, nodeSelector={"zone": "b"}),
-    "its claim is not made": lambda full: (
-        full.waits("urgent", 10),
-        full.server.delete(f"{CLAIMS}/urgent"),
-    ),
+    "its claim is not made": unmade,
 }
 EXEMPT = {
     "its namespace is exempt": Exempt(namespaces=frozenset({"team"})),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -205,12 +207,10 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "sharing", "iommu", "x"]), json_values))
 def test_whatever_a_claim_says_is_decoded_or_refused(document: dict[str, Any]) -> None:
-    for head in ({}, HEAD, MIG, VFIO):
-        for decoded in (
-            decode_any,
-            *(partial(decode_for, wanted=kind, device="it") for kind in KINDS),
-        ):
-            try:
-                decoded({**head, **document})
-            except ClaimRefused as refused:
-                assert not refused.retryable
+    decoders: list[Callable[[Any], object]] = [decode_any]
+    decoders += [partial(decode_for, wanted=kind, device="it") for kind in KINDS]
+    for head, decoder in product(({}, HEAD, MIG, VFIO), decoders):
+        try:
+            decoder({**head, **document})
+        except ClaimRefused as refused:
+            assert not refused.retryable

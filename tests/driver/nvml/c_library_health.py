@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from driver.nvml.api import Code, NotSupported, NvmlDevice, failure
-from driver.nvml.health.calls import EventSet, GpuEvent
+from driver.nvml.health.calls import EventSet, GpuEvent, RecoveryAction
 from driver.nvml.mig import MigDevice
 from driver.nvml.use.calls import MemoryUse
 
@@ -17,7 +17,7 @@ INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT, FUNCTION_NOT_FOUND 
 VERSION_MISMATCH = 25
 RECOVERY_ACTION_FIELD, RESETLESS_MIG_FIELD = 230, 184
 UNSIGNED = 1
-ACTIONS = (
+ACTIONS: tuple[RecoveryAction, ...] = (
     "none",
     "reset",
     "node-reboot",
