@@ -58,16 +58,6 @@ def test_libraries_have_the_version_of_the_driver_and_their_sonames(
     assert not list(folder.glob("*570*"))
 
 
-def test_programs_are_plain_executable_files(tmp_path: Path) -> None:
-    """Containers mount them one by one."""
-    folder = build_driver_root(tmp_path, FakeMachine.open(f"t4@{tmp_path / 'state.json'}")) / "usr/bin"
-    for path in folder.iterdir():
-        assert path.is_file()
-        assert not path.is_symlink()
-        assert os.access(path, os.X_OK)
-    assert {"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"} <= set(os.listdir(folder))
-
-
 @pytest.mark.parametrize("name", known_machines())
 def test_sysfs_tells_what_the_machine_file_says(tmp_path: Path, name: str) -> None:
     machine = FakeMachine.open(name)

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.api import (
-    GpuLost,
-)
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.nvml.fake_nvml import FakeNvml
 
@@ -38,17 +35,6 @@ def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine)
         machine.fail("uuid", gpu=8)
     with pytest.raises(ConfigError, match="changes nothing"):
         machine.fail_after("gpu_instances")
-
-
-def test_another_process_changes_what_this_one_sees(tmp_path: Path) -> None:
-    spec = f"fake:t4@{tmp_path / 'state.json'}"
-    machine = FakeMachine.open(spec)
-    nvml = machine.nvml()
-    nvml.init()
-    program = f"from fakegpu.machine.fake_machine import FakeMachine\nFakeMachine.open({spec!r}).lose(0)\n"
-    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
-    with pytest.raises(GpuLost):
-        nvml.device_by_index(0)
 
 
 def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> None:

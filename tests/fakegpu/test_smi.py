@@ -47,21 +47,6 @@ def test_a_guest_has_no_time_slice(tmp_path: Path) -> None:
     assert any("N/A" in line for line in guest.smi("compute-policy", "-l")[1])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("-c", "EXCLUSIVE_THREAD"),
-        ("--no-such",),
-        ("compute-policy", "--set-timeslice=4"),
-        ("compute-policy",),
-    ],
-)
-def test_arguments_that_make_no_sense_end_with_2(programs: Programs, words: tuple[str, ...]) -> None:
-    before = programs.machine.state
-    assert programs.smi(*words)[0] == Code.INVALID_ARGUMENT
-    assert programs.machine.state == before
-
-
 def test_a_gpu_that_is_not_there_a_lost_one_and_no_driver_have_codes_of_their_own(programs: Programs) -> None:
     assert programs.smi("-i", "8", "-c", "0") == (Code.NOT_FOUND, ["No devices were found"])
     programs.machine.lose(0)

@@ -67,14 +67,6 @@ def test_all_devices_are_tainted_while_it_offers_gpus(guard: Guard) -> None:
     assert scene.taints() == set()
 
 
-def test_it_is_known_before_anything_is_offered(guard: Guard) -> None:
-    scene = Scene(guard, "taint")
-    scene.device_plugin.seen(node_with("nvidia.com/mig-1g.10gb"))
-    scene.observer.check()
-    (first,) = scene.offered
-    assert {taint.key for device in first for taint in device.taints} == {TAINT_DEVICE_PLUGIN}
-
-
 def test_nothing_is_offered_where_that_is_asked_for(guard: Guard) -> None:
     scene = Scene(guard, "withhold")
     scene.observer.check()

@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from controller.plugin.driver_release import LONGEST_SECONDS, DriverRelease
 from controller.plugin.state import PluginState
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
@@ -152,12 +150,3 @@ def test_it_says_why_it_cannot_let_go(tmp_path: Path) -> None:
             assert plugin.changed.wait_for(lambda: plugin.let_go, 10)
         assert plugin.let_go[0][0] == 1
         assert "nvmlShutdown" in plugin.let_go[0][1]
-
-
-@pytest.mark.parametrize("stream_ends", [False, True])
-def test_an_old_plugin_asks_for_nothing(tmp_path: Path, stream_ends: bool) -> None:
-    with FakePlugin(tmp_path / "dra.sock", state=v1.State()) as plugin, listening(tmp_path) as controller:
-        assert plugin.was_asked(1)
-        if stream_ends:
-            plugin.end()
-        assert controller.may_look()

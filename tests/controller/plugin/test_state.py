@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-import pytest
 
 from controller.plugin.state import read_state, union
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
@@ -75,15 +74,6 @@ def test_another_driver_of_the_name_tells_nothing_of_the_node(tmp_path: Path) ->
             assert told.comes_to(("a",), ("b",))
 
 
-def test_an_old_plugin_beside_a_new_one_takes_nothing_away(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra-new.sock", state=held("a")), watching(tmp_path) as told:
-        assert told.comes_to(("a",))
-        with FakePlugin(tmp_path / "dra-old.sock") as old:
-            assert old.was_asked(1)
-            assert told.serves_now(2)
-        assert told.comes_to(("a",))
-
-
 def test_a_block_is_read_with_its_place_or_for_the_whole_gpu() -> None:
     message = v1.State(held=["a"])
     message.blocked.add(
@@ -98,13 +88,6 @@ def test_a_block_is_read_with_its_place_or_for_the_whole_gpu() -> None:
             BlockedPlacement(GPU, None, "foreign-instance", ""),
         ),
     )
-
-
-def test_a_message_that_cannot_be_read_is_no_state() -> None:
-    message = v1.State()
-    message.blocked.add(pci_bus_id="nonsense")
-    with pytest.raises(ValueError, match="nonsense"):
-        read_state(message.SerializeToString())
 
 
 def test_a_plugin_that_tells_nonsense_is_asked_again_and_the_watch_goes_on(tmp_path: Path) -> None:

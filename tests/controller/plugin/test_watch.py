@@ -22,14 +22,6 @@ def test_a_plugin_that_serves_is_noticed_and_its_end_too(tmp_path: Path) -> None
         assert told.serving_comes_to(1, 0)
 
 
-def test_a_plugin_that_starts_later_is_noticed(tmp_path: Path) -> None:
-    folder = tmp_path / "made-later"
-    with watching(folder) as told:
-        folder.mkdir()
-        with FakePlugin(folder / "dra.sock"):
-            assert told.serving_comes_to(1)
-
-
 def test_what_the_plugin_says_of_itself_counts(tmp_path: Path) -> None:
     with FakePlugin(tmp_path / "dra.sock", serving=False) as plugin, watching(tmp_path) as told:
         plugin.say(serving=True)
@@ -38,17 +30,6 @@ def test_what_the_plugin_says_of_itself_counts(tmp_path: Path) -> None:
         plugin.say(serving=False)
 
         assert told.serving_comes_to(1, 0)
-
-
-def test_a_plugin_that_comes_back_at_its_socket_is_noticed(tmp_path: Path) -> None:
-    socket = tmp_path / "dra.sock"
-    with watching(tmp_path) as told:
-        with FakePlugin(socket):
-            assert told.serving_comes_to(1)
-        assert told.serving_comes_to(1, 0)
-        socket.unlink(missing_ok=True)
-        with FakePlugin(socket):
-            assert told.serving_comes_to(1, 0, 1)
 
 
 def test_during_a_rolling_update_one_plugin_that_serves_is_enough(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.preemptor import decisions
-from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS
+from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
@@ -235,19 +235,6 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.round()
     assert full.names() == {"urgent"}
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
-
-
-def test_a_room_that_another_pod_takes_is_given_up(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    full.runs("thief", 1, "node-a", "gpu-1")
-    played.round()
-    played.clock.now += TAKEN_SECONDS
-    played.round()
-
-    assert "another pod took the devices on node node-a" in played.text(LOST)
 
 
 def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Scene) -> None:

@@ -77,17 +77,6 @@ def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
     assert waits.told == [message, ""]
 
 
-def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    server.minor = "34"
-    one, _, waits, stop = supported_server(server, tmp_path)
-    with ThreadPoolExecutor(1) as pool:
-        wait = pool.submit(one.wait)
-        assert waits.refused.wait(WAIT_SECONDS)
-        stop.set()
-
-        assert not wait.result(WAIT_SECONDS)
-
-
 @pytest.mark.parametrize(
     ("minor", "version"),
     [("36", (1, 36)), ("36+", (1, 36)), ("9", (1, 9)), ("", None), ("x36", None), ("٣٦", None)],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.observe.blocked import with_blocked
-from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
+from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.policy.offers import Offers
@@ -116,10 +116,3 @@ def blocked(found: Offers, state: NodeState) -> dict[str, str]:
         for taint in device.taints
         if taint.key == TAINT_BLOCKED
     }
-
-
-def test_two_strategies_for_partitions_come_with_their_counters() -> None:
-    both = GpuPolicy("partitions", MigOffer("layout", layout=("3g", "3g")), (SLICED, SERVED))
-
-    assert reached(offers(both), offers(BALANCED)) == offers(both)
-    assert reached(offers(BALANCED), offers(both)) == offers(BALANCED)

@@ -93,13 +93,6 @@ def test_bytes_that_are_no_request_do_not_end_it(peer: Peer, sent: bytes) -> Non
     assert peer.review(GOOD)["allowed"] is True
 
 
-def test_a_client_that_speaks_no_tls_does_not_end_it(peer: Peer) -> None:
-    with socket.create_connection(("127.0.0.1", peer.port), 20) as plain:
-        plain.sendall(b"GET /validate HTTP/1.1\r\n\r\n")
-        assert b"200" not in plain.recv(1000)
-    assert peer.review(GOOD)["allowed"] is True
-
-
 def test_a_body_that_ends_early_is_refused(peer: Peer) -> None:
     head = b"POST /validate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     log = io.StringIO()

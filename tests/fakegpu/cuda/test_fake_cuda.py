@@ -89,19 +89,6 @@ def test_a_partition_has_the_memory_of_its_profile_and_is_in_use() -> None:
     first.destroy_compute_instance(*place)
 
 
-@pytest.mark.parametrize("mode", ["prohibited", "exclusive-process"])
-def test_a_compute_mode_keeps_it_out(mode: str) -> None:
-    machine = FakeMachine.open("l4-quad")
-    other = FakeCuda(machine, {})
-    other.init()
-    other.enter(0)
-    gpu(machine, 0).set_compute_mode("prohibited" if mode == "prohibited" else "exclusive-process")
-    cuda = FakeCuda(machine, {})
-    cuda.init()
-    with pytest.raises(CudaError, match="CUDA_ERROR_DEVICE_UNAVAILABLE"):
-        cuda.enter(0)
-
-
 def test_its_control_group_limits_its_memory(tmp_path: Path) -> None:
     machine = FakeMachine.open("l4-quad")
     group = machine.pretend_cgroups(tmp_path).make("/pod/a").path

@@ -44,17 +44,3 @@ def test_a_waiting_thread_hears_of_what_another_process_does(
         other.xid(3, 94, gpu_instance=2, compute_instance=0)
         assert waiting.result() == GpuEvent("xid", other.uuid(other.pci(3)), 94, 2, 0)
     assert events.wait(0) is None
-
-
-def test_events_of_before_and_of_other_gpus_are_not_told() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.xid(0, 13)
-    nvml = machine.nvml()
-    nvml.init()
-    events = nvml.watch_events([nvml.device_by_index(0)])
-    machine.xid(1, 31)
-    assert events.wait(0) is None
-    machine.xid(0, 43)
-    told = events.wait(LONG)
-    assert told is not None
-    assert told.xid == 43

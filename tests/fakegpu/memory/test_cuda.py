@@ -8,10 +8,9 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import NoMemoryLimits
-from driver.nvml.memory_limits import MemoryLimits
 from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
+from fakegpu.memory.cuda import CudaFailed, FakeCudaClient
 from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 2**30
@@ -43,17 +42,6 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
     """A machine with R615, with the state in memory and in a file."""
     state = f"@{tmp_path / 'state.json'}" if request.param == "file" else ""
     return Node(FakeMachine.open(f"fake:l4-quad{state}"), tmp_path / "cgroups")
-
-
-def test_a_client_has_its_groups_limit_to_the_last_byte(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    client = node.cuda(node.one)
-    client.allocate(GIB - 1)
-    client.allocate(1)
-    with pytest.raises(OutOfMemory, match=f"{node.one} uses {GIB} of {GIB} bytes"):
-        client.allocate(1)
-    assert client.allocated_bytes == GIB
-    assert node.gpu.memory_limits(node.one) == MemoryLimits(0, GIB, GIB)
 
 
 def test_a_reset_waits_for_clients_and_clears_limits(node: Node) -> None:

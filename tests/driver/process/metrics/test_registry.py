@@ -43,17 +43,6 @@ def test_a_failed_operation_is_counted_by_its_outcome(error: Exception, outcome:
     assert value(metrics, "operations_in_flight", operation="prepare") == 0
 
 
-def test_an_operation_is_in_flight_until_it_ends_and_then_has_a_duration() -> None:
-    metrics = Metrics()
-    with metrics.operation("unprepare"):
-        assert value(metrics, "operations_in_flight", operation="unprepare") == 1
-        assert value(metrics, "operations_in_flight", operation="prepare") == 0
-    labels = {"operation": "unprepare", "outcome": "ok"}
-    assert value(metrics, "operation_duration_seconds_count", **labels) == 1
-    assert value(metrics, "operation_duration_seconds_bucket", le="45.0", **labels) == 1
-    assert value(metrics, "operation_duration_seconds_bucket", le="0.001", **labels) is not None
-
-
 PARTITION = {
     "claim_namespace": "team",
     "claim": "train",
