@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 from tests.processes.node import GROUP, NODE, Node
 from tests.processes.process import DriverProcess
-from tests.processes.test_probes import ANY_PORT, OK, asked, comes_to, port_of, well
+from tests.processes.test_probes import OK, asked, comes_to, well
 
 SLICES = f"/apis/{GROUP}/v1/resourceslices"
 
@@ -134,9 +135,10 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
 
 
 def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
-    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=ANY_PORT)) as plugin:
+    with socket.create_server(("127.0.0.1", 0)) as free:  # while it waits, it does not tell its port
+        port = free.getsockname()[1]
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=f"127.0.0.1:{port}")) as plugin:
         plugin.wait_for("waiting for NVIDIA's driver")
-        port = port_of(plugin)
 
         assert [asked(port, f"/{path}")[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
         assert str(nvidia.registration_socket) in asked(port, "/readyz")[1]
