@@ -15,7 +15,7 @@ from tests import needs
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
-from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess, failed
+from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess
 from tests.processes.test_probes import OK, comes_to, port_of, well
 
 MOST_MIB = 96
@@ -82,16 +82,6 @@ def test_a_node_with_a_long_name_publishes_and_prepares(node: Node, name: str) -
         assert node.prepare(claim)[0].error == ""
         assert node.unprepare(claim) == [""]
         assert (plugin.stop(), controller.stop()) == (0, 0)
-
-
-@pytest.mark.parametrize("module", ["controller", "kubeletplugin"])
-def test_a_node_whose_name_no_pool_can_have_is_refused_with_the_number(node: Node, module: str) -> None:
-    flags = node.controller_flags if module == "controller" else node.plugin_flags
-    code, lines = failed(module, *flags(node_name=f"{LONGEST}e"))
-
-    assert code == 1
-    assert "has 239 characters" in lines[0]
-    assert "at most 238 characters" in lines[0]
 
 
 def is_answered(port: int, path: str) -> bool:
