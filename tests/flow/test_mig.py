@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, pool_name
 from driver.nvml.mig import Placement
 from envtest.client import paths
-from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
     gpu_pod,
-    make_claim,
     make_template,
     request,
     start,
-    wait_published,
     wait_released,
     wait_running,
 )
@@ -44,7 +40,6 @@ from tests.flow.mig_scene import (
 from tests.flow.test_pods_and_claims import wait_refused
 from tests.flow.told_scene import assert_told_alike
 
-DYNAMIC = "version: v1\nrules:\n  - mig: dynamic\n"
 FIRST_DYNAMIC = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig: dynamic\n"
 LAYOUT = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig:\n      layout: {layout}\n"
 
@@ -154,41 +149,3 @@ def test_devices_go_only_after_the_api_server_has_stored_their_taint(driver: Dri
         gone = {one["name"] for one in listed} - {one["name"] for one in newest}
         assert len(gone) == 7
         assert {last.get(name) for name in gone} == {"mig tainted"}
-
-
-def test_a_claim_whose_pod_has_not_started_keeps_its_place_through_a_reboot_with_another_layout(
-    driver: DriverNode, namespace: str
-) -> None:
-    """The kubelet has deleted the slices, and the plugin knows only of claims that it prepared."""
-    cluster = driver.cluster
-
-    def blocked(listed: list[Object]) -> list[str]:
-        return [one["name"] for one in listed if kind(one) == "mig tainted"]
-
-    with configured(driver, LAYOUT.format(layout="all-1g")):
-        wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 7)
-        place = next(one["name"] for one in offered(driver) if one["name"].endswith("-mig-1g-10gb-0"))
-        driver.process("controller").stop()
-        give(cluster, namespace, "train", driver.node.name, place)
-        for stored in wait_published(driver):
-            cluster.api.delete(paths.resource_slice(stored["metadata"]["name"]))
-
-        (driver.folder / RULES).write_text(LAYOUT.format(layout="[3g, 3g]"))
-        driver.start_controller("--config", str(driver.folder / RULES))
-        (over_it,) = blocked(wait_offered(driver, lambda listed: len(listed) == 9 and blocked(listed)))
-        assert over_it.endswith("-mig-3g-40gb-0")
-
-        end(cluster, namespace, "train")
-        cluster.api.delete(paths.resource_claim("train", namespace))
-        wait_offered(driver, lambda listed: len(listed) == 9 and not blocked(listed))
-
-
-def give(cluster: Cluster, namespace: str, claim: str, node: str, device: str) -> None:
-    """Make a claim to which the scheduler has given a device, and whose pod waits there for a volume."""
-    made = make_claim(cluster, namespace, claim)
-    result = {"request": "gpu", "driver": DRIVER_NAME, "pool": pool_name(node), "device": device}
-    status = {"allocation": {"devices": {"results": [result]}}}
-    cluster.api.replace(paths.resource_claim(claim, namespace) + "/status", {**made, "status": status})
-    pod = gpu_pod(claim, claim)
-    pod["spec"] |= {"nodeName": node, "volumes": [{"name": "none", "configMap": {"name": "missing"}}]}
-    cluster.api.create(pod, namespace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from functools import partial
 from typing import Any
 
@@ -13,12 +12,11 @@ from fakegpu.machine.faults import MPS_START
 from fakegpu.mps.client import CudaProcess
 from gpuctl.demo.driver_node import MPS, DriverNode
 from tests.eventually import eventually
-from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
+from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_running
 from tests.flow.memory_scene import status_of
-from tests.flow.mig_scene import end, offered, wait_offered
+from tests.flow.mig_scene import end, wait_offered
 from tests.flow.share_scene import (
     LIMITS,
-    NODE_CONFIGS,
     SAMPLES,
     ask_mps,
     clients,
@@ -28,7 +26,6 @@ from tests.flow.share_scene import (
     is_settled,
     mps_environment,
     pipes_of,
-    share_of,
     shared,
     start_all,
     uuids_seen,
@@ -85,20 +82,6 @@ def test_the_end_of_the_plugin_is_not_that_of_the_daemon(driver: DriverNode, nam
         wait_first_gpu(driver, ("exclusive-process", 0))
 
 
-def test_a_share_that_ends_while_the_plugin_is_away_leaves_nothing(
-    driver: DriverNode, namespace: str
-) -> None:
-    with shared(driver, namespace, ONE_GPU):
-        started(driver, namespace, "last")
-        wait_first_gpu(driver, ("exclusive-process", 0))
-        driver.process("kubeletplugin").kill()
-        driver.cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/last")
-        driver.start_plugin()
-        driver.wait_serving()
-        wait_first_gpu(driver, ("default", 0))
-        wait_no_daemon(driver)
-
-
 def blocked(devices: list[Object]) -> list[str]:
     """The values of the taints about MPS daemons."""
     return [
@@ -145,26 +128,6 @@ def test_a_daemon_that_ends_is_started_anew_with_its_limits(driver: DriverNode, 
             assert (limits.percentage, limits.pinned_mib) == (25.0, {"0": QUARTER_MIB})
 
 
-def test_a_lost_cdi_spec_of_a_share_comes_back_as_it_was(driver: DriverNode, namespace: str) -> None:
-    """A reboot empties the CDI folder; here the sandbox ends, so that the kubelet prepares again."""
-    cluster = driver.cluster
-    with shared(driver, namespace, ONE_GPU):
-        make_claim(cluster, namespace, "kept", request(device_class="shared-mps"))
-        start(cluster, namespace, gpu_pod("first", "kept"))
-        share = share_of(driver, namespace, "first")
-        for path in driver.node.cdi_dir.glob(f"*{share.uid}*"):
-            path.unlink()
-        cluster.restart_kubelet(0, signal.SIGKILL)
-        driver.wait_serving()
-        wait_offered(driver, is_settled)
-        start(cluster, namespace, gpu_pod("second", "kept"))
-        assert share.uid in spec_files(driver)
-        assert share_of(driver, namespace, "second") == share
-        assert mps_environment(driver, namespace, "second") == mps_environment(driver, namespace, "first")
-        with clients(driver, namespace, "first", "second") as limits:
-            assert [one.percentage for one in limits] == [25.0] * 2
-
-
 def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_claim(
     driver: DriverNode, namespace: str
 ) -> None:
@@ -185,18 +148,6 @@ def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_c
         lambda: driver.machine.state.gpus[pci].compute_mode,
         lambda mode: mode == "default",
     )
-
-
-def test_a_bigger_share_gets_more_of_the_gpu(driver: DriverNode, namespace: str) -> None:
-    with shared(driver, namespace, (NODE_CONFIGS / "mps.yaml").read_text()):
-        (big,) = start_all(driver.cluster, namespace, SAMPLES / "by-number.yaml")
-        (small,) = start_all(driver.cluster, namespace, SAMPLES / "mps.yaml")
-        half = dict(zip(LIMITS, ("50", f"0={SHARED_MIB // 2}M"), strict=True))
-        assert mps_environment(driver, namespace, big) == half
-        with clients(driver, namespace, big, small) as limits:
-            assert [one.percentage for one in limits] == [50.0, 25.0]
-            assert [one.pinned_mib["0"] for one in limits] == [SHARED_MIB // 2, QUARTER_MIB]
-        assert {one["name"] for one in offered(driver)} >= {share_of(driver, namespace, big).device}
 
 
 def test_a_container_in_which_mps_would_hide_a_gpu_does_not_start_and_others_do(

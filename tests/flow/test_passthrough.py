@@ -122,23 +122,6 @@ def wait_told(driver: DriverNode, namespace: str, pod: str) -> None:
     wait_for(driver.cluster.api, paths.resource_claim(name, namespace), told, 60)
 
 
-def test_a_plugin_that_starts_again_knows_what_virtual_machines_have(
-    driver: DriverNode, namespace: str
-) -> None:
-    start_vm(driver, namespace, "vm", 1)
-    plugin = driver.process("kubeletplugin")
-    plugin.kill()
-    driver.start_plugin()
-    driver.wait_serving()
-    wait_drivers(driver, 1)
-
-    end(driver.cluster, namespace, "vm")
-
-    wait_drivers(driver)
-    start_container(driver, namespace, "compute", 1)
-    wait_running(driver.cluster, namespace, "compute")
-
-
 def test_a_claim_that_is_deleted_while_the_plugin_is_away_gives_its_gpu_back(
     driver: DriverNode, namespace: str
 ) -> None:

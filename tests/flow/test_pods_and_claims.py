@@ -134,16 +134,6 @@ def test_a_class_that_does_not_exist_is_named(cluster: Cluster, namespace: str) 
     assert wait_told(cluster, namespace, "FailedScheduling") == ("Pod", message)
 
 
-def test_a_node_that_does_not_match_is_counted(cluster: Cluster, namespace: str) -> None:
-    pod = gpu_pod("lost", "mine")
-    pod["spec"]["nodeSelector"] = {"no": "where"}
-    make_claim(cluster, namespace, "mine")
-    cluster.api.create(pod, namespace)
-
-    message = wait_refused(cluster, namespace, "lost")
-    assert is_refusal(message, "1 node(s) didn't match Pod's node affinity/selector")
-
-
 def test_a_claim_that_the_driver_refuses_is_told_on_the_pod(cluster: Cluster, namespace: str) -> None:
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "colour": "red"}
     config = {"opaque": {"driver": CLASS, "parameters": parameters}}

@@ -132,23 +132,6 @@ def test_an_xid_taints_the_gpu_and_its_pod_hears_of_it_until_nvml_says_that_all_
     wait_for_list(cluster.api, paths.event(), node_event("GpuWell"), 60)
 
 
-def test_a_fault_outlives_the_controller_where_nvml_cannot_be_asked(driver: DriverNode) -> None:
-    cluster = driver.cluster
-    driver.machine.fail("recovery_action", gpu=0)
-    driver.machine.xid(0, 79)
-    try:
-        wait_for_list(cluster.api, paths.resource_slice(), has("needs-reboot=xid-79:NoSchedule"), 60)
-        driver.process("controller").stop()
-        driver.machine.restore(0)
-        driver.start_controller()
-        wait_for_list(cluster.api, paths.resource_slice(), lacks("gpu-lost"), 60)
-        assert has("needs-reboot=xid-79:NoSchedule")(cluster.api.list_objects(paths.resource_slice()))
-    finally:
-        driver.machine.restore(0)
-        driver.machine.heal()
-    wait_for_list(cluster.api, paths.resource_slice(), tainted({}), 60)
-
-
 def test_a_pod_is_evicted_and_gets_another_gpu_where_the_admin_asks_for_it(
     driver: DriverNode, namespace: str
 ) -> None:

@@ -91,21 +91,3 @@ def test_a_gpu_and_a_card_are_on_one_pcie_root(driver: DriverNode, namespace: st
         for pod in ("far", "near"):
             cluster.api.delete(paths.pod(pod, namespace))
         wait_released(driver, uid)
-
-
-def test_a_gpu_and_a_card_are_on_one_numa_node(driver: DriverNode, namespace: str) -> None:
-    cluster, pods = driver.cluster, ("first", "second")
-    with cards_on(driver, CARDS):
-        make_pair(cluster, namespace, NUMA)
-        found = {}
-        for pod in pods:
-            start(cluster, namespace, gpu_pod(pod))
-            attributes, card = given(driver, namespace, pod)
-            found[card] = attributes[NUMA]["int"]
-
-        assert found == {"eth0": 0, "eth1": 1}
-        uids = [claim_of(cluster, namespace, pod)["metadata"]["uid"] for pod in pods]
-        for pod in pods:
-            cluster.api.delete(paths.pod(pod, namespace))
-        for uid in uids:
-            wait_released(driver, uid)

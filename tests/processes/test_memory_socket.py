@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +45,3 @@ def test_the_older_of_two_instances_answers_until_it_ends_and_then_the_newer(nod
             assert first.stop() == 0
             assert os.listdir(newer.parent) == [newer.name]
             assert answer(newer)["ok"] is False
-
-
-def test_the_socket_of_a_killed_instance_goes_with_the_next_start(node: Node) -> None:
-    with node.plugin(pod_uid=FIRST) as first:
-        left = serving(node, first, FIRST)
-        os.kill(first.pid, signal.SIGKILL)
-        first.exit_code()
-    assert left.exists()
-    with node.plugin(pod_uid=SECOND) as second:
-        path = serving(node, second, SECOND)
-        assert os.listdir(path.parent) == [path.name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.errors import DriverError, NodeIncomplete
+from driver.errors import NodeIncomplete
 from driver.hardware.gpu import Gpu
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Finding
@@ -93,13 +93,6 @@ def test_a_generator_that_fails_or_prints_garbage_is_named(node: Node, before: s
     with pytest.raises(NodeIncomplete) as failed:
         node.compare({}, before)
     assert says in failed.value.what
-
-
-def test_a_spec_of_another_form_is_named(node: Node) -> None:
-    theirs: Any
-    for theirs in ([], {"devices": [{}]}, {"devices": [], "containerEdits": {"hooks": [{"args": ["x"]}]}}):
-        with pytest.raises(DriverError, match="unknown form"):
-            unaccepted(theirs, node.ours())
 
 
 def test_nothing_is_made_on_the_node_and_a_missing_node_is_named(node: Node) -> None:

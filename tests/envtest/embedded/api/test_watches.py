@@ -9,7 +9,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,6 @@ from envtest.embedded.api.served import ServerTls
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, pod, shown
 from tests.eventually import eventually
-
-
-def events(server: EmbeddedApiServer, query: str, accept: str = "application/json") -> list[dict[str, Any]]:
-    """All events of a watch that ends at once."""
-    connection = http.client.HTTPConnection(server.address, timeout=10)
-    try:
-        headers = {"Accept": accept, **shown(server)}
-        connection.request("GET", f"{PODS}?watch=true&timeoutSeconds=-1&{query}", headers=headers)
-        return [json.loads(line) for line in connection.getresponse().read().splitlines()]
-    finally:
-        connection.close()
 
 
 @contextmanager
@@ -60,14 +49,6 @@ def test_a_watch_gets_a_bookmark_before_its_time_is_up(
         event = next(lines)
 
     assert (event["type"], event["object"]["metadata"]) == ("BOOKMARK", {"resourceVersion": str(now)})
-
-
-def test_a_watch_that_goes_on_outlives_the_compaction(server: EmbeddedApiServer) -> None:
-    with watch_of(server, f"resourceVersion={server.store.resource_version}") as lines:
-        server.compact()
-        server.create(PODS, pod("p"))
-
-        assert next(lines)["object"]["metadata"]["name"] == "p"
 
 
 def test_a_watch_that_fell_behind_ends_with_the_error_of_a_version_that_is_too_old(
@@ -110,18 +91,6 @@ def test_a_write_wakes_no_watch_of_another_kind(server: EmbeddedApiServer) -> No
     assert len(woken) == 1
 
 
-def test_the_threads_of_watches_end_with_their_clients(server: EmbeddedApiServer) -> None:
-    before = threading.active_count()
-    paths = (PODS, PODS, "/api/v1/nodes")
-    with ExitStack() as clients:
-        for path in paths:
-            clients.enter_context(watch_of(server, f"resourceVersion={server.store.resource_version}", path))
-        assert threading.active_count() >= before + len(paths)
-
-    # Nothing is written meanwhile, so only their own ends can wake them.
-    eventually("the threads have ended", threading.active_count, lambda count: count <= before, seconds=30)
-
-
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Path, *, is_reset: bool) -> None:
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
@@ -148,12 +117,3 @@ def test_the_thread_of_a_watch_over_https_ends_with_its_client_too(tmp_path: Pat
         eventually("the thread has ended", threading.active_count, lambda count: count <= before, seconds=30)
         connection.close()
         answer.close()
-
-
-def test_a_version_from_before_the_compaction_is_an_error_event(server: EmbeddedApiServer) -> None:
-    then = server.store.resource_version
-    server.compact()
-
-    [event] = events(server, f"resourceVersion={then}")
-
-    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")

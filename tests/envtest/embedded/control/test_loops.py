@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
-from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff, back_off_seconds
+from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff
 from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.objects import ApiDown
 from envtest.embedded.control.threads import Threads
@@ -117,18 +116,6 @@ def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
     assert [(one.doing, one.error) for one in NOTED.take()] == [("a loop", error)] * 2
 
 
-def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
-    with EmbeddedApiServer() as server:
-        loop = Loop(server, KeyError("containers"), KeyError("containers"))
-        loop.loop.start(loop.threads)
-        eventually("the loop was called", lambda: loop.calls)
-        loop.threads.stop()
-
-        assert not [one for one in threading.enumerate() if one.name == "a loop"]
-        assert loop.calls == 1
-    assert len(NOTED.take()) == 1
-
-
 def item(name: str, version: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
 
@@ -158,26 +145,12 @@ def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> No
     assert [one.doing for one in NOTED.take()] == ["a loop at sick"] * 2
 
 
-def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() -> None:
-    done: list[str] = []
-    due = ObjectBackOff("a loop").for_each(
-        [item("sick"), item("well")], failing(Refused(409, "conflict"), done)
-    )
-
-    assert (due, done) == (0.2, ["sick", "well"])
-    assert NOTED.take() == []
-
-
 def test_no_object_is_worked_on_while_the_server_is_down() -> None:
     done: list[str] = []
     with pytest.raises(ApiDown):
         ObjectBackOff("a loop").for_each([item("sick"), item("well")], failing(ApiDown("down"), done))
 
     assert done == ["sick"]
-
-
-def test_back_off_doubles_up_to_ten_seconds() -> None:
-    assert [back_off_seconds(times) for times in range(1, 7)] == [1, 2, 4, 8, 10, 10]
 
 
 @pytest.mark.parametrize("plugin", ["tests.conftest", "envtest.pytest_plugin"])
