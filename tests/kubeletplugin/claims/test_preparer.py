@@ -46,18 +46,6 @@ def test_a_claim_gets_its_devices_in_order_with_a_spec_for_each(node: FakeNode) 
     assert not set(paths[0]) & set(paths[1])
 
 
-def test_prepared_again_it_answers_the_same_without_the_api(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    first = node.prepare(ref)
-    node.api.clear()
-    node.steps.clear()
-
-    assert node.prepare(ref) == first
-    assert node.steps == [], "nothing was written"
-    node.restart()
-    assert node.prepare(ref) == first
-
-
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_claim_outlives_a_time_of_day_that_is_set_while_it_is_prepared(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch, hours: int

@@ -182,26 +182,6 @@ def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(no
     assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30
 
 
-@pytest.mark.parametrize("form", ["ts-mem", "mps-mem"])
-@pytest.mark.parametrize("step", ["begun", "sharing noted", "committed", "metadata written", "spec written"])
-@pytest.mark.parametrize("then", ["prepare", "unprepare"])
-def test_a_prepare_that_ended_is_finished_or_taken_back(
-    node: FakeNode, form: str, step: str, then: str
-) -> None:
-    ref = node.claim_shares("a", node.shared(form), consumed={"memory": "10Gi"})
-    node.crash_after = step
-    try:
-        node.prepare(ref)
-    except Crash:
-        node.restart()
-    if then == "prepare":
-        node.prepare(ref)
-        assert memory_of(node, ref) == 10 * GIB
-    node.unprepare(ref)
-    assert node.entry(ref).state == "released"
-    node.prepare(node.claim("next", 0))
-
-
 @pytest.mark.parametrize("step", ["spec removed", "memory forgotten", "released"])
 @pytest.mark.parametrize("then", ["prepare", "unprepare", "pass"])
 def test_an_unprepare_that_ended_is_finished_or_the_claim_is_prepared_again(
