@@ -96,7 +96,8 @@ def test_while_a_claim_is_prepared_all_of_it_stays_and_it_is_named(departing: De
     assert departing.all_files() == []
 
 
-def test_files_of_others_in_shared_folders_stay(departing: Departing) -> None:
+def test_what_others_made_stays(departing: Departing) -> None:
+    made = departing.node.cut_by_hand(9, 0, 4)
     theirs = (
         departing.left.data.parent / "other.example.com" / "state",
         departing.left.registry / "other.example.com-reg.sock",
@@ -109,13 +110,6 @@ def test_files_of_others_in_shared_folders_stay(departing: Departing) -> None:
     departing.retire()
 
     assert all(path.exists() for path in theirs)
-
-
-def test_partitions_of_an_admin_stay(departing: Departing) -> None:
-    made = departing.node.cut_by_hand(9, 0, 4)
-
-    departing.retire()
-
     assert departing.node.instances() == (made,)
 
 

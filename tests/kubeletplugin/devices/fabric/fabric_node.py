@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 
 MACHINE = "hgx-h100-shared-nvswitch"
+"""Eight H100 in shared NVSwitch mode."""
 STEPS_OF_ACTIVATING = (
     "begun",
     "fabric noted",
@@ -18,11 +17,6 @@ STEPS_OF_ACTIVATING = (
     "spec written",
 )
 STEPS_OF_DEACTIVATING = ("spec removed", "releasing", "fabric deactivated", "fabric forgotten", "released")
-
-
-def fabric_node(folder: Path) -> FakeNode:
-    """Eight H100 in shared NVSwitch mode."""
-    return FakeNode(folder, MACHINE)
 
 
 def position(node: FakeNode, module: int) -> int:

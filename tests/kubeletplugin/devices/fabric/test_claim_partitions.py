@@ -14,11 +14,11 @@ from driver.fabric.api import FabricError, NoFabricManager
 from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.devices.fabric.matching import PartitionTaken
 from tests.kubeletplugin.devices.fabric.fabric_node import (
+    MACHINE,
     STEPS_OF_ACTIVATING,
     STEPS_OF_DEACTIVATING,
     claim_modules,
     connected,
-    fabric_node,
     position,
     records,
 )
@@ -168,7 +168,7 @@ def test_a_fabric_manager_that_is_away_is_waited_for(node: FakeNode) -> None:
 def test_a_fabric_manager_that_starts_after_the_plugin_is_waited_for_where_one_was_published(
     tmp_path: Path,
 ) -> None:
-    node = fabric_node(tmp_path)
+    node = FakeNode(tmp_path, MACHINE)
     node.machine.fabric.stop()
     node.published_attributes[_device(node, 1)] = {"partition8": {"int": 0}}
     with pytest.raises(NoFabricManager):

@@ -22,14 +22,14 @@ from driver.fabric.api import CALLS, FabricError
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.examples import all_examples
 from tests.kubeletplugin.devices.fabric.fabric_node import (
+    MACHINE,
     STEPS_OF_ACTIVATING,
     STEPS_OF_DEACTIVATING,
     claim_modules,
     connected,
-    fabric_node,
     records,
 )
-from tests.kubeletplugin.fake_node import Crash
+from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 SETS = (
     *((module,) for module in (1, 2, 3, 4)),
@@ -49,7 +49,7 @@ class FabricOfANode(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="fabric-"))
-        self.node = fabric_node(self.folder)
+        self.node = FakeNode(self.folder, MACHINE)
         for pci in self.node.gpus:
             self.node.published_attributes[gpu_device_name(pci)] = {"partition8": {"int": 0}}
         self.fabric = self.node.machine.fabric

@@ -170,6 +170,8 @@ def test_what_is_still_in_use_stays_taken_until_it_is_not(node: FakeNode, kind: 
 
     assert left is not None
     assert left.retryable
+    node.restart()
+    assert node.unprepare(ref) is not None
     assert node.entry(ref).state == "releasing"
     assert not node.spec_path(ref).exists()
     with pytest.raises(ClaimBlocked, match="held by another claim"):
@@ -177,6 +179,7 @@ def test_what_is_still_in_use_stays_taken_until_it_is_not(node: FakeNode, kind: 
     assert node.reconciler.finish_releases() == ()
     end()
     assert node.reconciler.finish_releases() == (ref.uid,)
+    assert node.unprepare(ref) is None
     assert_nothing_is_left(node, kind, before)
     node.prepare(claimed(node, kind, "next"))
 

@@ -27,15 +27,7 @@ VIRTUAL_3 = "0000:17:00.7"
 """Virtual function 3 of the first L40S: they begin at .4 of the board."""
 
 
-def test_the_virtual_function_of_the_slot_gets_the_type_of_the_profile(open_node: Open) -> None:
-    node = open_node(L40S)
-
-    node.prepare(node.claim_devices("vm", DEVICES[L40S]))
-
-    assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
-
-
-def test_the_container_gets_the_node_of_the_functions_group_and_nothing_of_the_driver(
+def test_a_vgpu_is_made_in_its_slot_and_the_container_gets_its_group_and_nothing_of_the_driver(
     open_node: Open,
 ) -> None:
     node = open_node(L40S)
@@ -43,6 +35,7 @@ def test_the_container_gets_the_node_of_the_functions_group_and_nothing_of_the_d
 
     node.prepare(ref)
 
+    assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
     group = (node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "iommu_group").readlink().name
     found = edits(node, ref)
     assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
@@ -62,9 +55,6 @@ def test_a_mediated_device_has_a_uuid_that_follows_from_the_claim(open_node: Ope
     group = (node.sysfs / "bus/mdev/devices" / uuid / "iommu_group").readlink().name
     assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
     assert found["env"] == [f"MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_GPU_0000_3B_00_0_VGPU_A100_10C_1={uuid}"]
-
-    assert node.unprepare(ref) is None
-    assert made(node) == {}
 
 
 @pytest.mark.parametrize("machine", [L40S, A100])
