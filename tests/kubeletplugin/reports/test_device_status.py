@@ -166,6 +166,7 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
 
 SLICED = {"sharing": "time-slicing", "interval": "Default", "shares": 1}
 LONG = {"sharing": "time-slicing", "interval": "Long"}
+HELD = LONG | {"interval": "Default", "memoryBytes": 10 * GIB, "memoryLimitBytes": 10 * GIB}
 SERVED = {"sharing": "mps", "activeThreadPercentage": 25, "pinnedMemoryMiB": 20276, "shares": 1}
 
 
@@ -175,6 +176,7 @@ SERVED = {"sharing": "mps", "activeThreadPercentage": 25, "pinnedMemoryMiB": 202
         (ShareRecord("gpu", "TimeSlicing", 1), None, SLICED),
         (ShareRecord("gpu", "TimeSlicing", 1), 1 << 30, SLICED | {"memoryLimitBytes": 1 << 30}),
         (ShareRecord("gpu", "TimeSlicing", 0, interval="Long"), None, LONG),
+        (ShareRecord("gpu", "TimeSlicing", 0, 10 * GIB), 10 * GIB, HELD),
         (ShareRecord("gpu", "MPS", 1, 0, "", 25, 20276), None, SERVED),
     ],
 )
@@ -233,19 +235,6 @@ def told(fault: str = "", used_bytes: int | None = None, before: Object | None =
     (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", now_known)
     api = stored(*([before] if before else []), allocated=(SHARE,))
     return next(iter(statuses_to_apply(found, api, now)), None)
-
-
-def test_a_share_that_is_held_to_its_memory_is_told_with_its_limits() -> None:
-    entry = told()
-    assert entry["data"] == {
-        "uuid": "GPU-1",
-        "pciBusID": "0000:8a:00.0",
-        "sharing": "time-slicing",
-        "interval": "Default",
-        "memoryBytes": 10 * GIB,
-        "memoryLimitBytes": 10 * GIB,
-    }
-    assert (entry["conditions"][0]["status"], entry["conditions"][0]["reason"]) == ("True", "ShareReady")
 
 
 def test_a_limit_that_is_not_held_makes_the_device_not_ready_and_again_ready_when_it_is() -> None:

@@ -247,7 +247,6 @@ def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:
 
 GROUP, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 DEVICE = f"{GROUP}-mps-4"
-SERVES = MpsState(GROUP, running=True)
 
 
 def held(device: str = DEVICE, group: str = GROUP) -> HeldDevice:
@@ -284,11 +283,8 @@ def test_a_daemon_that_does_not_serve_blocks_its_device(
     assert daemons_down([entry(), entry()], states, "") == down(message), "each device once"
 
 
-def test_a_daemon_that_serves_blocks_nothing() -> None:
-    assert daemons_down([entry()], [SERVES], "") == ()
-
-
-def test_what_needs_no_daemon_now_blocks_nothing() -> None:
+def test_what_has_its_daemon_or_needs_none_now_blocks_nothing() -> None:
+    assert daemons_down([entry()], [MpsState(GROUP, running=True)], "") == ()
     slice_ = replace(held(), share=ShareRecord(GROUP, "TimeSlicing", 1))
     whole = replace(held(), device=GROUP, share=None)
     for one in (
