@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.incident_store import IncidentStore, read_incidents, write_incidents
+from controller.health.incident_store import (
+    FORGET_SECONDS,
+    HOLD_SECONDS,
+    Damping,
+    IncidentStore,
+    held_seconds,
+    read_incidents,
+    write_incidents,
+)
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
@@ -333,3 +341,25 @@ def test_events_the_file_and_resets_are_told_in_any_order(
         return kept.taints
 
     assert taints(order) == taints(["file", "events", "resets"])
+
+
+def test_a_fault_that_lasts_is_no_return() -> None:
+    damping = Damping()
+    for now in range(100):
+        damping.note_bad("gpu", float(now))
+    assert damping.note_well("gpu", 101.0)
+
+
+def test_what_was_well_for_an_hour_begins_anew() -> None:
+    damping = Damping()
+    for now in (0.0, 2.0, 4.0, 6.0):
+        damping.note_bad("gpu", now)
+        damping.note_well("gpu", now + 1)
+    later = 8.0 + FORGET_SECONDS
+    damping.note_bad("gpu", later)
+    assert damping.note_well("gpu", later + 1)
+
+
+@given(st.integers(0, 10_000))
+def test_it_takes_longer_with_each_return_and_never_for_ever(returns: int) -> None:
+    assert held_seconds(returns) <= held_seconds(returns + 1) <= HOLD_SECONDS[1]

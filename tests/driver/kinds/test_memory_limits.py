@@ -135,15 +135,6 @@ def test_shares_in_which_cuda_could_not_start_are_withheld(shares: int, offers: 
         assert offered("memoryLimits: false, shared: {strategy: TimeSlicing, shares: 45}").devices
 
 
-def test_a_gpu_with_too_little_memory_for_two_shares_is_withheld() -> None:
-    rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
-    [held] = offered(rule, node(memory_bytes=540 * 2**20, reserved_bytes=0)).withheld
-    assert held.reason.startswith(
-        "TimeSlicing: 540Mi of its memory can be shared, less than two shares: CUDA"
-    )
-    assert offered(rule, node(memory_bytes=576 * 2**20, reserved_bytes=0)).devices
-
-
 @pytest.mark.parametrize("machine", known_machines())
 def test_no_machine_says_too_much_with_it(machine: str) -> None:
     rule = f"offer: whole, mig: dynamic, shared: [{SLICED}, {SERVED}], passthrough: true"

@@ -32,22 +32,6 @@ def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_re
     assert client.get(NODES)["kind"] == "NodeList"
 
 
-def test_a_token_file_that_went_away_is_an_error_that_passes(
-    server: EmbeddedApiServer, tmp_path: Path
-) -> None:
-    token = tmp_path / "token"
-    token.write_text("first")
-    server.gate.admin_bearer = "first"
-    client = KubeClient.connect(written_kubeconfig(tmp_path / "config", server.url, {"tokenFile": "token"}))
-    token.unlink()
-    server.gate.admin_bearer = "second"
-
-    with pytest.raises(Unauthorized, match="token") as caught:
-        client.get(NODES)
-
-    assert caught.value.retryable
-
-
 def test_an_exec_plugin_gives_the_token(server: EmbeddedApiServer, tmp_path: Path) -> None:
     answer = {
         "apiVersion": "client.authentication.k8s.io/v1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,8 +13,6 @@ import pytest
 from fakegpu.machine.spec import MACHINES
 from fakegpu.mps.client import ClientRefused, CudaProcess
 from tests.fakegpu.programs import Programs
-
-ALREADY = ["An instance of this daemon is already running"]
 
 
 @pytest.fixture
@@ -42,36 +39,6 @@ def holders(programs: Programs) -> tuple[int, ...]:
     return programs.machine.state.gpus[programs.machine.pci(0)].process_ids
 
 
-def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that need not be our child."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        assert select.select([descriptor], [], [], 30)[0]
-    finally:
-        os.close(descriptor)
-
-
-def test_sigterm_ends_the_daemon_and_its_server(serving: Programs) -> None:
-    serving.ask("start_server -uid 0")
-    pid, child = serving.daemon_pid(), server(serving)
-    os.kill(pid, signal.SIGTERM)
-    wait_until_gone(pid)
-    wait_until_gone(child)
-    assert holders(serving) == ()
-    assert not (serving.pipes / "control").exists()
-
-
-def test_one_pipe_directory_has_one_daemon(serving: Programs) -> None:
-    pid = serving.daemon_pid()
-    assert serving.control("-d") == (1, ALREADY)
-    assert serving.control("-f") == (1, ALREADY)
-    assert serving.daemon_pid() == pid
-    assert serving.ask("get_server_list") == []
-
-
 def test_defaults_are_read_back_as_the_real_daemon_shows_them(serving: Programs) -> None:
     assert serving.ask("get_default_active_thread_percentage") == ["100.0"]
     assert serving.ask("get_default_device_pinned_mem_limit 0") == ["0M"]
@@ -80,22 +47,6 @@ def test_defaults_are_read_back_as_the_real_daemon_shows_them(serving: Programs)
     for given, read in (("512M", "512M"), ("1024M", "1G"), ("4606M", "4G"), ("10G", "10G")):
         assert serving.ask(f"set_default_device_pinned_mem_limit 0 {given}") == []
         assert serving.ask("get_default_device_pinned_mem_limit 0") == [read]
-
-
-def test_a_limit_by_uuid_is_taken_and_not_applied(serving: Programs) -> None:
-    assert serving.ask(f"set_default_device_pinned_mem_limit {serving.uuid(0)} 2G") == []
-    assert serving.ask(f"get_default_device_pinned_mem_limit {serving.uuid(0)}") == ["2G"]
-    assert serving.ask("get_default_device_pinned_mem_limit 0") == ["0M"]
-
-
-def test_an_exclusive_gpu_that_another_process_has_takes_no_server(serving: Programs) -> None:
-    assert serving.smi("-i", "0", "-c", "EXCLUSIVE_PROCESS")[0] == 0
-    serving.machine.set_processes(0, (4711,))
-    assert "another process has the GPU" in serving.ask("start_server -uid 0")[0]
-    assert serving.ask("get_server_list") == []
-    serving.machine.set_processes(0, ())
-    assert serving.ask("start_server -uid 0") == []
-    assert len(holders(serving)) == 1
 
 
 def test_a_cuda_process_gets_the_limits_of_its_server_and_may_lower_them(serving: Programs) -> None:
