@@ -344,19 +344,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: list[str]) -> None:
-    for number in range(40):
-        full.waits(f"waits-{number}", 10, gpus=3)
-    played = Played(full)
-    played.round()
-    assert len(asked) == 1
-
-    played.round(changed=False)
-    assert len(asked) == 1, "nothing has changed"
-    played.round()
-    assert len(asked) == 2
-
-
 def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:
     for number in range(4):
         full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
