@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from driver.nvml.api import MigMode, NvmlDevice
@@ -27,15 +25,6 @@ def partition(device: NvmlDevice, profile_id: int, start: int) -> MigDevice:
     return next(mig for mig in device.mig_devices() if mig.gpu_instance_id == instance.id)
 
 
-@pytest.fixture(params=["memory", "file"])
-def hopper(request: pytest.FixtureRequest, tmp_path: Path) -> FakeMachine:
-    """Eight H100 with MIG on on the first one, with the state in memory and in a file."""
-    state = f"@{tmp_path / 'state.json'}" if request.param == "file" else ""
-    machine = FakeMachine.open(f"fake:hgx-h100{state}")
-    assert gpu(machine).set_mig_mode(True) == "done"
-    return machine
-
-
 @pytest.mark.parametrize("ending", ["reset", "reboot", "driver"])
 @pytest.mark.parametrize("machine", ["a30-quad", "hgx-b200"])
 def test_no_instance_outlives_a_reset_a_reboot_or_the_driver(machine: str, ending: str) -> None:
@@ -56,19 +45,3 @@ def test_no_instance_outlives_a_reset_a_reboot_or_the_driver(machine: str, endin
     stays = ending == "reset" or machine == "a30-quad"
     assert gpu(fake).mig_mode() == MigMode(enabled=stays, pending=stays)
     assert gpu(fake).mig_devices() == ()
-
-
-def test_ids_and_uuids_belong_to_the_place(hopper: FakeMachine) -> None:
-    device = gpu(hopper)
-    ids = {}
-    for profile_id, start in ((SEVEN_G, 0), (THREE_G, 0), (THREE_G, 4), (TWO_G, 4), (ONE_G, 0), (ONE_G, 6)):
-        mig = partition(device, profile_id, start)
-        ids[profile_id, start] = mig.gpu_instance_id
-        device.destroy_compute_instance(mig.gpu_instance_id, 0)
-        device.destroy_gpu_instance(mig.gpu_instance_id)
-        assert partition(device, profile_id, start) == mig
-        device.destroy_compute_instance(mig.gpu_instance_id, 0)
-        device.destroy_gpu_instance(mig.gpu_instance_id)
-    assert list(ids.values()) == [0, 1, 2, 5, 7, 13]
-    gpu(hopper, 1).set_mig_mode(True)
-    assert partition(gpu(hopper, 1), ONE_G, 0).uuid != partition(device, ONE_G, 0).uuid

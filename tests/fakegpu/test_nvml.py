@@ -35,15 +35,6 @@ def nvml(machine: FakeMachine) -> FakeNvml:
     return nvml
 
 
-def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine) -> None:
-    with pytest.raises(ConfigError, match="no call 'uid'"):
-        machine.fail("uid")
-    with pytest.raises(ConfigError, match="no GPU 8"):
-        machine.fail("uuid", gpu=8)
-    with pytest.raises(ConfigError, match="changes nothing"):
-        machine.fail_after("gpu_instances")
-
-
 def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> None:
     spec = f"fake:t4@{tmp_path / 'state.json'}"
     machine = FakeMachine.open(spec)

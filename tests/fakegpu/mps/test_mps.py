@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from fakegpu.machine.spec import MACHINES
-from fakegpu.mps.client import ClientRefused, CudaProcess
+from fakegpu.mps.client import CudaProcess
 from tests.fakegpu.programs import Programs
 
 
@@ -72,23 +70,6 @@ def test_a_cuda_process_gets_the_limits_of_its_server_and_may_lower_them(serving
         assert serving.ask(f"terminate_client {pid} 12") == []
         lower.wait_until_dropped()
         assert serving.ask(f"get_client_list {pid}") == ["11", "13"]
-
-
-@pytest.mark.parametrize(("machine", "most"), [("dgx-a100", 48), ("p4", 16)])
-def test_a_server_has_only_so_many_clients(tmp_path: Path, machine: str, most: int) -> None:
-    if machine == "p4":
-        machine = str(tmp_path / "p4.yaml")
-        text = (MACHINES / "t4.yaml").read_text()
-        (tmp_path / "p4.yaml").write_text(text.replace("Turing", "Pascal").replace('"7.5"', '"6.1"'))
-    programs = Programs(tmp_path, machine)
-    with ExitStack() as stack:
-        assert programs.control("-d")[0] == 0
-        stack.callback(programs.end)
-        for number in range(most):
-            stack.enter_context(CudaProcess(programs.pipes, process_id=100 + number))
-        with pytest.raises(ClientRefused, match=f"has {most} clients"):
-            CudaProcess(programs.pipes, process_id=99)
-        assert len(programs.ask(f"get_client_list {server(programs)}")) == most
 
 
 def test_a_killed_server_is_noticed_and_its_clients_are_dropped(serving: Programs) -> None:
