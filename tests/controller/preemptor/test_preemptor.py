@@ -11,7 +11,7 @@ import pytest
 from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
-from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
+from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
 from driver.event_reasons import EventReason
 from kubernetes_rules.preemption.victims import best_victims
 from tests.controller.preemptor.played import Played
@@ -342,20 +342,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(decisions, "best_victims", noted)
     return names
-
-
-def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:
-    for number in range(4):
-        full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
-    played = Played(full)
-    played.cpu.step = 0.4 * ROUND_SECONDS
-    due = played.round()
-    assert asked == ["waits-3", "waits-2"]
-    assert REST * SHORT_SECONDS <= due < REST * ROUND_SECONDS
-
-    played.clock.now += REST * 4 * ROUND_SECONDS
-    played.round(changed=False)
-    assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]
 
 
 @pytest.mark.parametrize("of", ["a running pod", "waiting pods"])

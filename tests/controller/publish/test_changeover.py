@@ -488,17 +488,6 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
     assert in_use < {device.name for device in reached(wanted, stored, in_use).devices if device.taints}
 
 
-@pytest.mark.parametrize(("before", "after"), [(WHOLE, replace(OFF, shared=(SLICED,))), (SHARED, OFF)])
-def test_a_form_beside_the_others_comes_at_once_and_goes_when_it_is_free(
-    before: GpuPolicy, after: GpuPolicy
-) -> None:
-    stored, wanted = offers(before), offers(after)
-
-    assert (first_step(wanted, stored) == wanted) == (
-        set(names(stored.devices)) <= set(names(wanted.devices))
-    )
-
-
 @pytest.mark.parametrize(("before", "after"), [(STATIC, SHARED_STATIC), (SHARED_STATIC, STATIC)])
 def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
     before: GpuPolicy, after: GpuPolicy
@@ -511,15 +500,6 @@ def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
     assert set(names(held.devices)) == {*names(stored.devices), *names(wanted.devices)}
     assert all(device.taints for device in held.devices)
     assert reached(wanted, stored) == wanted
-
-
-@pytest.mark.parametrize("form", [STATIC, SHARED_STATIC])
-def test_the_partition_of_an_admin_that_is_gone_goes_at_once(form: GpuPolicy) -> None:
-    stored = offers(form, of=mig_node.seen(cut(), 1))
-    wanted = offers(GpuPolicy(), of=mig_node.inventory(gpus=1))
-    in_use = frozenset(names(stored.devices))
-
-    assert names(first_step(wanted, stored, in_use).devices) == names(wanted.devices)
 
 
 def test_a_shared_gpu_on_which_an_admin_made_partitions_goes_at_once() -> None:

@@ -101,13 +101,6 @@ def test_a_field_is_absent_when_not_supported_and_a_problem_when_it_fails(
     assert reasons(node.discovery.snapshot()) == {}
 
 
-def test_mig_mode_not_supported_is_an_answer_and_an_error_is_none(node: Node) -> None:
-    node.machine.not_supported("mig_mode", gpu=1)
-    node.machine.fail("mig_mode", gpu=2)
-    gpus = node.discovery.snapshot().gpus
-    assert [gpu.mig_capable for gpu in gpus[:3]] == [True, False, None]
-
-
 def test_a_lost_gpu_stays_as_it_was_and_comes_back(node: Node) -> None:
     before = node.discovery.snapshot()
     node.machine.lose(3)
@@ -209,14 +202,6 @@ def test_a_node_call_that_hangs_is_a_timeout_and_not_a_hang(hasty: Node) -> None
     hasty.machine.hang("device_count")
     with pytest.raises(NvmlTimeout, match="nvmlDeviceGetCount_v2 of the node"):
         hasty.discovery.snapshot()
-
-
-def test_the_identity_is_read_anew_each_time(node: Node) -> None:
-    pci = node.machine.pci(3)
-    assert node.discovery.identity(pci).minor == 3
-    node.machine.set_minors({3: 2, 2: 3})
-    uuid = node.machine.replace_board(3)
-    assert (node.discovery.identity(pci).uuid, node.discovery.identity(pci).minor) == (uuid, 2)
 
 
 def test_the_identity_of_a_broken_gpu_is_an_error_of_its_kind(hasty: Node) -> None:

@@ -103,20 +103,6 @@ def test_a_phase_counts_for_the_operation_of_its_thread_and_for_none_outside_of_
     assert value(metrics, "phase_duration_seconds_count", operation="unprepare", phase="locks") == 0
 
 
-def test_writes_of_journal_and_specs_are_phases_and_count_outside_of_operations_too() -> None:
-    metrics = Metrics("kubeletplugin")
-    metrics.journal_written(0.001)
-    with metrics.operation("prepare"):
-        metrics.journal_written(0.001)
-        metrics.cdi_written(0.001)
-
-    assert value(metrics, "journal_write_duration_seconds_count") == 2
-    assert value(metrics, "cdi_write_duration_seconds_count") == 1
-    for phase in ("journal", "files"):
-        labels = {"operation": "prepare", "phase": phase}
-        assert value(metrics, "phase_duration_seconds_count", **labels) == 1
-
-
 @contextmanager
 def running(served: HttpEndpoint) -> Iterator[None]:
     thread = threading.Thread(target=served.run)
