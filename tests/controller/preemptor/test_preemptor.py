@@ -11,7 +11,7 @@ import pytest
 from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
-from controller.preemptor.preemptor import REST, ROUND_SECONDS, Behaviour
+from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
 from kubernetes_rules.preemption.victims import best_victims
 from tests.controller.preemptor.played import Played
@@ -382,3 +382,47 @@ def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_wai
         played.clock.now += REST * ROUND_SECONDS
         played.round(changed=False)
     assert played.told(MADE) == {"urgent", "costly"}
+
+
+def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
+    full: Scene, asked: list[str]
+) -> None:
+    for name, priority in (("first", 14), ("second", 13), ("third", 12)):
+        full.waits(name, priority, gpus=priority)
+    played = Played(full)
+    played.cpu.step = SHORT_SECONDS / 5
+    played.round()
+    full.waits("new", 11, gpus=4)
+    asked.clear()
+    played.round()
+    assert asked == ["first", "second", "new"]
+
+
+def test_a_dry_run_forgets_a_room_when_its_pod_is_gone(full: Scene) -> None:
+    full.waits("urgent", 10)
+    dry = Played(full, Behaviour(dry_run=True))
+    dry.round()
+    full.ends("urgent")
+    full.server.delete(f"{CLAIMS}/urgent")
+    dry.round()
+    full.waits("later", 10)
+    dry.round()
+    assert [name for name, word, _ in dry.heard.posted if word == "WouldBePreempted"] == ["batch", "batch"]
+
+
+def test_an_api_server_that_goes_away_between_two_evictions_ends_nobody_needlessly(full: Scene) -> None:
+    full.waits("urgent", 10, gpus=2)
+    for name in ("notebook", "batch"):
+        full.server.fail("create", f"/pods/{name}/eviction", code=503)
+    played = Played(full)
+    for _ in range(2):
+        played.round()
+        played.clock.now += 60
+    # Meanwhile the other pod has ended by itself, so nobody else has to.
+    for name in ("notebook", "batch"):
+        full.ends(name)
+    full.node("node-b")
+    full.runs("other", 1, "node-b", "gpu-0", "gpu-1")
+    played.round()
+    assert full.names() == {"urgent", "other"}
+    assert played.number("gpu_dra_preemptor_evictions_total", outcome="failed") == 2

@@ -169,3 +169,12 @@ def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they
     node.look()
     assert [name for name in node.names() if name.startswith(mine)] == [f"{mine}-vfio"]
     assert node.taints() == set()
+
+
+def test_what_needs_the_nvidia_driver_waits_for_it_with_a_taint(tmp_path: Path, guard: Guard) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
+    node.look()
+    names = node.names()
+    node.machine.driver_gone()
+    node.look()
+    assert (node.names(), node.taints()) == (names, {"gpu.nvidia.com/driver-not-loaded"})

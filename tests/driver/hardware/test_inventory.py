@@ -378,3 +378,8 @@ def test_the_first_handles_of_a_session_are_taken_with_patience(tmp_path: Path, 
     assert set(reasons(discovery.snapshot())) == {0, 1, 2, 3}
     node.machine.heal()
     node.guard.close()
+
+
+def test_the_processes_of_a_gpu_are_told(node: Node) -> None:
+    node.machine.set_processes(4, (17, 5))
+    assert [node.discovery.process_ids(node.machine.pci(gpu)) for gpu in (4, 3)] == [(5, 17), ()]

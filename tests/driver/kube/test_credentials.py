@@ -35,6 +35,12 @@ def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_re
 
     assert client.get(NODES)["kind"] == "NodeList"
 
+    token.unlink()
+    server.gate.admin_bearer = "third"
+    with pytest.raises(Unauthorized, match="token") as caught:
+        client.get(NODES)
+    assert caught.value.retryable
+
 
 def test_an_exec_plugin_gives_the_token(server: EmbeddedApiServer, tmp_path: Path) -> None:
     answer = {

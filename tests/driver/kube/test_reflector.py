@@ -203,6 +203,14 @@ def test_an_error_of_who_hears_of_objects_is_none_of_the_server(
         reflector.run()
 
 
+def test_it_survives_a_restart_of_the_server(server: EmbeddedApiServer, client: KubeClient) -> None:
+    with running(client) as one:
+        watching(server)
+        server.restart()
+        server.create(SLICES, slice_of("new"))
+        one.comes_to("new")
+
+
 def test_stopping_ends_a_watch_that_waits_at_once(server: EmbeddedApiServer, client: KubeClient) -> None:
     with running(client):
         watching(server)

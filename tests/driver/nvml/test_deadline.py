@@ -234,3 +234,11 @@ def test_who_counts_hears_of_each_call_that_came_back_also_of_one_that_failed() 
 
 def _lost() -> int:
     raise GpuLost("nvmlDeviceGetUUID", Code.GPU_IS_LOST, "0000:8a:00.0")
+
+
+def test_a_closed_guard_has_no_threads_and_refuses_work(guard: Guard) -> None:
+    thread = guard.run("gpu", lambda _: threading.current_thread())
+    guard.close()
+    assert not thread.is_alive()
+    with pytest.raises(RuntimeError, match="closed"):
+        guard.run("gpu", lambda _: None)

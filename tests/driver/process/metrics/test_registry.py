@@ -129,3 +129,20 @@ def test_the_endpoint_serves_the_numbers_and_lets_the_address_go() -> None:
 def test_an_address_that_is_none_is_named_with_its_flag() -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:99999.*give --metrics-addr"):
         serve(Service(), "127.0.0.1:99999", Metrics())
+
+
+def test_calls_and_requests_are_counted_by_what_they_were() -> None:
+    metrics = Metrics()
+    metrics.nvml_called("uuid", 0.01)
+    metrics.request_ended("GET", "resourceclaims", "2xx", 0.01)
+    assert value(metrics, "nvml_call_duration_seconds_count", call="uuid") == 1
+    labels = {"verb": "GET", "resource": "resourceclaims", "outcome": "2xx"}
+    assert value(metrics, "api_request_duration_seconds_count", **labels) == 1
+
+
+@pytest.mark.parametrize("labels", [{}, {**PARTITION, "device": "a", "colour": "green"}])
+def test_a_value_has_the_labels_of_the_table_and_no_others(labels: dict[str, str]) -> None:
+    metrics = Metrics()
+    metrics.show(lambda: [Reading("gpu_dra_partition_info", labels, 1)], "gpu_dra_partition_info")
+    with pytest.raises(ValueError, match="has the labels"):
+        list(metrics.registry.collect())
