@@ -47,22 +47,6 @@ def test_partitions_and_shares_are_forms_of_their_gpu_and_name_their_holders(tmp
     assert shared.memory_bytes == shared.shareable_bytes == 81105 * 2**20
 
 
-def test_shares_of_partitions_are_in_words(tmp_path: Path) -> None:
-    slices = planned(tmp_path, "hgx-h100", f"mig: {{layout: all-3g}}, {SLICED}")
-
-    assert published_gpus(slices, ())[0].offered_as == "2 x 3g.40gb by time-slicing: 4 shares"
-
-
-def test_both_gpus_of_a_device_are_held_by_its_pod(tmp_path: Path) -> None:
-    slices = planned(tmp_path, "passthrough-quad", "offer: passthrough")
-    pair = claim("machine", "gpu-0000-ca-00-0-0000-cb-00-0-vfio", pods=("machine",))
-
-    *_, first, second = published_gpus(slices, [pair])
-
-    assert first.held_by == second.held_by == ("machine (passthrough of 2 GPUs)",)
-    assert first.memory_bytes == second.memory_bytes == 46068 * 2**20
-
-
 def test_what_a_slice_does_not_say_is_absent_and_what_makes_no_sense_is_too() -> None:
     odd = {
         "index": {"string": "x"},
