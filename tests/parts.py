@@ -45,7 +45,6 @@ TAKE_LONG = (
     "tests/fakegpu/mps/test_transcripts.py",
     "tests/fakegpu/recorded/test_recorded.py",
     "tests/fakegpu/sysfs/test_sequences.py",
-    "tests/fakegpu/test_mps_faults.py",
     "tests/fakegpu/test_smi.py",
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_lent_gpus.py::test_the_story_is_told_with_idle_gpus_alone",

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from driver.process import command_line
-from driver.process.log import Level, configure, get_logger
+from driver.process.log import Level, configure
 
 if TYPE_CHECKING:
     from driver.process.service import Service
 
 NAME = "gpu-dra-webhook"
-
-_log = get_logger(__name__)
 
 
 def start(service: Service, cert_file: Path, key_file: Path, addr: str, classes: str, **addrs: str) -> None:
@@ -40,7 +38,6 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, classes:
     serve_probes(service, addrs["health_addr"], Probes(lambda: "", lambda: "", lambda: ""))
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
-    _log.info("webhook serving", port=server.port)
     service.repeat("certificate", CHECK_SECONDS, expiry.check)
 
 

@@ -160,6 +160,8 @@ class HttpEndpoint:
             raise ConfigError(
                 f"cannot serve {what} at {address}: {error}", f"give {flag} a free host:port"
             ) from error
+        # With port 0 nothing else says where.
+        _log.info(f"serving {what}", port=self.port)
 
     @property
     def port(self) -> int:

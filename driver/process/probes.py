@@ -13,13 +13,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
 from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
-from driver.process.log import get_logger
 from driver.process.service import Service
 
 Question = Callable[[], str]
 """Returns the reason for a no in one line; empty means yes."""
 
-_log = get_logger(__name__)
 _SERVED = ("/startupz", "/livez", "/readyz")
 
 
@@ -76,5 +74,4 @@ def serve(service: Service, address: str, probes: Probes) -> None:
     """Answer probes as long as the service lives; with an empty address, none. Raises ConfigError."""
     if address:
         served = endpoint(address, probes)
-        _log.info("serving probes", port=served.port)
         service.spawn("probes", served.run, served.stop)

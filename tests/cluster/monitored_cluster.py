@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from tests import fork_server
 from tests.cluster.prometheus import Target
 from tests.flow.claims import allocated, claim_of, request, start, wait_unschedulable
 from tests.flow.memory_scene import HOLDS, TIMES, cuda, memory_pod, memory_template, start_held
+from tests.flow.metrics import serve_metrics
 from tests.flow.mig_scene import pod_of, profile, template
 from tests.flow.several_machines import installed_in
 
@@ -118,12 +118,7 @@ def _served(driver: DriverNode) -> Iterator[Target]:
     node = driver.node.name
     rules = str(driver.folder / "node-config.yaml")
     for package, flags in (("kubeletplugin", ()), ("controller", ("--config", rules))):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        driver.process(package).stop()
-        begin = driver.start_plugin if package == "kubeletplugin" else driver.start_controller
-        begin("--metrics-addr", address, *flags)
-        yield Target(address, f"gpu-dra-{package}-metrics", node)
+        yield Target(serve_metrics(driver, package, *flags), f"gpu-dra-{package}-metrics", node)
     driver.wait_serving()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
+import re
 import subprocess
 import urllib.parse
 import urllib.request
@@ -67,22 +67,21 @@ def prometheus(folder: Path, rules: tuple[Path, ...], targets: tuple[Target, ...
     quick = [_quick(file, folder) for file in rules]
     config = folder / "prometheus.yaml"
     config.write_text(yaml.safe_dump(_config(quick, targets)))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     log = folder / "prometheus.log"
     with log.open("wb") as written:
         process = subprocess.Popen(
             [
                 *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"),
-                f"--web.listen-address={address}",
+                "--web.listen-address=127.0.0.1:0",
             ],
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=subprocess.STDOUT,
         )
     try:
+        address = eventually("Prometheus serves", lambda: _address(log), context=log.read_text)
         running = Prometheus(process, address, log)
-        running.wait_until(lambda: _listens(address), "Prometheus serves")
+        running.wait_until(lambda: _is_ready(address), "Prometheus is ready")
         yield running
     finally:
         process.kill()
@@ -96,7 +95,13 @@ def promtool(*arguments: str) -> str:
     return done.stdout
 
 
-def _listens(address: str) -> bool:
+def _address(log: Path) -> str:
+    """Where a Prometheus listens, by its log; empty as long as it does not."""
+    found = re.search(r'msg="Listening on" address=(\S+)', log.read_text())
+    return found[1] if found else ""
+
+
+def _is_ready(address: str) -> bool:
     try:
         with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +15,7 @@ from envtest.real.cluster import RealCluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
+from tests.flow.metrics import serve_metrics
 
 GIB = 1 << 30
 
@@ -23,10 +23,7 @@ GIB = 1 << 30
 @pytest.fixture
 def address(driver: DriverNode) -> Iterator[str]:
     """Where the plugin serves its numbers, for one test."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    driver.process("kubeletplugin").stop()
-    driver.start_plugin("--metrics-addr", address)
+    address = serve_metrics(driver, "kubeletplugin")
     driver.wait_serving()
     yield address
     driver.process("kubeletplugin").stop()

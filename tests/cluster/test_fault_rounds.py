@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +35,7 @@ from tests.flow.claims import (
     start,
     wait_published,
 )
+from tests.flow.metrics import serve_metrics
 from tests.flow.mig_scene import restart_controller
 from tests.flow.test_sick_gpus import health, taints
 
@@ -107,9 +107,7 @@ def seen(real_driver: DriverNode, tmp_path_factory: pytest.TempPathFactory) -> I
     """Eight GPUs, a pod on each; a Prometheus that scrapes the controller, and the page."""
     driver, folder = real_driver, tmp_path_factory.mktemp("prometheus")
     restored(driver)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    restart_controller(driver, "--metrics-addr", address)
+    address = serve_metrics(driver, "controller")
     wait_published(driver)
     target = Target(address, "gpu-dra-controller-metrics", driver.node.name)
     with (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 POOL = "node-a/gpu.nvidia.com"
 PODS = "/api/v1/namespaces/team/pods"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
 
 import grpc
 
+from controller.intervals import Intervals
+from controller.plugin.serving import PluginServing
+from controller.plugin.state import PluginState
+from controller.plugin.watch import MOST_PLUGINS, PluginWatch
+from driver.devices.node_state import NodeState
 from proto import grpc_health_v1_pb2 as health
 from proto import node_state_v1_pb2 as v1
+from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
-
+BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 NODE_STATE = "gpu.nvidia.com.nodestate.v1.NodeState"
 
 
@@ -188,3 +192,55 @@ class _Calls(grpc.GenericRpcHandler):
                 response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
             )
         return None
+
+
+class Told:
+    """What a watch of plugins told, in order: how many serve, and what they hold."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.serving: list[int] = []
+        self.states: list[NodeState] = []
+
+    def serves(self, serving: int) -> None:
+        """Take in how many serve."""
+        with self.changed:
+            self.serving.append(serving)
+            self.changed.notify_all()
+
+    def state(self, state: NodeState) -> None:
+        """Take in a state."""
+        with self.changed:
+            self.states.append(state)
+            self.changed.notify_all()
+
+    def serving_comes_to(self, *serving: int) -> bool:
+        """Wait until exactly these numbers were told, one after the other."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.serving == [*serving], 10)
+
+    def serves_now(self, serving: int) -> bool:
+        """Wait until so many serve."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.serving[-1:] == [serving], 10)
+
+    def comes_to(self, *held: tuple[str, ...]) -> bool:
+        """Wait until exactly these were told as held, one after the other."""
+        with self.changed:
+            return self.changed.wait_for(lambda: [one.held for one in self.states] == [*held], 10)
+
+
+@contextmanager
+def watching(folder: Path) -> Iterator[Told]:
+    """A watch of the plugins of a folder, as the controller has it, and what it tells."""
+    told, stop = Told(), threading.Event()
+    streams = (PluginServing(told.serves).stream(), PluginState(told.state).stream())
+    with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
+        thread = threading.Thread(target=PluginWatch(folder, pool, stop, streams, BRISK).run)
+        thread.start()
+        try:
+            yield told
+        finally:
+            stop.set()
+            thread.join(10)
+            assert not thread.is_alive()

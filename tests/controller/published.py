@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from controller.health.incident_store import IncidentStore
 from controller.intervals import Intervals
 from controller.observe.node_events import NodeEvents
 from controller.publish.publisher import Publisher
+from controller.publish.slice_diff import Create, Update
 from controller.publish.slice_writer import SliceWriter
 from driver.devices.device import Device
 from driver.devices.names import DRIVER_NAME, gpu_device_name
@@ -19,14 +22,8 @@ from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
 from driver.process.pulse import Pulse
+from envtest.embedded.server import EmbeddedApiServer
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from controller.publish.slice_diff import Create, Update
-    from envtest.embedded.server import EmbeddedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GROUP = "resource.k8s.io"

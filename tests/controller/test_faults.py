@@ -5,12 +5,13 @@ The calls are those that a look really makes, so that a new one is among them by
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import settings
 from controller.health.incident_store import IncidentStore
 from controller.observe.observer import Observer
 from controller.publish.changeover import Changeover, Published, Seen
+from driver.devices.device import Device
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
 from driver.errors import NvmlError
@@ -38,11 +40,6 @@ from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
 from tests.controller.timeless_guard import TimelessGuard
 from tests.examples import LONG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from driver.devices.device import Device
 
 GPUS = 3
 FAULTS: dict[str, Code | None] = {

@@ -6,17 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
+from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.demo.brisk import BRISK
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
 
 GROUP = "resource.k8s.io"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

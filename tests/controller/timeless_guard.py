@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, NvmlTimeout
 from driver.nvml.deadline import DEADLINE_SECONDS, Guard, Pending, Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 

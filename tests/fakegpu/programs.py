@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEADLINE_SECONDS = 30
 

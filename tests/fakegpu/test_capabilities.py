@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
 from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.capabilities import CAPABILITIES, CAPABILITY_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.nvml.api import NvmlDevice
 
 THREE_G = 9
 ALWAYS = {"mig/config", "mig/monitor"}
@@ -61,12 +57,6 @@ def test_without_instances_there_are_only_the_capabilities_of_the_administrator(
     assert "DeviceFileMode: 292\n" in (root / CAPABILITIES / "mig/monitor").read_text()
 
 
-def test_a_gpu_without_mig_has_no_capabilities(tmp_path: Path) -> None:
-    root = build_driver_root(tmp_path, FakeMachine.open("l40s-octo"))
-    assert files(root) == set()
-    assert not (root / CAPABILITY_NODES).exists()
-
-
 def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
     root: Path, machine: FakeMachine
 ) -> None:
@@ -86,41 +76,3 @@ def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
     device.destroy_gpu_instance(instance.id)
     assert files(root) == ALWAYS
     assert not (root / CAPABILITIES / "gpu2").exists()
-
-
-def test_files_follow_the_minor_of_the_gpu(root: Path, machine: FakeMachine) -> None:
-    instance = gpu(machine, 2).create_gpu_instance(THREE_G, Placement(0, 4))
-    machine.set_minors({2: 5, 5: 2})
-    assert files(root) == {*ALWAYS, f"gpu5/mig/gi{instance.id}/access"}
-
-
-def test_files_go_with_the_mode_with_resets_and_with_the_driver(root: Path, machine: FakeMachine) -> None:
-    for end in (
-        lambda: machine.reset(0),
-        machine.reboot,
-        lambda: machine.replace_board(0),
-        lambda: gpu(machine, 0).set_mig_mode(False),
-    ):
-        gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
-        assert files(root) != ALWAYS
-        end()
-        assert files(root) == ALWAYS
-    machine.driver_gone()
-    assert files(root) == set()
-    machine.driver_back()
-    assert files(root) == ALWAYS
-
-
-def test_a_driver_root_that_was_removed_is_left_alone(tmp_path: Path, machine: FakeMachine) -> None:
-    build_driver_root(tmp_path / "there", machine).rename(tmp_path / "elsewhere")
-    gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
-    assert not (tmp_path / "there").exists()
-
-
-def test_a_root_that_is_built_again_is_put_right(root: Path, machine: FakeMachine) -> None:
-    instance = gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
-    missing = root / CAPABILITIES / f"gpu0/mig/gi{instance.id}/access"
-    missing.unlink()
-    (root / CAPABILITIES / "mig/stale").write_text("")
-    build_driver_root(root, machine)
-    assert files(root) == {*ALWAYS, f"gpu0/mig/gi{instance.id}/access"}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimBlocked
 from driver.nvml.memory_limits import Cgroup
 from fakegpu.machine.cgroups import FakeCgroups
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -28,13 +25,6 @@ def test_a_process_lies_in_the_group_that_was_made_for_it(groups: FakeCgroups) -
     assert groups.is_there(made)
 
 
-def test_a_path_of_nvml_means_the_same_group(groups: FakeCgroups) -> None:
-    made = groups.make("/pod/a")
-    assert groups.make(made.path) == made
-    groups.remove(made.path)
-    assert not groups.is_there(made)
-
-
 def test_a_later_group_at_the_same_path_is_another_one(groups: FakeCgroups) -> None:
     for path in ("/a", "/pod/a"):
         first = groups.make(path)
@@ -44,25 +34,6 @@ def test_a_later_group_at_the_same_path_is_another_one(groups: FakeCgroups) -> N
         assert second.path == first.path
         assert not groups.is_there(first)
         assert groups.is_there(second)
-
-
-def test_a_group_goes_with_the_one_above_it(groups: FakeCgroups) -> None:
-    inside, beside = groups.make("/pod1/a"), groups.make("/pod2/a")
-    above = groups.make("/pod1")
-    groups.remove("/pod1")
-    assert [groups.is_there(one) for one in (inside, above, beside)] == [False, False, True]
-
-
-def test_removing_what_is_gone_is_no_error(groups: FakeCgroups) -> None:
-    groups.make("/a")
-    groups.remove("/a")
-    groups.remove("/a")
-
-
-def test_a_restart_of_the_machine_removes_all(groups: FakeCgroups) -> None:
-    found = [groups.make("/a"), groups.make("/pod/b")]
-    groups.clear()
-    assert [groups.is_there(one) for one in found] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -93,18 +64,3 @@ def test_a_group_of_cgroup_v1_is_followed_for_as_long_as_it_is_there(
     assert not groups.is_there(found)
     real.mkdir()
     assert groups.is_there(groups.of_process(text))
-
-
-def test_a_pretended_group_counts_more_than_one_of_cgroup_v1(groups: FakeCgroups, tmp_path: Path) -> None:
-    (tmp_path / "v1/a").mkdir()
-    made = groups.make("/a")
-    assert groups.of_process("4:memory:/a\n") == made
-
-
-def test_a_followed_group_is_let_go_of_and_never_removed(groups: FakeCgroups, tmp_path: Path) -> None:
-    real = tmp_path / "v1/a"
-    real.mkdir()
-    found = groups.of_process("4:memory:/a\n")
-    groups.clear()
-    assert not groups.is_there(found)
-    assert real.is_dir()

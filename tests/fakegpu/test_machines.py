@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines, load_machine, topology_level
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from fakegpu.machine.spec import known_machines, load_machine
 
 GOOD = """
 driver_version: "570.1"
@@ -21,46 +18,6 @@ gpus:
   - {pci: "0000:02:00.0", minor: 0, pcie_root: "pci0000:00"}
   - {pci: "0000:01:00.0", minor: 1, pcie_root: "pci0000:00"}
 """
-
-V100_PAIRS = {
-    (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 5): 2, (2, 3): 2, (4, 7): 2, (5, 6): 2, (6, 7): 2,
-    (0, 1): 1, (0, 2): 1, (1, 3): 1, (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (5, 7): 1,
-}  # fmt: skip
-
-
-def test_the_dgx1_is_a_hybrid_cube_mesh() -> None:
-    slots = load_machine("dgx1-v100").slots
-    found = {
-        (one, other): count
-        for one, slot in enumerate(slots)
-        for other, there in enumerate(slots)
-        if one < other and (count := sum(end.remote == there.pci for end in slot.links))
-    }
-    assert found == V100_PAIRS
-
-
-def test_minors_of_the_l40s_do_not_follow_the_bus() -> None:
-    minors = [slot.minor for slot in load_machine("l40s-octo").slots]
-    assert sorted(minors) == list(range(8))
-    assert minors != sorted(minors)
-
-
-def test_the_l40s_have_every_distance() -> None:
-    first, *others = load_machine("l40s-octo").slots
-    assert [topology_level(first, other) for other in others] == [
-        "single",
-        *["multiple"] * 2,
-        *["system"] * 4,
-    ]
-
-
-def test_the_gb200_tray_is_part_of_a_fabric_and_the_h100_board_of_none() -> None:
-    tray, board = load_machine("gb200-tray").fabric, load_machine("hgx-h100").fabric
-    assert tray is not None
-    assert board is not None
-    assert tray.state == board.state == "completed"
-    assert set(board.cluster_uuid) == {"0", "-"}
-    assert set(tray.cluster_uuid) != {"0", "-"}
 
 
 def test_uuids_are_the_same_each_time_and_never_twice() -> None:
@@ -93,24 +50,18 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
         ("brand: Nvidia", "brand: Acme", "product.brand: must be one of GeForce, "),
         ("architecture: Hopper", "architecture: Fermi 2", "product.architecture: must be"),
         ("minor: 1", "minor: -1", "gpus[1].minor: must be a whole number from 0"),
-        ("minor: 1", "minor: true", "gpus[1].minor: must be a whole number"),
         ("minor: 1", "minor: 0", "gpus: no two may have the same minor"),
-        ("0000:01:00.0", "0000:02:00.0", "gpus: no two may have the same pci"),
         ("0000:01:00.0", "1:0", "gpus[1].pci: '1:0' is not a PCI address"),
         ("gpus:", "gpu_list:", "gpus: must be a list"),
         ("gpus:", "nvlink: {pairs: [[0, 0, 4]]}\ngpus:", "nvlink.pairs[0]: must name two different GPUs"),
-        ("gpus:", "nvlink: {pairs: [[0, 2, 4]]}\ngpus:", "nvlink.pairs[0]: must name two different GPUs"),
         ("gpus:", "nvlink: {pairs: [[0, 1]]}\ngpus:", "nvlink.pairs: must be a list of"),
-        ("gpus:", "nvlink: []\ngpus:", "nvlink: must be a mapping"),
         ("brand: Nvidia,", "brand: Nvidia, mig: a100-41gb,", "product.mig: must be one of a100-40gb"),
-        ("brand: Nvidia,", "brand: Nvidia, mig: true,", "product.mig: must be one of a100-40gb"),
         (
             *("brand: Nvidia,", "brand: Nvidia, mig: {memory_slices: 4, profiles: [{name: huge}]},"),
             "product.mig.profiles[0].name: must be a profile such as",
         ),
         ("gpus:", "p2p: maybe\ngpus:", "p2p: must be true or false"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.state: must be one of"),
-        ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.cluster_uuid: must be"),
         ("gpus:", "colour: green\ngpus:", "colour: unknown field"),
         ("minor: 1,", "minor: 1, switches: s0,", "gpus[1].switches: must be a list of texts"),
         (GOOD, "- 1", "the file: must be a mapping"),
@@ -125,12 +76,3 @@ def test_a_wrong_field_is_told_with_its_path(tmp_path: Path, old: str, new: str,
         load_machine(str(path))
     assert complaint in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(GOOD.replace("minor: 0", "minor: x").replace("brand: Nvidia", "brand: 7") + "size: 3\n")
-    with pytest.raises(ConfigError) as caught:
-        load_machine(str(path))
-    for complaint in ("gpus[0].minor", "product.brand", "size"):
-        assert complaint in str(caught.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,14 +104,3 @@ def test_compute_instances_never_overlap_nor_leave_their_gpu_instance(
     assert len(slices) == len(set(slices))
     assert all(number < profile.slices for number in slices)
     assert len({ci.id for ci in made}) == len(made)
-
-
-@pytest.mark.parametrize("name", known_catalogues())
-def test_every_profile_reaches_its_greatest_number_alone(name: str) -> None:
-    catalogue = load_catalogue(name)
-    for profile in catalogue.profiles:
-        mig = MigState(enabled=True)
-        for place in catalogue.placements[profile.id]:
-            if gpu_instance_refusal(catalogue, mig, profile.id, place) is None:
-                mig, _ = with_gpu_instance(catalogue, mig, profile.id, place)
-        assert len(mig.instances) == profile.most_instances

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.api import (
-    GpuLost,
-    NotSupported,
-)
-from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.nvml.fake_nvml import FakeNvml
+from fakegpu.nvml.fake_nvml import FakeNvml
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -37,16 +28,6 @@ def nvml(machine: FakeMachine) -> FakeNvml:
     return nvml
 
 
-def test_a_gpu_is_chosen_by_index_uuid_or_address(machine: FakeMachine, nvml: FakeNvml) -> None:
-    pci = PciAddress.parse("0000:0f:00.0")
-    for gpu in (1, machine.uuid(pci), "0000:0f:00.0", pci):
-        machine.not_supported("name", gpu=gpu)
-        with pytest.raises(NotSupported):
-            nvml.device_by_index(1).name()
-        machine.heal(gpu=gpu)
-        assert nvml.device_by_index(1).name() == "NVIDIA A100-SXM4-40GB"
-
-
 def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine) -> None:
     with pytest.raises(ConfigError, match="no call 'uid'"):
         machine.fail("uid")
@@ -54,24 +35,6 @@ def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine)
         machine.fail("uuid", gpu=8)
     with pytest.raises(ConfigError, match="changes nothing"):
         machine.fail_after("gpu_instances")
-
-
-def test_minors_move_but_never_onto_each_other(machine: FakeMachine, nvml: FakeNvml) -> None:
-    machine.set_minors({0: 1, 1: 0})
-    assert [nvml.device_by_index(index).minor() for index in range(3)] == [1, 0, 2]
-    with pytest.raises(ConfigError, match="same minor"):
-        machine.set_minors({0: 5})
-
-
-def test_another_process_changes_what_this_one_sees(tmp_path: Path) -> None:
-    spec = f"fake:t4@{tmp_path / 'state.json'}"
-    machine = FakeMachine.open(spec)
-    nvml = machine.nvml()
-    nvml.init()
-    program = f"from fakegpu.machine.fake_machine import FakeMachine\nFakeMachine.open({spec!r}).lose(0)\n"
-    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
-    with pytest.raises(GpuLost):
-        nvml.device_by_index(0)
 
 
 def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> None:
@@ -100,24 +63,9 @@ def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> 
     assert [fault.number for fault in machine.state.faults] == list(range(1, 181))
 
 
-def test_the_state_file_of_another_machine_is_refused(tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    FakeMachine.open(f"fake:t4@{state}")
-    with pytest.raises(ConfigError, match="machine 't4'"):
-        FakeMachine.open(f"fake:dgx2@{state}")
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "machine": "t4"}', "\x00"])
 def test_a_broken_state_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     state = tmp_path / "state.json"
     state.write_text(text)
     with pytest.raises(ConfigError, match=r"state\.json"):
         FakeMachine.open(f"fake:t4@{state}")
-
-
-def test_a_removed_state_file_is_told(tmp_path: Path) -> None:
-    state = tmp_path / "state.json"
-    nvml = FakeMachine.open(f"fake:t4@{state}").nvml()
-    state.unlink()
-    with pytest.raises(ConfigError, match="was removed"):
-        nvml.init()

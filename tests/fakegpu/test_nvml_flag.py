@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
-from driver.nvml.real import RealNvml
-from driver.roots.driver_roots import DriverRoots
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
-from fakegpu.nvml.fake_nvml import FakeNvml
 from fakegpu.nvml.flag import nvml_from_flag
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-def test_real_is_the_binding_and_loads_nothing_yet(tmp_path: Path) -> None:
-    assert isinstance(nvml_from_flag("real", DriverRoots.fixed(tmp_path)), RealNvml)
-
-
-def test_a_shipped_machine_is_taken_by_its_name() -> None:
-    nvml = nvml_from_flag("fake:gb200-tray")
-    assert isinstance(nvml, FakeNvml)
-    nvml.init()
-    assert nvml.device_count() == 4
-
-
-def test_two_that_name_one_state_file_see_one_machine(tmp_path: Path) -> None:
-    flag = f"fake:t4@{tmp_path / 'state.json'}"
-    nvml = nvml_from_flag(flag)
-    nvml.init()
-    replaced = FakeMachine.open(flag).replace_board(0)
-    assert nvml.device_by_index(0).uuid() == replaced
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,22 +37,6 @@ def test_a_gpu_that_was_with_vfio_is_listed_by_the_minor_that_it_has_now(tmp_pat
 
     assert machine.state.gpus[first].minor != before
     assert machine.uuid(first) in listed(root)
-
-
-def test_programs_that_several_machines_share_stay_as_they_are(tmp_path: Path) -> None:
-    machine = FakeMachine.open("a30-quad")
-    shared = build_driver_root(tmp_path / "shared", FakeMachine.open("a30-quad")) / "usr"
-    root = build_driver_root(tmp_path / "driver", machine)
-    shutil.rmtree(root / "usr")
-    (root / "usr").symlink_to(shared)
-    before = (shared / "bin/nvidia-smi").read_text()
-    kernel = FakeKernel(build_sysfs(tmp_path, machine), machine)
-    first = min(machine.state.gpus)
-
-    kernel.write(tmp_path / "sys/bus/pci/drivers/nvidia/unbind", str(first), SECONDS)
-
-    assert not (root / "dev/nvidia0").exists()
-    assert (shared / "bin/nvidia-smi").read_text() == before
 
 
 def test_a_container_lists_its_gpus_from_zero_as_nvml_counts_them(tmp_path: Path) -> None:

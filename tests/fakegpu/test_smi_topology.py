@@ -47,30 +47,3 @@ def test_the_program_says_the_same_whether_it_reaches_the_machine_or_not(
         == said(known)
         == "".join(f"{line}\n" for line in matrix_lines(load_machine(machine).slots))
     )
-
-
-def test_a_container_has_its_own_gpus_counted_from_zero(tmp_path: Path) -> None:
-    root = build_driver_root(tmp_path, FakeMachine.open(f"fake:dgx1-v100@{tmp_path / 'state.json'}"))
-    in_container = build_driver_root(tmp_path / "own", FakeMachine.open("dgx1-v100"))
-    for minor in (0, 1, 2, 4, 5, 7):
-        (in_container / f"dev/nvidia{minor}").unlink()
-
-    two = said(in_container)
-
-    assert two == said(root, "/dev/nvidia3:/dev/nvidia6")
-    assert [line.split("\t")[:3] for line in two.splitlines()] == [
-        ["", "GPU0", "GPU1"],
-        ["GPU0", " X ", "SYS"],
-        ["GPU1", "SYS", " X "],
-    ]
-
-
-def test_without_gpus_nothing_is_found(tmp_path: Path) -> None:
-    root = build_driver_root(tmp_path, FakeMachine.open(f"fake:t4@{tmp_path / 'state.json'}"))
-    words = [str(root / "usr/bin/nvidia-smi"), "topo", "-m"]
-
-    done = subprocess.run(
-        words, capture_output=True, text=True, check=False, env={VISIBLE_NODES: "/dev/null"}
-    )
-
-    assert (done.returncode, done.stdout) == (6, "No devices were found\n")

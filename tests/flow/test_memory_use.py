@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +28,7 @@ from tests.flow.memory_scene import (
     memory_template,
     start_held,
 )
+from tests.flow.metrics import metrics_text, serve_metrics
 from tests.flow.several_machines import installed_on
 from tests.flow.test_doctor import wait_for_status
 from tests.flow.test_pods_and_claims import wait_told
@@ -46,15 +45,10 @@ class Watched:
     driver: DriverNode
     address: str
 
-    def scrape(self) -> str:
-        """What Prometheus gets, which waits for ten seconds and no longer."""
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as answer:
-            return str(answer.read().decode())
-
     def bytes_of(self, namespace: str) -> dict[str, float]:
         """The series of the claims of a namespace, and of the GPU of its pod, by name."""
         gpu = f'pci_bus_id="{gpu_of_pod(self.driver, namespace, "train")}"'
-        found = (SAMPLE.match(line) for line in self.scrape().splitlines())
+        found = (SAMPLE.match(line) for line in metrics_text(self.address).splitlines())
         return {
             match[1]: float(match[3])
             for match in found
@@ -80,10 +74,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     machines = (HOLDS,)
     with installed_on(request.config, machines, rules=RULES, pretend_cgroups=True, times=TIMES) as installed:
         driver = installed[1][0]
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        driver.process("kubeletplugin").stop()
-        driver.start_plugin("--metrics-addr", address, "--used-memory-status-seconds", "1")
+        address = serve_metrics(driver, "kubeletplugin", "--used-memory-status-seconds", "1")
         driver.wait_serving()
         yield Watched(driver, address)
 
@@ -141,7 +132,9 @@ def test_what_a_share_uses_is_told_by_metrics_status_and_gpuctl(watched: Watched
             container_memory_limit=10 * GIB,
             gpu_memory_used=7 * GIB,
         )
-        assert 'claim_pod="train",device=' in watched.scrape().replace('claim_container="main",', "")
+        assert 'claim_pod="train",device=' in metrics_text(watched.address).replace(
+            'claim_container="main",', ""
+        )
         entry = wait_status(watched, namespace, lambda one: one["data"].get("memoryUsedBytes") == 7 * GIB)
         assert entry["data"]["memoryLimitBytes"] == 10 * GIB
         assert ready(entry) == ("True", "ShareReady")

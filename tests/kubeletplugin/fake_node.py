@@ -40,7 +40,6 @@ from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.published import PublishedDevices
@@ -50,6 +49,7 @@ from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
+from tests.kubeletplugin.shown_node import ShownNode
 from tests.kubeletplugin.stream_client import StreamClient
 
 NODE = "node-a"
@@ -147,7 +147,7 @@ class FakePublished(PublishedDevices):
         return self._node.published_attributes.get(device, {})
 
 
-class FakeNode:
+class FakeNode(ShownNode):
     """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
     ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
@@ -378,10 +378,6 @@ class FakeNode:
         """What the kubelet hears after one look, by device."""
         self.health.run_once()
         return {one.device: one for one in next(iter(self.board.follow(StreamClient(), 10.0)))}
-
-    def spec_path(self, ref: ClaimRef) -> Path:
-        """Where the claim's CDI spec lies."""
-        return self.cdi / cdi_spec_file_name(ref.uid)
 
     def _given_by_device_plugins(self) -> frozenset[str]:
         if isinstance(self.given_by_device_plugins, DriverError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 from tests.processes.node import GROUP, NODE, Node
 from tests.processes.process import DriverProcess
-from tests.processes.test_probes import OK, asked, comes_to, well
+from tests.processes.test_probes import OK, asked, comes_to, port_of, well
 
 SLICES = f"/apis/{GROUP}/v1/resourceslices"
 
@@ -135,13 +134,14 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
 
 
 def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:  # while it waits, it does not tell its port
-        port = free.getsockname()[1]
-    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=f"127.0.0.1:{port}")) as plugin:
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr="127.0.0.1:0")) as plugin:
+        port = port_of(plugin)
         plugin.wait_for("waiting for NVIDIA's driver")
 
         assert [asked(port, f"/{path}")[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
         assert str(nvidia.registration_socket) in asked(port, "/readyz")[1]
         nvidia.end()
         node.register(plugin)
+        # When it has waited enough, it begins anew, and so does its server.
+        port = plugin.wait_logged(2, "serving probes")[-1]["port"]
         assert comes_to(port, "/readyz", well) == OK

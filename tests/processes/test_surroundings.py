@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from functools import partial
 from http.client import HTTPConnection
@@ -84,13 +83,12 @@ def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_an
     server.host = "::1"
     with short_folder() as folder, server:
         node = Node(folder, server)
-        with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:
-            metrics = free.getsockname()[1]
-        flags = {"health_addr": "[::1]:0", "metrics_addr": f"[::1]:{metrics}"}
+        flags = {"health_addr": "[::1]:0", "metrics_addr": "[::1]:0"}
         with node.plugin() as plugin, node.controller(**flags) as controller:
             node.publishes(8, controller)
             assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
             # Slices are there a moment before their publisher knows that they were taken.
+            metrics = controller.wait_for("serving metrics")["port"]
             for port, path in ((port_of(controller), "/readyz"), (metrics, "/metrics")):
                 eventually(f"{path} is answered", partial(is_answered, port, path))
             assert (plugin.stop(), controller.stop()) == (0, 0)

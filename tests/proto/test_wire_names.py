@@ -1,23 +1,22 @@
-"""Names and numbers are those of the kubelet's own files (Kubernetes 1.37): they are the contract."""
+"""Names and numbers are those of the kubelet's own files (Kubernetes 1.37), and ours stay as they are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from google.protobuf.descriptor import FileDescriptor
 
 from proto import (
     dra_health_v1_pb2,
     dra_health_v1alpha1_pb2,
     dra_v1_pb2,
     grpc_health_v1_pb2,
+    mps_v1_pb2,
+    node_state_v1_pb2,
     podresources_v1_pb2,
     registration_v1_pb2,
 )
 
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import FileDescriptor
-
+KUBELET = ("dra v1", "health v1", "health v1alpha1", "registration", "grpc", "podresources")
 DRA = {
     "NodePrepareResourcesRequest": {"claims": 1},
     "NodePrepareResourcesResponse": {"claims": 1},
@@ -65,6 +64,41 @@ PODRESOURCES = {
     "CDIDevice": {"name": 1},
 }
 
+MPS = {
+    "Daemon": {
+        "name": 1,
+        "devices": 2,
+        "multi_user": 3,
+        "active_thread_percentage": 4,
+        "pinned_memory_mib": 5,
+        "protocol": 6,
+    },
+    "EnsureResponse": {"state": 1},
+    "StopRequest": {"name": 1},
+    "StopResponse": {},
+    "WatchRequest": {},
+    "State": {"daemons": 1, "told_ns": 2},
+    "DaemonState": {"name": 1, "running": 2, "message": 3},
+}
+"""The supervisor may be older or newer than the plugin."""
+
+NODE_STATE = {
+    "WatchRequest": {"controller": 1},
+    "State": {"held": 1, "blocked": 2, "busy": 3, "let_go": 4, "healed": 5},
+    "Healed": {"pci_bus_id": 1, "boottime_milliseconds": 2},
+    "HasLetGoRequest": {"controller": 1, "let_go": 2, "failure": 3},
+    "HasLetGoResponse": {},
+    "EnableVirtualFunctionsRequest": {"pci_bus_id": 1},
+    "EnableVirtualFunctionsResponse": {"failure": 1},
+    "HealRequest": {"gpu": 1, "reset": 2, "wait_seconds": 3},
+    "HealProgress": {"step": 1, "pci_bus_ids": 2, "claims": 3, "processes": 4, "message": 5},
+    "HoldingClaim": {"namespace": 1, "name": 2, "uid": 3},
+    "UsingProcess": {"process_id": 1, "name": 2, "pod_uid": 3},
+    "BlockedPlacement": {"pci_bus_id": 1, "span": 2, "reason": 3, "message": 4},
+    "Span": {"start": 1, "size": 2},
+}
+"""Plugin and controller may be of different versions."""
+
 
 @pytest.mark.parametrize(
     ("file", "package", "messages"),
@@ -75,17 +109,12 @@ PODRESOURCES = {
         (registration_v1_pb2.DESCRIPTOR, "pluginregistration", REGISTRATION),
         (grpc_health_v1_pb2.DESCRIPTOR, "grpc.health.v1", GRPC_HEALTH),
         (podresources_v1_pb2.DESCRIPTOR, "v1", PODRESOURCES),
+        (mps_v1_pb2.DESCRIPTOR, "gpu.nvidia.com.mps.v1", MPS),
+        (node_state_v1_pb2.DESCRIPTOR, "gpu.nvidia.com.nodestate.v1", NODE_STATE),
     ],
-    ids=[
-        "dra v1",
-        "health v1",
-        "health v1alpha1",
-        "registration",
-        "grpc",
-        "podresources",
-    ],
+    ids=[*KUBELET, "mps", "node state"],
 )
-def test_messages_have_the_names_and_numbers_of_the_kubelet(
+def test_messages_keep_their_names_and_numbers(
     file: FileDescriptor, package: str, messages: dict[str, dict[str, int]]
 ) -> None:
     ours = {
@@ -104,16 +133,28 @@ def test_messages_have_the_names_and_numbers_of_the_kubelet(
         (registration_v1_pb2.DESCRIPTOR, {"Registration": ["GetInfo", "NotifyRegistrationStatus"]}),
         (grpc_health_v1_pb2.DESCRIPTOR, {"Health": ["Check", "List", "Watch"]}),
         (podresources_v1_pb2.DESCRIPTOR, {"PodResourcesLister": ["List", "Get"]}),
+        (mps_v1_pb2.DESCRIPTOR, {"Mps": ["Ensure", "Stop", "Watch"]}),
+        (
+            node_state_v1_pb2.DESCRIPTOR,
+            {"NodeState": ["Watch", "HasLetGo", "EnableVirtualFunctions", "Heal"]},
+        ),
     ],
-    ids=["dra v1", "health v1", "health v1alpha1", "registration", "grpc", "podresources"],
+    ids=[*KUBELET, "mps", "node state"],
 )
-def test_services_have_the_methods_of_the_kubelet(
-    file: FileDescriptor, methods: dict[str, list[str]]
-) -> None:
+def test_services_keep_their_calls(file: FileDescriptor, methods: dict[str, list[str]]) -> None:
     ours = {
         name: [method.name for method in service.methods] for name, service in file.services_by_name.items()
     }
     assert ours == methods
+
+
+def test_our_own_calls_stream_what_they_did() -> None:
+    for file, streams in (
+        (mps_v1_pb2.DESCRIPTOR, {"Watch"}),
+        (node_state_v1_pb2.DESCRIPTOR, {"Watch", "Heal"}),
+    ):
+        [service] = file.services_by_name.values()
+        assert {method.name for method in service.methods if method.server_streaming} == streams
 
 
 def test_health_and_serving_states_have_the_numbers_of_the_protocols() -> None:

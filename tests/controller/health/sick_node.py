@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controller.health.gpu_events import connect
 from controller.observe.observer import Observer
 from controller.publish.device_metrics import SICK, sick_numbers
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
+from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig
 from driver.process.metrics import Metrics
+from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.controller.published import Published
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from driver.nvml.api import Nvml
-    from envtest.embedded.server import EmbeddedApiServer
 
 DOMAIN = "gpu.nvidia.com/"
 

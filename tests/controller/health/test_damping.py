@@ -8,22 +8,6 @@ from hypothesis import strategies as st
 from controller.health.incident_store import FORGET_SECONDS, HOLD_SECONDS, Damping, held_seconds
 
 
-def test_the_first_time_it_is_believed_at_once() -> None:
-    damping = Damping()
-    damping.note_bad("gpu", 0.0)
-    assert damping.note_well("gpu", 1.0)
-
-
-def test_after_a_return_it_has_to_be_well_for_a_while() -> None:
-    damping = Damping()
-    damping.note_bad("gpu", 0.0)
-    damping.note_well("gpu", 1.0)
-    damping.note_bad("gpu", 2.0)
-    assert not damping.note_well("gpu", 3.0)
-    assert not damping.note_well("gpu", 32.0)
-    assert damping.note_well("gpu", 33.0)
-
-
 def test_a_fault_that_lasts_is_no_return() -> None:
     damping = Damping()
     for now in range(100):
@@ -39,15 +23,6 @@ def test_what_was_well_for_an_hour_begins_anew() -> None:
     later = 8.0 + FORGET_SECONDS
     damping.note_bad("gpu", later)
     assert damping.note_well("gpu", later + 1)
-
-
-def test_what_was_never_bad_is_well_and_nothing_is_kept_of_what_is_old() -> None:
-    damping = Damping()
-    assert damping.note_well("gpu", 0.0)
-    damping.note_bad("gpu", 0.0)
-    damping.note_well("gpu", 1.0)
-    damping.forget_old(2.0 + FORGET_SECONDS)
-    assert len(damping) == 0
 
 
 @given(st.integers(0, 10_000))

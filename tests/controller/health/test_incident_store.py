@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from controller.health.incident_store import IncidentStore, read_incidents, write_incidents
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
-from driver.errors import StorageError
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.judge import Incident
@@ -98,17 +96,6 @@ def test_a_fault_that_comes_back_has_to_be_over_for_longer(kept: Kept) -> None:
     assert kept.taints
     kept.look(WELL, after=11.0)
     assert not kept.taints
-
-
-def test_repeats_are_no_news(kept: Kept) -> None:
-    assert [kept.incidents.report(FATAL) for _ in range(1000)] == [True, *[False] * 999]
-    assert kept.changes == 1
-
-
-def test_the_worst_fault_comes_first(kept: Kept) -> None:
-    for xid in (94, 95, 79):
-        kept.incidents.report(Incident(Region(PCI), xid))
-    assert [one for one in kept.taints if one.startswith("xid")] == ["xid=79", "xid=95", "xid=94"]
 
 
 def test_what_an_admin_changes_counts_for_faults_of_before(kept: Kept) -> None:
@@ -274,20 +261,6 @@ def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_
     assert [*read_incidents(folder)] == [FATAL]
 
 
-def test_what_a_killed_process_left_unfinished_goes_with_the_next(folder: Path) -> None:
-    write_incidents(folder, {FATAL: 1000.0})
-    (folder / ".tmp-incidents.json-0123456789ab").write_text("{")
-    assert read_incidents(folder) == {FATAL: 1000.0}
-    assert [path.name for path in folder.iterdir()] == ["incidents.json"]
-
-
-def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
-    folder.mkdir()
-    os.mkfifo(folder / "incidents.json")
-    with pytest.raises(StorageError):
-        read_incidents(folder)
-
-
 def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept) -> None:
     lost = replace(WELL, problems=(Problem("nvmlX", "lost", "lost"),))
     for _ in range(2):
@@ -296,14 +269,6 @@ def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept
         kept.look(WELL)
     assert kept.taints == ["lost=nvmlX"]
     kept.look(WELL, after=31.0)
-    assert kept.taints == []
-
-
-def test_nothing_lingers_of_a_gpu_that_is_gone(kept: Kept) -> None:
-    lost = replace(WELL, problems=(Problem("nvmlX", "lost", "lost"),))
-    for gpu in (lost, WELL, lost):
-        kept.look(gpu)
-    kept.look()
     assert kept.taints == []
 
 

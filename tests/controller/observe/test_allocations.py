@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from controller.observe.allocations import allocated_devices
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
-from tests.controller.allocated import PODS, POOL, allocate, bind_pod, end_claim
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
+from tests.controller.allocated import PODS, POOL, allocate, bind_pod
 
 
 @pytest.fixture
@@ -65,14 +61,6 @@ def test_claims_of_other_nodes_are_not_read_nor_those_of_pods_that_have_ended(
     assert server.count("list", "resourceclaims") == 0
 
 
-def test_a_claim_of_several_pods_is_read_once(server: EmbeddedApiServer, client: KubeClient) -> None:
-    allocate(server, "shared", "gpu-a")
-    bind_pod(server, "second", "shared")
-
-    assert look(client) == {"gpu-a"}
-    assert server.count("get", "resourceclaims") == 1
-
-
 def test_the_claims_that_were_made_for_a_pod_count(server: EmbeddedApiServer, client: KubeClient) -> None:
     """One from a template, and one for its limits; their names are in the pod's status."""
     for claim, device in (("made", "gpu-a"), ("for-limits", "gpu-b")):
@@ -96,19 +84,6 @@ def test_a_claim_that_is_gone_has_no_device(server: EmbeddedApiServer, client: K
     bind_pod(server, "train", "gone")
 
     assert look(client) == frozenset()
-
-
-def test_more_pods_than_fit_in_one_page_are_all_read(server: EmbeddedApiServer, client: KubeClient) -> None:
-    allocate(server, "shared", "gpu-a")
-    for number in range(500):
-        bind_pod(server, f"p{number:03}", "shared")
-    end_claim(server, "shared")
-
-    look(client)
-    assert server.count("list", "pods") == 1
-    bind_pod(server, "last", "shared")
-    look(client)
-    assert server.count("list", "pods") == 3
 
 
 @pytest.mark.parametrize(("verb", "path"), [("list", "/pods"), ("get", "/resourceclaims/one$")])

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.observe.device_plugin import Consequence, DevicePlugin, offered_by_device_plugin
-from controller.observe.observer import BESIDE_DEVICE_PLUGIN, Observer
-from driver.devices.node_state import NodeState
+from controller.observe.observer import BESIDE_DEVICE_PLUGIN
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
-from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.offers import Offers
-from driver.process.metrics import Metrics
-from fakegpu.machine.fake_machine import FakeMachine
-from tests.controller.heard_events import HeardEvents
+from tests.controller.observed import Observed
 
 
 def node_with(*resources: str) -> dict[str, Any]:
@@ -48,36 +41,18 @@ def test_a_node_that_has_not_told_its_capacity_has_none() -> None:
     assert offered_by_device_plugin({}) == offered_by_device_plugin({"status": {"capacity": None}}) == ()
 
 
-class Scene:
+class Scene(Observed):
     def __init__(self, guard: Guard, consequence: Consequence) -> None:
-        self.events = HeardEvents()
-        self.offers: list[Offers] = []
-        machine = FakeMachine.open("hgx-h100")
-        self.observer = Observer(
-            Discovery(machine.nvml(), Path("/no-sysfs"), guard),
-            lambda: None,
-            Metrics(),
-            self.events,
-            lambda offers, _held, _given: self.offers.append(offers),
-            withholds=consequence == "withhold",
-        )
+        super().__init__(guard, withholds=consequence == "withhold")
         self.device_plugin = DevicePlugin(self.events, self.observer.device_plugin_offers, consequence)
-        self.observer.plugin_reports(NodeState())
 
-    def offered(self) -> int:
-        return len(self.offers[-1].devices)
+    def count(self) -> int:
+        return len(self.offered[-1])
 
     def taints(self) -> set[tuple[str, str, str]]:
-        devices = self.offers[-1].devices
+        devices = self.offered[-1]
         assert len({device.taints for device in devices}) == 1
         return {(taint.key, taint.value, taint.effect) for taint in devices[0].taints}
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    made = Guard()
-    yield made
-    made.close()
 
 
 def test_all_devices_are_tainted_while_it_offers_gpus(guard: Guard) -> None:
@@ -87,28 +62,20 @@ def test_all_devices_are_tainted_while_it_offers_gpus(guard: Guard) -> None:
     assert scene.taints() == set()
     scene.device_plugin.seen(node_with("nvidia.com/gpu"))
     assert scene.taints() == {(TAINT_DEVICE_PLUGIN, "gpu", "NoSchedule")}
-    assert len(scene.offers[-1].devices) == 8
+    assert scene.count() == 8
     scene.device_plugin.seen({"status": {"capacity": {"nvidia.com/gpu": "0"}}})
     assert scene.taints() == set()
-
-
-def test_it_is_known_before_anything_is_offered(guard: Guard) -> None:
-    scene = Scene(guard, "taint")
-    scene.device_plugin.seen(node_with("nvidia.com/mig-1g.10gb"))
-    scene.observer.check()
-    (first,) = scene.offers
-    assert {taint.key for device in first.devices for taint in device.taints} == {TAINT_DEVICE_PLUGIN}
 
 
 def test_nothing_is_offered_where_that_is_asked_for(guard: Guard) -> None:
     scene = Scene(guard, "withhold")
     scene.observer.check()
     scene.device_plugin.seen(node_with("nvidia.com/gpu"))
-    assert scene.offered() == 0
-    assert [held.reason for held in scene.offers[-1].withheld] == [BESIDE_DEVICE_PLUGIN] * 8
+    assert scene.count() == 0
+    assert [held.reason for held in scene.all[-1].withheld] == [BESIDE_DEVICE_PLUGIN] * 8
     scene.device_plugin.seen({"status": {"capacity": {}}})
-    assert scene.offered() == 8
-    assert scene.offers[-1].withheld == ()
+    assert scene.count() == 8
+    assert scene.all[-1].withheld == ()
 
 
 def test_people_are_told_once_when_it_comes_and_when_it_goes(guard: Guard) -> None:

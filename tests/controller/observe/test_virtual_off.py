@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controller.observe.observer import Observer
 from driver.devices.node_state import NodeState
-from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from driver.policy.rules import NodeConfig
-from driver.process.metrics import Metrics
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
-from tests.controller.heard_events import HeardEvents
+from tests.controller.observed import Observed
 from tests.vgpu_hosts import with_virtual_off
 from tools.conformance.nodes.mig_nodes import one_rule
 
@@ -24,28 +19,20 @@ FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00
 WORD = one_rule("vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}")
 
 
-class Host:
+class Host(Observed):
     """A host whose virtual functions are off, and what the observer said of them, last."""
 
-    def __init__(self, folder: Path, guard: Guard, rules: NodeConfig) -> None:
-        machine = FakeMachine.open(str(with_virtual_off(folder, "vgpu-host-l40s")))
+    def __init__(self, folder: Path, guard: Guard) -> None:
+        machine = str(with_virtual_off(folder, "vgpu-host-l40s"))
         self.wanted: list[frozenset[PciAddress]] = []
-        self.rules = rules
-        self.observer = Observer(
-            Discovery(machine.nvml(), build_sysfs(folder, machine), guard),
-            lambda: self.rules,
-            Metrics(),
-            HeardEvents(),
-            lambda _offers, _held, _given: None,
-            on_virtual_off=self.wanted.append,
-        )
+        sysfs = build_sysfs(folder, FakeMachine.open(machine))
+        super().__init__(guard, machine, None, sysfs, on_virtual_off=self.wanted.append)
+        self.rules = WORD
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    guard = Guard()
-    yield Host(tmp_path, guard, WORD)
-    guard.close()
+def host(tmp_path: Path, guard: Guard) -> Host:
+    return Host(tmp_path, guard)
 
 
 def test_they_are_told_once_it_is_known_what_claims_hold(host: Host) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-import pytest
-
-from controller.intervals import Intervals
 from controller.plugin.driver_release import LONGEST_SECONDS, DriverRelease
 from controller.plugin.state import PluginState
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
@@ -18,13 +16,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
 from proto import node_state_v1_pb2 as v1
-from tests.controller.fake_plugin import FakePlugin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
+from tests.controller.fake_plugin import BRISK, FakePlugin
 
 
 class Controller:
@@ -111,14 +103,6 @@ def test_it_ends_its_session_when_it_is_asked_and_looks_again_when_it_is_told(tm
         assert set(controller.states) <= {0}, "what is asked is no state of the node"
 
 
-def test_a_later_number_is_answered_while_it_is_away(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra.sock", state=asking(1)) as plugin, listening(tmp_path) as controller:
-        assert plugin.has_answered(1)
-        plugin.tell(asking(2))
-        assert plugin.has_answered(1, 2)
-        assert not controller.has_session
-
-
 def test_a_plugin_that_ends_asks_for_nothing(tmp_path: Path) -> None:
     with listening(tmp_path) as controller:
         with FakePlugin(tmp_path / "dra.sock", state=asking(7)) as plugin:
@@ -166,12 +150,3 @@ def test_it_says_why_it_cannot_let_go(tmp_path: Path) -> None:
             assert plugin.changed.wait_for(lambda: plugin.let_go, 10)
         assert plugin.let_go[0][0] == 1
         assert "nvmlShutdown" in plugin.let_go[0][1]
-
-
-@pytest.mark.parametrize("stream_ends", [False, True])
-def test_an_old_plugin_asks_for_nothing(tmp_path: Path, stream_ends: bool) -> None:
-    with FakePlugin(tmp_path / "dra.sock", state=v1.State()) as plugin, listening(tmp_path) as controller:
-        assert plugin.was_asked(1)
-        if stream_ends:
-            plugin.end()
-        assert controller.may_look()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -14,9 +14,6 @@ import pytest
 from controller.plugin.grpc_call import CallFailed, GrpcCall
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 WATCH = "/a.Service/Watch"
 

@@ -2,76 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import grpc
-import pytest
 
-from controller.intervals import Intervals
-from controller.plugin.serving import PluginServing
-from controller.plugin.state import PluginState, read_state, union
-from controller.plugin.watch import MOST_PLUGINS, PluginWatch
+from controller.plugin.state import read_state, union
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
-from tests.controller.fake_plugin import FakePlugin
+from tests.controller.fake_plugin import FakePlugin, watching
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 GPU = PciAddress(0, 0x8A, 0, 0)
-
-
-class Told:
-    """The states that were told, in order, and how many plugins served last."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.states: list[NodeState] = []
-        self.serving = 0
-
-    def state(self, state: NodeState) -> None:
-        with self.changed:
-            self.states.append(state)
-            self.changed.notify_all()
-
-    def serves(self, serving: int) -> None:
-        with self.changed:
-            self.serving = serving
-            self.changed.notify_all()
-
-    def comes_to(self, *held: tuple[str, ...]) -> bool:
-        """Wait until exactly these were told as held, one after the other."""
-        with self.changed:
-            return self.changed.wait_for(lambda: [one.held for one in self.states] == list(held), 10)
-
-    def serves_come_to(self, serving: int) -> bool:
-        with self.changed:
-            return self.changed.wait_for(lambda: self.serving == serving, 10)
-
-
-@contextmanager
-def watching(folder: Path) -> Iterator[Told]:
-    told = Told()
-    stop_event = threading.Event()
-    state = PluginState(told.state)
-    streams = (PluginServing(told.serves).stream(), state.stream())
-    with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
-        watch = PluginWatch(folder, pool, stop_event, streams, BRISK)
-        thread = threading.Thread(target=watch.run)
-        thread.start()
-        try:
-            yield told
-        finally:
-            stop_event.set()
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 def held(*names: str) -> v1.State:
@@ -87,21 +30,13 @@ def test_the_state_is_known_at_once_and_at_each_change(tmp_path: Path) -> None:
         assert told.comes_to(("a",), ("a", "b"))
 
 
-def test_the_same_state_again_is_no_news(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra.sock", state=held("a")) as plugin, watching(tmp_path) as told:
-        assert told.comes_to(("a",))
-        plugin.tell(held("a"))
-        plugin.tell(held())
-        assert told.comes_to(("a",), ())
-
-
 def test_the_state_stays_when_the_plugin_ends_and_until_the_next_one_tells(tmp_path: Path) -> None:
     socket = tmp_path / "dra.sock"
     with watching(tmp_path) as told:
         with FakePlugin(socket, state=held("a")):
             assert told.comes_to(("a",))
-            assert told.serves_come_to(1)
-        assert told.serves_come_to(0)
+            assert told.serves_now(1)
+        assert told.serves_now(0)
         socket.unlink(missing_ok=True)
         with FakePlugin(socket, state=held("b")):
             assert told.comes_to(("a",), ("b",))
@@ -118,7 +53,7 @@ def test_of_two_plugins_each_counts_while_it_lives(tmp_path: Path) -> None:
 
 def test_a_stream_that_another_driver_does_not_have_is_asked_for_once(tmp_path: Path) -> None:
     with FakePlugin(tmp_path / "dra.sock") as plugin, watching(tmp_path) as told:
-        assert told.serves_come_to(1)
+        assert told.serves_now(1)
         # Another stream that ends is opened again, twice; this one is not.
         assert plugin.cut()
         assert plugin.cut()
@@ -139,15 +74,6 @@ def test_another_driver_of_the_name_tells_nothing_of_the_node(tmp_path: Path) ->
             assert told.comes_to(("a",), ("b",))
 
 
-def test_an_old_plugin_beside_a_new_one_takes_nothing_away(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra-new.sock", state=held("a")), watching(tmp_path) as told:
-        assert told.comes_to(("a",))
-        with FakePlugin(tmp_path / "dra-old.sock") as old:
-            assert old.was_asked(1)
-            assert told.serves_come_to(2)
-        assert told.comes_to(("a",))
-
-
 def test_a_block_is_read_with_its_place_or_for_the_whole_gpu() -> None:
     message = v1.State(held=["a"])
     message.blocked.add(
@@ -162,13 +88,6 @@ def test_a_block_is_read_with_its_place_or_for_the_whole_gpu() -> None:
             BlockedPlacement(GPU, None, "foreign-instance", ""),
         ),
     )
-
-
-def test_a_message_that_cannot_be_read_is_no_state() -> None:
-    message = v1.State()
-    message.blocked.add(pci_bus_id="nonsense")
-    with pytest.raises(ValueError, match="nonsense"):
-        read_state(message.SerializeToString())
 
 
 def test_a_plugin_that_tells_nonsense_is_asked_again_and_the_watch_goes_on(tmp_path: Path) -> None:

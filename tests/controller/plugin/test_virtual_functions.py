@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +14,6 @@ from controller.plugin.virtual_functions import VirtualFunctionRequests
 from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
 NEVER = 3600.0

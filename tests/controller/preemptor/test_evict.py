@@ -24,14 +24,6 @@ def carry_out(scene: Scene, *, may_act: bool = True) -> Carried:
     return evictor.carry_out(pod, [claim], [scene.pod("one"), scene.pod("two")])
 
 
-def test_the_victims_are_evicted_one_after_the_other(full: Scene) -> None:
-    done = carry_out(full)
-
-    assert (len(done.evicted), done.stopped) == (2, "")
-    assert full.names() == {"urgent"}
-    assert full.server.count("create", "pods") == 2
-
-
 def test_nobody_is_evicted_without_the_lease(full: Scene) -> None:
     assert carry_out(full, may_act=False).evicted == []
     assert full.names() == {"one", "two", "urgent"}
@@ -45,14 +37,6 @@ def test_an_api_server_that_goes_away_stops_it_half_way(full: Scene) -> None:
     assert [one["metadata"]["name"] for one in done.evicted] == ["one"]
     assert done.error is not None
     assert full.names() == {"two", "urgent"}
-
-
-def test_a_budget_that_forbids_it_stops_it(full: Scene) -> None:
-    full.server.fail("create", "/pods/one/eviction", code=429)
-
-    done = carry_out(full)
-
-    assert (done.evicted, done.refused) == ([], True)
 
 
 def test_nobody_is_evicted_for_a_pod_that_was_placed_meanwhile(full: Scene) -> None:

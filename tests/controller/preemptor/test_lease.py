@@ -26,16 +26,6 @@ def replica(scene: Scene, identity: str, clock: Clock, stop: threading.Event | N
     return Lease(scene.client, "gpu-dra", "preemptor", identity, stop or threading.Event(), clock=clock)
 
 
-def test_the_first_replica_gets_it_and_the_second_waits(scene: Scene) -> None:
-    one, other = replica(scene, "one", Clock()), replica(scene, "other", Clock())
-    one.try_once()
-    other.try_once()
-
-    assert (one.is_held(), other.is_held()) == (True, False)
-    spec = scene.client.get(PATH)["spec"]
-    assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("one", DURATION_SECONDS)
-
-
 def test_whoever_cannot_renew_it_stops_before_the_other_starts(scene: Scene) -> None:
     clock = Clock()
     one, other = replica(scene, "one", clock), replica(scene, "other", clock)

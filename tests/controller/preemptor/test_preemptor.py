@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from controller.preemptor import decisions
-from controller.preemptor.kept import END_SECONDS, TAKEN_SECONDS, UNUSED_SECONDS
+from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
 from driver.event_reasons import EventReason
@@ -54,28 +55,6 @@ def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) 
     assert played.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 1
 
 
-def test_nobody_else_goes_while_the_victim_ends(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    for _ in range(5):
-        played.clock.now += 5
-        played.round()
-
-    assert full.names() == {"notebook", "urgent"}
-
-
-def test_a_second_pod_gets_a_room_of_its_own(full: Scene) -> None:
-    full.waits("urgent", 10)
-    full.waits("urgent-too", 10)
-    full.waits("urgent-three", 10)
-    played = Played(full)
-    played.round()
-    played.round()
-
-    assert full.names() == {"urgent", "urgent-too", "urgent-three"}
-    assert len(played.told(MADE)) == 2
-
-
 def test_the_room_is_used(full: Scene) -> None:
     full.waits("urgent", 10)
     played = Played(full)
@@ -111,33 +90,47 @@ def test_an_event_names_no_pod_of_another_namespace() -> None:
     assert named(pods[1:2], "team") == "1 pod of other namespaces"
 
 
-@pytest.mark.parametrize("priority", [1, 0])
-def test_nobody_goes_for_a_pod_of_the_same_or_a_lower_priority(full: Scene, priority: int) -> None:
-    full.waits("late", priority)
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "late"}
-
-
-def test_nobody_goes_for_a_pod_that_never_preempts(full: Scene) -> None:
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    full.server.create(classes, {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"})
-    full.waits("patient", 10)
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "patient"}
-
-
-@pytest.mark.parametrize(
-    "exempt",
-    [Exempt(namespaces=frozenset({"team"})), Exempt(priority_classes=frozenset({"of-10"}))],
-    ids=["namespace", "class"],
-)
-def test_nobody_goes_for_a_pod_that_is_exempt(full: Scene, exempt: Exempt) -> None:
+def never(full: Scene) -> None:
+    never = {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"}
+    full.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", never)
     full.waits("urgent", 10)
-    Played(full, Behaviour(exempt)).round()
+
+
+def fits(full: Scene) -> None:
+    full.node("node-b")
+    full.waits("urgent", 10)
+
+
+def unmade(full: Scene) -> None:
+    full.waits("urgent", 10)
+    full.server.delete(f"{CLAIMS}/urgent")
+
+
+NOBODY_GOES: dict[str, Callable[[Scene], object]] = {
+    "its priority is the same": lambda full: full.waits("urgent", 1),
+    "its priority is lower": lambda full: full.waits("urgent", 0),
+    "it never preempts": never,
+    "it fits now": fits,
+    "its namespace is exempt": lambda full: full.waits("urgent", 10),
+    "its class is exempt": lambda full: full.waits("urgent", 10),
+    "no node has so many GPUs": lambda full: full.waits("urgent", 10, gpus=3),
+    "it selects no node": lambda full: full.waits("urgent", 10, nodeSelector={"zone": "b"}),
+    "its claim is not made": unmade,
+}
+EXEMPT = {
+    "its namespace is exempt": Exempt(namespaces=frozenset({"team"})),
+    "its class is exempt": Exempt(priority_classes=frozenset({"of-10"})),
+}
+
+
+@pytest.mark.parametrize("why", NOBODY_GOES)
+def test_nobody_goes(full: Scene, why: str) -> None:
+    NOBODY_GOES[why](full)
+    played = Played(full, Behaviour(EXEMPT.get(why, Exempt())))
+    played.round()
 
     assert full.names() == {"notebook", "batch", "urgent"}
+    assert played.heard.posted == []
 
 
 def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
@@ -145,14 +138,6 @@ def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
     Played(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"})))).round()
 
     assert full.names() == {"batch", "urgent"}
-
-
-def test_a_pod_that_fits_now_needs_nobody_to_go(full: Scene) -> None:
-    full.node("node-b")
-    full.waits("urgent", 10)
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "urgent"}
 
 
 def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(full: Scene) -> None:
@@ -187,24 +172,6 @@ def test_a_pod_for_which_the_scheduler_ran_out_of_time_is_refused_as_well(
     Played(full).round()
 
     assert full.names() == left
-
-
-def test_a_pod_that_no_node_can_ever_run_evicts_nobody(full: Scene) -> None:
-    full.waits("huge", 10, gpus=3)
-    full.waits("elsewhere", 10, nodeSelector={"zone": "b"})
-    played = Played(full)
-    played.round()
-
-    assert full.names() == {"notebook", "batch", "huge", "elsewhere"}
-    assert played.heard.posted == []
-
-
-def test_a_pod_whose_claim_is_not_made_evicts_nobody(full: Scene) -> None:
-    full.waits("urgent", 10)
-    full.server.delete(f"{CLAIMS}/urgent")
-    Played(full).round()
-
-    assert full.names() == {"notebook", "batch", "urgent"}
 
 
 def test_a_pod_that_cannot_be_judged_evicts_nobody_and_an_event_says_why(full: Scene) -> None:
@@ -255,28 +222,6 @@ def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scen
     assert full.names() == {"notebook", "urgent"}
 
 
-def test_an_api_server_that_goes_away_between_two_evictions_ends_nobody_needlessly(full: Scene) -> None:
-    full.waits("urgent", 10, gpus=2)
-    full.server.fail("create", "/pods/notebook/eviction", code=503)
-    full.server.fail("create", "/pods/batch/eviction", code=503)
-    played = Played(full)
-    played.round()
-    played.clock.now += 60
-    played.round()
-    [gone] = {"notebook", "batch"} - full.names()
-    full.ends(gone)
-    # Meanwhile the other pod has ended by itself, so nobody else has to.
-    [stays] = {"notebook", "batch"} & full.names()
-    full.ends(stays)
-    full.node("node-b")
-    full.runs("other", 1, "node-b", "gpu-0", "gpu-1")
-    played.clock.now += 60
-    played.round()
-
-    assert full.names() == {"urgent", "other"}
-    assert played.number("gpu_dra_preemptor_evictions_total", outcome="failed") == 2
-
-
 def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     full.waits("urgent", 10)
     played = Played(full)
@@ -290,32 +235,6 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.round()
     assert full.names() == {"urgent"}
     assert played.number("gpu_dra_preemptor_rooms_total", outcome="stuck") == 1
-
-
-def test_a_room_that_the_scheduler_does_not_use_is_given_up(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    played.round()
-    played.clock.now += UNUSED_SECONDS
-    played.round()
-
-    assert "the scheduler did not place the pod" in played.text(LOST)
-    assert full.names() == {"notebook", "urgent"}
-
-
-def test_a_room_that_another_pod_takes_is_given_up(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    full.runs("thief", 1, "node-a", "gpu-1")
-    played.round()
-    played.clock.now += TAKEN_SECONDS
-    played.round()
-
-    assert "another pod took the devices on node node-a" in played.text(LOST)
 
 
 def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Scene) -> None:
@@ -401,19 +320,6 @@ def test_a_dry_run_evicts_nobody_and_names_whom_a_real_run_evicts(scene: Scene) 
     assert dry.told(EventReason.ROOM_WOULD_BE_MADE) == real.told(MADE)
 
 
-def test_a_dry_run_forgets_a_room_when_its_pod_is_gone(full: Scene) -> None:
-    full.waits("urgent", 10)
-    dry = Played(full, Behaviour(dry_run=True))
-    dry.round()
-    full.ends("urgent")
-    full.server.delete(f"{CLAIMS}/urgent")
-    dry.round()
-    full.waits("later", 10)
-    dry.round()
-
-    assert [name for name, word, _ in dry.heard.posted if word == "WouldBePreempted"] == ["batch", "batch"]
-
-
 def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> None:
     full.waits("urgent", 10)
     played = Played(full, Behaviour(nominate=True))
@@ -449,20 +355,6 @@ def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: l
     assert len(asked) == 1, "nothing has changed"
     played.round()
     assert len(asked) == 2
-
-
-def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
-    full: Scene, asked: list[str]
-) -> None:
-    for name, priority in (("first", 14), ("second", 13), ("third", 12)):
-        full.waits(name, priority, gpus=priority)
-    played = Played(full)
-    played.cpu.step = SHORT_SECONDS / 5
-    played.round()
-    full.waits("new", 11, gpus=4)
-    asked.clear()
-    played.round()
-    assert asked == ["first", "second", "new"]
 
 
 def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:

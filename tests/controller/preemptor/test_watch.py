@@ -9,55 +9,21 @@ from typing import Any
 import pytest
 
 from controller.preemptor import watch
-from controller.preemptor.watch import Stored, Watch
+from controller.preemptor.watch import Watch
 from driver.process.service import Service
-from tests.controller.preemptor.scene import CLAIMS, DRA, PODS, Scene
+from tests.controller.preemptor.scene import DRA, Scene
 from tests.eventually import eventually
 
 
 class Watched:
-    """Watches of a scene, and how often they said that something changed."""
+    """Watches of a scene."""
 
-    def __init__(self, scene: Scene, client: Any = None) -> None:
+    def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.service = Service()
-        self.changes = 0
-        self._lock = threading.Lock()
-        self.watch = Watch(client or scene.client, self.service.stop_event, self._changed)
+        self.watch = Watch(scene.client, self.service.stop_event, lambda: None)
         self.watch.start(self.service)
         eventually("all is watched", self.watch.why_not, lambda text: not text)
-
-    def _changed(self) -> None:
-        with self._lock:
-            self.changes += 1
-
-    def now(self) -> Stored:
-        """What is stored, once the watches have seen everything."""
-        marker = self.scene.server.create(
-            f"{DRA}/deviceclasses", {"metadata": {"generateName": "m"}, "spec": {}}
-        )
-        name = marker["metadata"]["name"]
-
-        def seen() -> bool:
-            stored = self.watch.stored()
-            pods = {one["metadata"]["resourceVersion"] for one in stored["pods"]}
-            claims = {one["metadata"]["resourceVersion"] for one in stored["claims"]}
-            wanted = (
-                self.scene.server.objects("pods"),
-                self.scene.server.objects("resourceclaims", "resource.k8s.io"),
-            )
-            versions = [{one["metadata"]["resourceVersion"] for one in some} for some in wanted]
-            return [pods, claims] == versions and name in {
-                one["metadata"]["name"] for one in stored["classes"]
-            }
-
-        eventually("all is seen", seen)
-        self.scene.server.delete(f"{DRA}/deviceclasses/{name}")
-        eventually(
-            "the marker is gone",
-            lambda: name not in {one["metadata"]["name"] for one in self.watch.stored()["classes"]},
-        )
-        return self.watch.stored()
 
 
 @pytest.fixture
@@ -69,35 +35,47 @@ def watched(scene: Scene) -> Iterator[Watched]:
     found.service.stop()
 
 
-MARKER = 2
-"""How many changes ``Watched.now`` makes itself."""
+ITEM: dict[str, Any] = {
+    "metadata": {"uid": "u", "labels": {"app": "a"}},
+    "spec": {"nodeName": "node-a"},
+    "status": {"phase": "Running", "allocation": {"devices": {}}, "reservedFor": [{"uid": "pod"}]},
+}
+READY = {"type": "Ready", "status": "True"}
 
 
-def test_what_a_driver_reports_about_a_claim_changes_no_decision(watched: Watched) -> None:
-    before = watched.now()
-    claim = watched.scene.client.get(f"{CLAIMS}/train")
-    watched.scene.status(claim, {**claim["status"], "devices": []}, CLAIMS)
-    watched.scene.client.patch(
-        f"{PODS}/train", {"metadata": {"annotations": {"a": "b"}}}, "application/merge-patch+json"
-    )
-
-    assert watched.now().version == before.version + MARKER
-
-
-def test_a_claim_that_becomes_free_can_change_one(watched: Watched) -> None:
-    before = watched.now()
-    watched.scene.ends("train")
-
-    assert watched.now().version > before.version + MARKER
+@pytest.mark.parametrize(
+    ("kind", "part", "change", "decides"),
+    [
+        ("pods", "metadata", {"annotations": {"a": "b"}}, False),
+        ("pods", "metadata", {"labels": {"app": "b"}}, True),
+        ("pods", "metadata", {"deletionTimestamp": "now"}, True),
+        ("pods", "status", {"conditions": [{**READY, "type": "example.com/Other"}]}, False),
+        ("pods", "status", {"conditions": [READY]}, True),
+        ("pods", "status", {"nominatedNodeName": "node-b"}, True),
+        ("claims", "status", {"devices": []}, False),
+        ("claims", "status", {"reservedFor": []}, True),
+        ("claims", "status", {"allocation": None}, True),
+        ("nodes", "status", {"conditions": [READY]}, False),
+        ("nodes", "status", {"allocatable": {"cpu": "1"}}, True),
+        ("budgets", "status", {"conditions": [READY]}, False),
+        ("budgets", "status", {"disruptionsAllowed": 1}, True),
+        ("slices", "metadata", {"annotations": {"a": "b"}}, False),
+        ("slices", "spec", {"devices": []}, True),
+    ],
+)
+def test_what_decisions_depend_on_is_news(
+    kind: watch.Kind, part: str, change: dict[str, Any], decides: bool
+) -> None:
+    changed = {**ITEM, part: {**ITEM[part], **change}}
+    assert (watch.facts(kind, changed) != watch.facts(kind, ITEM)) == decides
 
 
 def test_pods_without_a_node_are_counted_apart(watched: Watched) -> None:
-    before = watched.now()
+    before = watched.watch.stored()
     watched.scene.waits("urgent", 5)
-    after = watched.now()
-
-    assert after.pods_version > before.pods_version
-    assert after.version == before.version + MARKER + 1, "its claim is new"
+    eventually("it is counted", lambda: watched.watch.stored().pods_version > before.pods_version)
+    after = eventually("its claim is new", watched.watch.stored, lambda now: now.version > before.version)
+    assert after.version == before.version + 1
 
 
 def test_a_pod_that_has_ended_matters_only_with_a_claim() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,24 +13,17 @@ from controller.publish.changeover import Changeover, Published, Seen
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
-from driver.kinds.passthrough.kind import NO_IOMMU
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
+from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
-from driver.slices.specs import lay_out
+from driver.slices.specs import Layout, lay_out
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import POOL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from driver.policy.offers import Offers
-    from driver.slices.specs import Layout
 
 Object = dict[str, Any]
 
@@ -148,38 +143,14 @@ def test_the_slices_are_the_same_while_a_virtual_machine_has_a_gpu_and_afterward
     assert node.look() == before
     node.bind(gpu, "vfio-pci")
     assert node.look() == before
+    node.begin()  # a controller that starts meanwhile
+    assert node.look() == before
+    node.slices = []  # wiped by a kubelet
+    assert node.look() == before
     node.bind(gpu, "nvidia")
     node.tell()
     assert node.look() == before
     assert node.events.posted == []
-
-
-def test_a_look_before_the_gpu_came_back_counts_on_when_the_claim_has_ended(node: Node) -> None:
-    before = node.look()
-    node.tell(node.vfio(2))
-    node.bind(2, "vfio-pci")
-    node.observer.check()
-    node.tell()
-
-    published = node.next_layout()
-
-    assert [one.get("devices") for one in published.specs] == [one["spec"].get("devices") for one in before]
-
-
-def test_a_controller_that_starts_meanwhile_publishes_the_same(node: Node) -> None:
-    before = node.look()
-    node.tell(node.vfio(1))
-    node.bind(1, "vfio-pci")
-    node.begin()
-    assert node.look() == before
-
-
-def test_what_a_kubelet_wiped_is_published_again_as_it_was(node: Node) -> None:
-    before = node.look()
-    node.tell(node.vfio(1))
-    node.bind(1, "vfio-pci")
-    node.slices = []
-    assert node.look() == before
 
 
 def test_all_gpus_of_a_node_may_be_with_virtual_machines(node: Node) -> None:
@@ -203,45 +174,6 @@ def test_a_node_without_an_nvidia_driver_offers_its_gpus_to_virtual_machines(
 
     assert node.names() == [node.vfio(gpu) for gpu in range(8)]
     assert node.taints() == set()
-
-
-def test_an_nvml_that_fails_where_the_driver_has_no_gpu_is_in_nobodys_way(
-    tmp_path: Path, guard: Guard
-) -> None:
-    node = Node(tmp_path, guard, ALL_KINDS, "l40s-octo")
-    before = node.look()
-    node.tell(*map(node.vfio, range(8)))
-    for gpu in range(8):
-        node.bind(gpu, "vfio-pci")
-    node.machine.fail("device_count")
-
-    assert node.look() == before
-
-
-def test_why_a_gpu_is_not_offered_to_virtual_machines_is_an_event_of_the_node(
-    tmp_path: Path, guard: Guard
-) -> None:
-    node = Node(tmp_path, guard, ALL_KINDS, "t4")
-    (node.sysfs / "bus/pci/devices" / str(node.gpus[0]) / "iommu_group").unlink()
-
-    node.look()
-    node.look()
-
-    [(kind, reason, message)] = node.events.posted
-    assert (kind, reason) == ("Warning", "GpuWithheld")
-    assert message == f"GPU {node.gpus[0]} is not offered to virtual machines: {NO_IOMMU}"
-
-
-def test_what_needs_the_nvidia_driver_waits_for_it_with_a_taint(tmp_path: Path, guard: Guard) -> None:
-    node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
-    node.look()
-    names = node.names()
-    node.machine.driver_gone()
-
-    node.look()
-
-    assert node.names() == names
-    assert node.taints() == {"gpu.nvidia.com/driver-not-loaded"}
 
 
 def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they_are_free(

@@ -401,15 +401,6 @@ def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:
     assert taint_keys(kept) == {(TAINT_LOST, TAINT_CHANGING)}
 
 
-def test_what_goes_away_leaves_the_order_of_the_others_alone() -> None:
-    pool = Pool(stored=offers(WHOLE, DYNAMIC))
-
-    pool.step(offers(BALANCED, DYNAMIC))
-
-    assert names(pool.devices) == [*names(offers(BALANCED, DYNAMIC).devices), "gpu-0000-1b-00-0"]
-    assert taint_keys(pool.of(SECOND)) == {()}
-
-
 def test_a_device_that_spans_gpus_keeps_both_of_them() -> None:
     """Else one of them would be handed out while a claim has the device that lies on both."""
     pair = Device("gpu-0000-1b-00-0-0000-43-00-0-vfio", FIRST, more_regions=(Region(SECOND),))

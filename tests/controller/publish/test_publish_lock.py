@@ -39,28 +39,18 @@ def test_the_second_has_its_turn_once_the_first_has_ended(tmp_path: Path) -> Non
     second.end()
 
 
-def test_one_that_stops_while_it_stands_by_takes_nothing(tmp_path: Path) -> None:
-    first = Waiting(tmp_path)
-    assert first.taken.wait(10)
-    second = Waiting(tmp_path)
-    second.end()
-    third = Waiting(tmp_path)
-
-    first.end()
-    assert third.taken.wait(10)
-    assert not second.taken.is_set()
-    third.end()
-
-
 def test_without_the_plugins_folder_nobody_publishes(tmp_path: Path) -> None:
     folder = tmp_path / "gpu.nvidia.com"
-    waiting = Waiting(folder)
+    taken, busy = threading.Event(), threading.Event()
 
-    assert not waiting.taken.wait(0.5)
+    PublishLock(folder, taken.set, busy.set, StopsAfter(3)).run()
+    assert not taken.is_set()
     folder.mkdir()
-    assert waiting.taken.wait(10)
-    assert not waiting.busy.is_set()
-    waiting.end()
+    turn = PublishLock(folder, taken.set, busy.set, StopsAfter(3))
+    turn.run()
+    turn.release()
+
+    assert (taken.is_set(), busy.is_set()) == (True, False)
 
 
 def test_a_folder_that_cannot_be_locked_is_told_of_once(

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from driver.devices.device import Taint
 from driver.errors import ConfigError
-from envtest.embedded.server import ALWAYS
+from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")
 
@@ -54,31 +49,6 @@ def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, p
     assert item["spec"]["nodeName"] == "node-a"
 
 
-def test_what_is_unchanged_is_not_written_again(published: Published) -> None:
-    published.start(gpus(8))
-    published.publishes(8)
-
-    published.offer(gpus(8))
-
-    assert published.settles() == 1
-
-
-def test_a_restarted_controller_writes_nothing_when_all_is_well(
-    server: EmbeddedApiServer, published: Published, tmp_path: Path
-) -> None:
-    published.start(gpus(8, taints=(LOST,)))
-    published.publishes(8)
-    published.end()
-
-    again = Published(server, tmp_path)
-    again.start(gpus(8, taints=(LOST,)))
-    eventually("it watches", lambda: server.watches, lambda watches: watches >= 2)
-    writes = again.settles()
-    again.end()
-
-    assert writes == 1
-
-
 def test_nothing_is_published_before_the_plugin_serves(published: Published) -> None:
     published.start(gpus(8), serving=False)
     published.becomes(lambda: published.server.watches == 1)
@@ -98,16 +68,6 @@ def test_nothing_is_published_before_the_gpus_are_known(published: Published) ->
 
     published.becomes(lambda: len(published.slices()) == 1)
     assert published.complete()
-
-
-def test_slices_that_the_kubelet_wiped_come_back(server: EmbeddedApiServer, published: Published) -> None:
-    published.start(gpus(100))
-    published.publishes(100)
-    eventually("it watches", lambda: server.watches)
-
-    server.delete(SLICES)
-
-    published.publishes(100)
 
 
 def test_slices_that_are_wiped_again_and_again_come_back_as_soon_as_those_that_were_wiped_once(
@@ -154,18 +114,6 @@ def test_a_foreign_change_is_undone(server: EmbeddedApiServer, published: Publis
     assert len(published.slices()) == 1
 
 
-def test_slices_of_another_pool_or_name_of_the_same_driver_are_taken_over(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    server.create(SLICES, foreign_slice("node-a-gpu.nvidia.com-abcde", pool="node-a"))
-    server.create(SLICES, foreign_slice("gpus-without-an-index"))
-
-    published.start(gpus(8))
-
-    published.publishes(8)
-    assert [item["spec"]["pool"]["generation"] for item in published.slices()] == [2]
-
-
 def test_slices_of_other_nodes_and_drivers_are_left_alone(
     server: EmbeddedApiServer, published: Published
 ) -> None:
@@ -180,34 +128,6 @@ def test_slices_of_other_nodes_and_drivers_are_left_alone(
 
     published.becomes(lambda: len(published.slices()) == 3)
     assert {"elsewhere", "other"} < {item["metadata"]["name"] for item in published.slices()}
-
-
-def test_many_devices_are_split_and_a_new_one_raises_the_generation_once(published: Published) -> None:
-    published.start(gpus(64))
-    published.publishes(64)
-
-    published.offer(gpus(65))
-
-    published.publishes(65)
-    assert [len(item["spec"]["devices"]) for item in published.slices()] == [64, 1]
-    assert {item["spec"]["pool"]["generation"] for item in published.slices()} == {2}
-
-
-def test_a_taint_comes_and_goes_within_the_generation(published: Published) -> None:
-    published.start(gpus(2))
-    published.publishes(2)
-
-    published.offer(gpus(2, taints=(LOST,)))
-    published.becomes(lambda: "taints" in published.slices()[0]["spec"]["devices"][1])
-    added = published.slices()[0]["spec"]["devices"][1]["taints"][0]["timeAdded"]
-    published.offer(gpus(1, taints=(LOST,)))
-    published.publishes(1)
-
-    [item] = published.slices()
-    assert item["spec"]["devices"][0]["taints"][0]["timeAdded"] == added
-    assert item["spec"]["pool"]["generation"] == 1
-    published.offer(gpus(1))
-    published.becomes(lambda: "taints" not in published.slices()[0]["spec"]["devices"][0])
 
 
 def test_a_taint_is_as_old_after_a_wipe_as_before(server: EmbeddedApiServer, published: Published) -> None:
@@ -246,18 +166,6 @@ def test_a_failed_write_is_repeated(server: EmbeddedApiServer, published: Publis
     assert server.count("create", "resourceslices") == 3
 
 
-def test_a_write_that_was_done_though_its_answer_was_lost_leaves_no_twin(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    server.create(SLICES, foreign_slice("00000-gpu.nvidia.com-node-a-first"))
-    server.create(SLICES, foreign_slice("00000-gpu.nvidia.com-node-a-second"))
-
-    published.start(gpus(8))
-
-    published.publishes(8)
-    assert len(published.slices()) == 1
-
-
 def test_an_api_server_that_was_away_gets_what_changed_meanwhile(
     server: EmbeddedApiServer, published: Published
 ) -> None:
@@ -271,22 +179,6 @@ def test_an_api_server_that_was_away_gets_what_changed_meanwhile(
     server.start()
 
     published.publishes(7)
-
-
-def test_a_pool_at_the_greatest_generation_is_published_anew(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    published.start(gpus(1))
-    published.publishes(1)
-    item = copy.deepcopy(published.slices()[0])
-    item["spec"]["pool"]["generation"] = 2**63 - 1
-    server.replace(f"{SLICES}/{item['metadata']['name']}", item)
-    published.settles()
-
-    published.offer(gpus(70))
-
-    published.publishes(70)
-    assert {one["spec"]["pool"]["generation"] for one in published.slices()} == {1}
 
 
 def test_a_device_that_the_api_would_refuse_costs_only_itself(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from driver.devices.device import Taint
@@ -11,14 +9,12 @@ from driver.devices.region import Region
 from driver.devices.taints import TAINT_CHANGING, TAINT_XID
 from driver.health.judge import Incident
 from driver.policy.offers import Offers
+from envtest.embedded.server import EmbeddedApiServer
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import GROUP, SLICES, Published, gpus
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()
@@ -87,48 +83,10 @@ def untainted(published: Published) -> set[str]:
     }
 
 
-def test_counter_sets_come_in_a_slice_of_their_own_before_the_devices(running: Published) -> None:
-    first, second = running.slices()
-    assert len(first["spec"]["sharedCounters"]) == 2
-    assert "devices" not in first["spec"]
-    assert len(second["spec"]["devices"]) == 20
-
-
-def test_an_unused_gpu_changes_after_one_look_at_the_claims(running: Published) -> None:
-    assert running.server.count("list", "pods") == 1, "nothing was published before"
-
-    wants(running, offers(BALANCED))
-
-    becomes(running, offers(BALANCED))
-    assert running.server.count("list", "pods") == 2
-
-
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
     for form in (BALANCED, WHOLE, DYNAMIC, SMALL, DYNAMIC, WHOLE, BALANCED):
         wants(running, offers(form))
         becomes(running, offers(form))
-
-
-def test_a_device_in_use_stays_until_the_claim_ends(running: Published) -> None:
-    allocate(running.server, "train", IN_USE)
-
-    wants(running, offers(BALANCED))
-
-    waits_for_the_claim(running)
-    end_claim(running.server, "train")
-    becomes(running, offers(BALANCED))
-
-
-def test_what_the_plugin_holds_is_waited_for_without_a_look(running: Published) -> None:
-    held = frozenset(names(offers(DYNAMIC).devices)) - set(names(offers(BALANCED).devices))
-    wants(running, offers(BALANCED), held)
-    running.becomes(lambda: tainted(running) == held and running.complete())
-    running.settles()
-    assert running.server.count("list", "pods") == 1, "nothing was published before"
-
-    wants(running, offers(BALANCED), NOBODY)
-
-    becomes(running, offers(BALANCED))
 
 
 def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running: Published) -> None:
@@ -138,42 +96,6 @@ def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running:
     hung.release()
 
     waits_for_the_claim(running)
-
-
-def test_a_change_that_is_taken_back_takes_the_taint_away(running: Published) -> None:
-    allocate(running.server, "train", IN_USE)
-    wants(running, offers(BALANCED))
-    waits_for_the_claim(running)
-
-    wants(running, offers(DYNAMIC))
-
-    becomes(running, offers(DYNAMIC))
-
-
-def test_claims_that_cannot_be_listed_hold_up_no_other_change(running: Published) -> None:
-    running.server.fail("list", "/pods", code=403, times=100)
-    wants(running, offers(BALANCED, WHOLE))
-    running.becomes(lambda: running.server.count("list", "pods") > 0)
-
-    wants(running, offers(DYNAMIC))
-
-    becomes(running, offers(DYNAMIC))
-
-
-def test_a_controller_that_dies_while_a_gpu_waits_is_followed_by_one_that_waits_on(
-    running: Published, again: Published
-) -> None:
-    allocate(running.server, "train", IN_USE)
-    wants(running, offers(BALANCED))
-    waits_for_the_claim(running)
-    running.end()
-
-    wants(again, offers(BALANCED))
-    again.start()
-
-    waits_for_the_claim(again)
-    end_claim(again.server, "train")
-    becomes(again, offers(BALANCED))
 
 
 @pytest.mark.parametrize("writes", range(6))

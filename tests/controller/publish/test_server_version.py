@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from controller.publish.server_version import OLDEST, ServerVersion, SupportedServer, server_version
+from controller.publish.server_version import SupportedServer, server_version
 from driver.kube.client import KubeClient
+from envtest.embedded.server import EmbeddedApiServer
 from tests.controller.heard_events import HeardEvents
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 WAIT_SECONDS = 20.0
 
@@ -81,17 +77,6 @@ def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
     assert waits.told == [message, ""]
 
 
-def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    server.minor = "34"
-    one, _, waits, stop = supported_server(server, tmp_path)
-    with ThreadPoolExecutor(1) as pool:
-        wait = pool.submit(one.wait)
-        assert waits.refused.wait(WAIT_SECONDS)
-        stop.set()
-
-        assert not wait.result(WAIT_SECONDS)
-
-
 @pytest.mark.parametrize(
     ("minor", "version"),
     [("36", (1, 36)), ("36+", (1, 36)), ("9", (1, 9)), ("", None), ("x36", None), ("٣٦", None)],
@@ -103,8 +88,3 @@ def test_the_minor_version_is_its_digits(
     client = KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
 
     assert server_version(client) == version
-
-
-def test_versions_follow_each_other_by_number() -> None:
-    assert ServerVersion(1, 9) < ServerVersion(1, 35) < OLDEST <= ServerVersion(1, 36) < ServerVersion(2, 0)
-    assert str(ServerVersion(1, 36)) == "1.36"

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from controller.observe.blocked import with_blocked
-from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
-from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.devices.gpu_policy import GpuPolicy, SharedOffer
+from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_BLOCKED
-from driver.nvml.mig import Placement
 from driver.policy.offers import Offers
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller import mig_node
@@ -18,7 +17,6 @@ from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SL
 from tests.controller.pool import NOBODY, Pool
 
 GPUS = mig_node.inventory().gpus
-FIRST = "gpu-0000-1b-00-0"
 STATIC = GpuPolicy("partitions")
 SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
 SHARED_STATIC = replace(STATIC, shared=(SLICED,))
@@ -118,51 +116,3 @@ def blocked(found: Offers, state: NodeState) -> dict[str, str]:
         for taint in device.taints
         if taint.key == TAINT_BLOCKED
     }
-
-
-def test_a_held_share_that_is_no_longer_offered_blocks_all_of_its_gpu() -> None:
-    state = NodeState((f"{FIRST}-ts-4",))
-
-    assert blocked(offers(WHOLE), state) == {FIRST: "held-by-claim"}
-    assert blocked(offers(SHARED), state) == {}
-    assert blocked(offers(GpuPolicy("shared", shared=(SERVED,))), state) == {
-        f"{FIRST}-mps-4": "held-by-claim"
-    }
-
-
-def test_a_held_share_of_a_partition_blocks_the_place_of_the_partition() -> None:
-    state = NodeState((f"{FIRST}-mig-3g-40gb-0-mps-4",))
-
-    assert blocked(offers(BALANCED), state) == {
-        f"{FIRST}-mig-1g-10gb-2": "held-by-claim",
-        f"{FIRST}-mig-1g-10gb-3": "held-by-claim",
-        f"{FIRST}-mig-2g-20gb-0": "held-by-claim",
-    }
-
-
-def test_a_shared_gpu_is_blocked_by_whatever_lies_on_it() -> None:
-    state = NodeState((), (BlockedPlacement(GPUS[0].pci, Placement(6, 1), "in-use", "why"),))
-
-    assert blocked(offers(SHARED), state) == {f"{FIRST}-ts-4": "in-use"}
-
-
-def test_an_mps_daemon_that_does_not_run_taints_what_it_serves() -> None:
-    whole = NodeState((f"{FIRST}-mps-4",), (BlockedPlacement(GPUS[0].pci, None, "mps-daemon", "why"),))
-    part = NodeState((), (BlockedPlacement(GPUS[0].pci, Placement(4, 4), "mps-daemon", "why"),))
-
-    assert blocked(offers(GpuPolicy("shared", shared=(SERVED,))), whole) == {f"{FIRST}-mps-4": "mps-daemon"}
-    assert blocked(offers(SHARED_BALANCED), part) == {f"{FIRST}-mig-3g-40gb-4-mps-4": "mps-daemon"}
-
-
-def test_a_shared_static_partition_is_not_blocked_by_the_instance_that_it_is() -> None:
-    found = offers(SHARED_STATIC, of=mig_node.seen(cut(), 1))
-    there = BlockedPlacement(GPUS[0].pci, Placement(4, 4), "foreign-instance", "why")
-
-    assert blocked(found, NodeState((), (there,))) == {}
-
-
-def test_two_strategies_for_partitions_come_with_their_counters() -> None:
-    both = GpuPolicy("partitions", MigOffer("layout", layout=("3g", "3g")), (SLICED, SERVED))
-
-    assert reached(offers(both), offers(BALANCED)) == offers(both)
-    assert reached(offers(BALANCED), offers(both)) == offers(BALANCED)

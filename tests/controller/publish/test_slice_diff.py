@@ -38,107 +38,81 @@ def plan(specs: list[dict[str, Any]], *items: dict[str, Any]) -> SyncPlan:
     return plan_sync(specs, items, times)
 
 
-def names(items: Any) -> list[str]:
-    return [item["metadata"]["name"] for item in items]
-
-
-def generations(made: SyncPlan) -> set[int]:
-    specs = [update.spec for update in made.updates] + [create.spec for create in made.creates]
-    return {one["pool"]["generation"] for one in specs}
-
-
-def test_the_first_slices_of_a_pool_are_of_generation_1() -> None:
-    made = plan([spec("a", count=2), spec("b", count=2)])
-
-    assert [create.index for create in made.creates] == [0, 1]
-    assert generations(made) == {1}
-
-
-def test_what_is_right_is_not_touched() -> None:
-    assert plan([spec("a")], stored("00000-x", spec("a"), generation=7)).empty
-
-
-def test_one_changed_slice_is_updated_within_its_generation() -> None:
-    two = [spec("a", count=2), spec("b", count=2)]
-    made = plan(
-        two,
-        stored("00000-x", two[0], generation=3),
-        stored("00001-x", spec("old", count=2), generation=3),
-    )
-
-    assert [update.index for update in made.updates] == [1]
-    assert generations(made) == {3}
-    assert (made.deletes, made.creates) == ((), ())
-
-
-def test_two_changed_slices_are_a_new_generation_of_all() -> None:
-    three = [spec(name, count=3) for name in "abc"]
-    made = plan(
-        three,
-        stored("00000-x", three[0], generation=3),
-        stored("00001-x", spec("old", count=3), generation=3),
-        stored("00002-x", spec("older", count=3), generation=3),
-    )
-
-    assert [update.index for update in made.updates] == [0, 1, 2]
-    assert generations(made) == {4}
-
-
-def test_a_pool_whose_generation_cannot_rise_begins_anew() -> None:
-    last = 2**63 - 1
-    two = [spec(name, count=2) for name in "ab"]
-    kept = plan(two, stored("00000-x", two[0], last), stored("00001-x", spec("old", count=2), last))
-    assert (generations(kept), names(kept.deletes)) == ({last}, []), "the pool is whole with one write"
-
-    made = plan(two, stored("00000-x", two[0], last), stored("00001-y", spec("b"), generation=3))
-
-    assert names(made.deletes) == ["00001-y", "00000-x"]
-    assert ([one.index for one in made.creates], made.updates, generations(made)) == ([0, 1], (), {1})
-
-
-def test_a_missing_slice_is_a_new_generation_of_all() -> None:
-    two = [spec("a", count=2), spec("b", count=2)]
-    made = plan(two, stored("00001-x", two[1], generation=5))
-
-    assert [update.index for update in made.updates] == [1]
-    assert [create.index for create in made.creates] == [0]
-    assert generations(made) == {6}
-
-
-def test_a_slice_too_many_is_deleted() -> None:
-    made = plan(
-        [spec("a")],
-        stored("00000-x", spec("a", count=2), generation=2),
-        stored("00001-x", spec("b", count=2), generation=2),
-    )
-
-    assert names(made.deletes) == ["00001-x"]
-    assert [update.stored["metadata"]["name"] for update in made.updates] == ["00000-x"]
-    assert generations(made) == {2}
+LAST = 2**63 - 1
+A, AB, ABC = ([spec(name, count=len(names)) for name in names] for names in ("a", "ab", "abc"))
+OLD, OLDER = spec("old", count=2), spec("older", count=3)
+OBSOLETE = {
+    "an index that is taken": stored("00000-y", spec("a"), generation=2),
+    "a name without an index": stored("no-index", spec("a"), generation=2),
+    "an older generation": stored("00000-old", spec("a"), generation=1),
+    "another pool": stored("00000-foreign", spec("a"), generation=9, pool="node-a"),
+}
 
 
 @pytest.mark.parametrize(
-    "obsolete",
+    ("wanted", "there", "deleted", "updated", "created", "generation"),
     [
-        stored("00000-y", spec("a"), generation=2),
-        stored("no-index", spec("a"), generation=2),
-        stored("00000-old", spec("a"), generation=1),
-        stored("00000-foreign", spec("a"), generation=9, pool="node-a"),
+        pytest.param(AB, [], [], [], [0, 1], 1, id="the first slices are of generation 1"),
+        pytest.param(A, [stored("00000-x", A[0], 7)], [], [], [], None, id="what is right is not touched"),
+        pytest.param(
+            *(AB, [stored("00000-x", AB[0], 3), stored("00001-x", OLD, 3)]),
+            *([], [1], [], 3),
+            id="one changed slice stays within its generation",
+        ),
+        pytest.param(
+            *(ABC, [stored("00000-x", ABC[0], 3), stored("00001-x", OLDER, 3), stored("00002-x", OLDER, 3)]),
+            *([], [0, 1, 2], [], 4),
+            id="two changed slices are a new generation of all",
+        ),
+        pytest.param(
+            *(AB, [stored("00000-x", AB[0], LAST), stored("00001-x", OLD, LAST)]),
+            *([], [1], [], LAST),
+            id="at the last generation one write is enough",
+        ),
+        pytest.param(
+            *(AB, [stored("00000-x", AB[0], LAST), stored("00001-y", spec("b"), 3)]),
+            *(["00001-y", "00000-x"], [], [0, 1], 1),
+            id="a pool whose generation cannot rise begins anew",
+        ),
+        pytest.param(
+            *(AB, [stored("00001-x", AB[1], 5)]),
+            *([], [1], [0], 6),
+            id="a missing slice is a new generation of all",
+        ),
+        pytest.param(
+            *(A, [stored("00000-x", AB[0], 2), stored("00001-x", AB[1], 2)]),
+            *(["00001-x"], [0], [], 2),
+            id="a slice too many is deleted",
+        ),
+        pytest.param(
+            *(A, [stored("gpu-slice-without-index", A[0], 4)]),
+            *(["gpu-slice-without-index"], [], [0], 5),
+            id="an old name is replaced under a higher generation",
+        ),
+        *(
+            pytest.param(
+                A, [one, stored("00000-x", A[0], 2)], [one["metadata"]["name"]], [], [], None, id=why
+            )
+            for why, one in OBSOLETE.items()
+        ),
     ],
-    ids=["an index that is taken", "a name without an index", "an older generation", "another pool"],
 )
-def test_what_does_not_belong_is_deleted_and_the_rest_left_alone(obsolete: dict[str, Any]) -> None:
-    made = plan([spec("a")], obsolete, stored("00000-x", spec("a"), generation=2))
+def test_slices_become_what_is_wanted_with_few_writes(
+    wanted: list[dict[str, Any]],
+    there: list[dict[str, Any]],
+    deleted: list[str],
+    updated: list[int],
+    created: list[int],
+    generation: int | None,
+) -> None:
+    made = plan(wanted, *there)
 
-    assert names(made.deletes) == names([obsolete])
-    assert (made.updates, made.creates) == ((), ())
-
-
-def test_slices_of_an_old_name_are_replaced_under_a_higher_generation() -> None:
-    made = plan([spec("a")], stored("gpu-slice-without-index", spec("a"), generation=4))
-
-    assert names(made.deletes) == ["gpu-slice-without-index"]
-    assert generations(made) == {5}
+    assert [item["metadata"]["name"] for item in made.deletes] == deleted
+    assert [update.index for update in made.updates] == updated
+    assert [create.index for create in made.creates] == created
+    specs = [update.spec for update in made.updates] + [create.spec for create in made.creates]
+    assert {one["pool"]["generation"] for one in specs} == ({generation} - {None})
+    assert made.empty == (not (deleted or updated or created))
 
 
 def test_an_update_keeps_the_time_of_a_taint() -> None:

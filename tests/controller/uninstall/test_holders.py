@@ -18,12 +18,6 @@ def claim(name: str, *results: tuple[str, str], pods: tuple[str, ...] = ()) -> d
 OURS, THEIRS = ("gpu.nvidia.com", "n1/gpu.nvidia.com"), ("nic.example.com", "n1")
 
 
-def test_claims_without_devices_of_ours_hold_nothing() -> None:
-    pending = {"metadata": {"namespace": "team", "name": "pending"}}
-
-    assert holders([pending, claim("nic", THEIRS, pods=("p",)), claim("all")]) == ()
-
-
 def test_a_claim_of_two_drivers_counts() -> None:
     (found,) = holders([claim("both", THEIRS, OURS, pods=("b", "a"))])
 

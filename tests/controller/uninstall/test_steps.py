@@ -19,13 +19,6 @@ def test_slices_plugins_and_what_is_on_the_nodes_go(played: PlayedCluster) -> No
     assert set(played.cleaned) == {"node-a", "node-b"}
 
 
-def test_an_uninstallation_can_be_done_again(played: PlayedCluster) -> None:
-    played.uninstall()
-
-    assert played.uninstall() == ()
-    assert played.pods() == []
-
-
 def test_a_claim_with_a_device_keeps_everything_as_it_is_and_its_pods_are_named(
     played: PlayedCluster,
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from controller.webhook.certificate import ExpiryWatch, ServingCertificate
 from driver.process.log import configure
-from driver.process.metrics import CertificateMetrics
 from tests.controller.webhook.peer import Pair, make_pair
 
 DAY = 86400.0
@@ -43,11 +42,8 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "tls")
 
 
-def test_nothing_is_said_while_there_is_time(scene: Scene) -> None:
-    assert [scene.check(days) for days in (100, 60, 30)] == [[], [], []]
-
-
 def test_a_warning_comes_within_thirty_days_and_says_until_when_and_what_to_do(scene: Scene) -> None:
+    assert [scene.check(days) for days in (100, 60, 30)] == [[], [], []]
     [said] = scene.check(29.5)
 
     assert (said["level"], said["event"], said["days"]) == ("warning", "certificate expires soon", 29)
@@ -81,19 +77,3 @@ def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) 
 
     assert [line["event"] for line in scene.check(9)] == ["certificate reloaded"]
     assert scene.check(0) == []
-
-
-def test_the_metric_counts_down_and_follows_a_replacement(scene: Scene, tmp_path: Path) -> None:
-    registry = CertificateMetrics(scene.watch.remaining_seconds).registry
-
-    def value() -> float | None:
-        return registry.get_sample_value("gpu_dra_webhook_certificate_remaining_seconds")
-
-    assert value() == 100 * DAY
-    scene.now += 101 * DAY
-    assert value() == -DAY
-    renewed = make_pair(tmp_path / "renewed", "-nodes", "-days", "300")
-    renewed.cert_file.replace(scene.pair.cert_file)
-    renewed.key_file.replace(scene.pair.key_file)
-
-    assert (value() or 0) > 190 * DAY

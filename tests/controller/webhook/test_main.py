@@ -16,6 +16,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from controller.webhook.certificate import ServingCertificate
+from driver.errors import ConfigError
 from tests.controller.webhook.peer import Peer, make_pair
 from tests.controller.webhook.reviewed import asked, claim, config
 
@@ -67,38 +69,29 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     ],
     ids=["missing", "a certificate as key", "a key as certificate", "a foreign key", "a passphrase"],
 )
-def test_files_that_are_no_certificate_end_it_with_one_clear_line(
+def test_files_that_are_no_certificate_are_named_in_one_clear_line(
     tmp_path: Path, files: tuple[str, str], named: str
 ) -> None:
     make_pair(tmp_path)
     make_pair(tmp_path / "other")
     make_pair(tmp_path / "locked", "-passout", "pass:x")
-    cert, key = files
 
-    process = webhook(f"--cert-file={tmp_path / cert}", f"--key-file={tmp_path / key}", "--addr=127.0.0.1:0")
-    try:
-        errors = process.communicate(timeout=30)[1]
-    finally:
-        process.kill()
-        process.communicate()
+    with pytest.raises(ConfigError) as refused:
+        ServingCertificate(*(tmp_path / name for name in files))
 
-    assert process.returncode == 1
-    assert "Traceback" not in errors
-    (line,) = errors.splitlines()
-    assert named in line
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_certificate_that_expires_is_told_at_the_start_and_in_the_metrics(tmp_path: Path) -> None:
     pair = make_pair(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     files = (f"--cert-file={pair.cert_file}", f"--key-file={pair.key_file}")
-    process = webhook(*files, "--addr=127.0.0.1:0", f"--metrics-addr={address}")
+    process = webhook(*files, "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0")
     assert process.stderr is not None
     try:
         lines = iter(process.stderr.readline, "")
-        said = {line["event"]: line for line in map(json.loads, islice(lines, 2))}
-        with urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        said = {line["event"]: line for line in map(json.loads, islice(lines, 3))}
+        with urlopen(f"http://127.0.0.1:{said['serving metrics']['port']}/metrics", timeout=20) as answer:
             metrics = answer.read().decode()
     finally:
         process.kill()

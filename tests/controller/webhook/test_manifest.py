@@ -34,17 +34,6 @@ def test_the_flags_are_understood_and_the_files_are_where_the_secret_is_mounted(
     assert ports == {name: flags[flag] for name, flag in addresses.items()}
 
 
-def test_the_service_leads_to_the_pods_and_the_api_server_to_the_service() -> None:
-    service = OBJECTS["Service"]
-    assert service["spec"]["selector"].items() <= POD["metadata"]["labels"].items()
-    assert service["spec"]["ports"][0]["targetPort"] == CONTAINER["ports"][0]["name"]
-    assert WEBHOOK["clientConfig"]["service"] == {
-        "name": service["metadata"]["name"],
-        "namespace": service["metadata"]["namespace"],
-        "path": "/validate",
-    }
-
-
 def test_it_has_no_rights() -> None:
     assert POD["spec"]["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in POD["spec"]

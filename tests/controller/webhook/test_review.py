@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
-from driver.claims.opaque import KINDS
 from tests.controller.webhook.reviewed import (
-    MPS,
     Object,
     asked,
     claim,
@@ -55,30 +53,6 @@ def test_a_wrong_value_is_denied_with_its_path_in_the_object(version: str, make:
             },
         },
     }
-
-
-def test_all_errors_of_all_configurations_come_together() -> None:
-    mps = {"defaultActiveThreadPercentage": 101, "defaultPinnedDeviceMemoryLimit": "1Ki"}
-    head, mps_path = "spec.devices.config", "opaque.parameters.sharing.mpsConfig"
-
-    assert errors(
-        claim(
-            config(parameters(sharing={**MPS, "mpsConfig": mps}, colour="red")),
-            config(parameters("MigConfig", sharing={})),
-            config({"kind": "GpuConfig"}),
-            config(parameters("VfioDeviceConfig", iommu={"backendPolicy": "x", "enableAPIDevice": "yes"})),
-            config([]),
-        )
-    ) == (
-        f"{head}[0].{mps_path}.defaultActiveThreadPercentage: must be a whole number from 0 to 100",
-        f"{head}[0].{mps_path}.defaultPinnedDeviceMemoryLimit: must be at least 1Mi",
-        f"{head}[0].opaque.parameters.colour: unknown field",
-        f"{head}[1].opaque.parameters.kind: must be one of {', '.join(KINDS)}",
-        f"{head}[2].opaque.parameters.apiVersion: is required and must be resource.nvidia.com/v1beta1",
-        f"{head}[3].opaque.parameters.iommu.backendPolicy: must be one of LegacyOnly, PreferIommuFD",
-        f"{head}[3].opaque.parameters.iommu.enableAPIDevice: must be true or false",
-        f"{head}[4].opaque.parameters: must be an object",
-    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

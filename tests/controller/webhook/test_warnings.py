@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES, Findings
+from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES
 from driver.claims.allocation import read_claim
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
 from driver.devices.names import unshared_name
@@ -19,166 +19,107 @@ from tests.controller.webhook.reviewed import (
     claim,
     config,
     device_class,
-    errors,
     findings,
     parameters,
     request,
     template,
-    warnings,
 )
 from tests.deviceclasses.shipped_classes import DEFAULT, expressions
 
-SLICED = parameters(sharing=TIME_SLICING)
+EXCLUSIVE, PARTITIONED = config(parameters()), config(parameters("MigDeviceConfig"))
+SLICED, SERVED = config(parameters(sharing=TIME_SLICING)), config(parameters(sharing=MPS))
 TIME_SLICED: Object = {"strategy": "TimeSlicing"}
 NO_THREADS: Object = {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}
-SHARED_BY_MPS = parameters(sharing=MPS)
 WHOLE, PARTITION = "gpu-0000-1b-00-0", "gpu-0000-1b-00-0-mig-1g-10gb-0"
 SLICES, CLIENTS = f"{WHOLE}-ts-4", f"{WHOLE}-mps-4"
+LISTED = {
+    "name": "a",
+    "firstAvailable": [
+        {"name": "w", "deviceClassName": "gpu.nvidia.com"},
+        {"name": "p", "deviceClassName": "mig-small"},
+    ],
+}
+PARTITIONS = [request("part", "mig-small"), request("other", "mig.nvidia.com")]
+
+
+def named(entry: Object, request: str) -> Object:
+    return {**entry, "requests": [request]}
+
+
+def of(class_name: str, *configs: Object) -> Object:
+    """A claim for a device of that class."""
+    return claim(*configs, requests=[request("gpu", class_name)])
+
+
+@pytest.mark.parametrize(
+    ("stored", "denied", "warned"),
+    [
+        (
+            claim(named(EXCLUSIVE, "part"), requests=PARTITIONS),
+            "spec.devices.config[0]: GpuConfig is for a GPU, but class mig-small, as it comes with this",
+            "",
+        ),
+        (claim(named(EXCLUSIVE, "a"), requests=[LISTED]), "", ""),
+        (claim(named(EXCLUSIVE, "a/w"), requests=[LISTED]), "", ""),
+        (claim(named(EXCLUSIVE, "a/p"), requests=[LISTED]), "class mig-small, as it comes", ""),
+        (
+            claim(SLICED, requests=PARTITIONS),
+            "config[0]: GpuConfig is for a GPU, and no request asks for one: prepare refuses it",
+            "",
+        ),
+        (claim(EXCLUSIVE, requests=[*PARTITIONS, request("whole", "own-class")]), "", ""),
+        (device_class(EXCLUSIVE, PARTITIONED), "config[1]: a class applies its configurations to every", ""),
+        (
+            claim(SLICED, named(EXCLUSIVE, "gpu")),
+            "",
+            "spec.devices.config[0]: has no effect on request gpu: spec.devices.config[1] comes later",
+        ),
+        (device_class(SLICED, EXCLUSIVE), "", "spec.config[0]: has no effect on this class: spec.config[1]"),
+        (claim(EXCLUSIVE, EXCLUSIVE), "", ""),
+        (claim(EXCLUSIVE, PARTITIONED, requests=[]), "", ""),
+        (
+            of("shared-timesliced", SERVED),
+            "config[0].opaque.parameters.sharing: prepare refuses MPS: class shared-timesliced, as it comes",
+            "",
+        ),
+        (of("shared-mps", named(SLICED, "gpu")), "prepare refuses TimeSlicing: class shared-mps", ""),
+        (of("shared-mps", SERVED, SLICED), "prepare refuses TimeSlicing", "config[0]: has no effect"),
+        (of("shared-mps", SLICED, SERVED), "", "spec.devices.config[0]: has no effect on request gpu"),
+        (of("shared-memory", SERVED), "", ""),
+        (of("shared-memory", SLICED), "", ""),
+        (
+            claim(SLICED, requests=[request("a", "shared-mps"), request("b", "shared-mps")]),
+            "prepare refuses TimeSlicing",  # said once for the class
+            "",
+        ),
+        (
+            of("mig.nvidia.com", config(parameters("MigDeviceConfig", sharing=TIME_SLICED))),
+            "",
+            "config[0].opaque.parameters.sharing: TimeSlicing has no effect on a partition",
+        ),
+        *((of(name, entry), "", "") for name in ("large", "own-class") for entry in (SLICED, SERVED)),
+        *((make(SLICED), "", "") for make in (device_class, template)),
+        (of("mig-small", config(parameters("MigDeviceConfig", sharing=MPS))), "", ""),
+    ],
+)
+def test_one_mistake_is_said_once(stored: Object, denied: str, warned: str) -> None:
+    found = findings(stored, *CLASS_KINDS)
+
+    assert [denied in said for said in found.errors] == ([True] if denied else [])
+    assert [warned in said for said in found.warnings] == ([True] if warned else [])
+
+
+def test_a_class_of_the_admin_that_has_the_name_of_one_of_ours_is_not_judged() -> None:
+    assert findings(claim(SLICED, requests=PARTITIONS)).errors == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_a_config_that_names_a_request_for_another_kind_of_class(version: str) -> None:
-    asked = [request("part", "mig.nvidia.com", version)]
+def test_each_version_of_the_api_is_read(version: str) -> None:
+    asked = [request("gpu", "mig.nvidia.com", version)]
+    looking = [request("gpu", "shared-mps", version, adminAccess=True)]
 
-    assert errors(claim(config(parameters(), "part"), requests=asked, version=version)) == (
-        (
-            "spec.devices.config[0]: GpuConfig is for a GPU, but class mig.nvidia.com selects a "
-            "partition, for which prepare refuses it"
-        ),
-    )
-
-
-def test_a_config_that_names_a_list_by_priority_is_compared_with_each_entry() -> None:
-    listed = [
-        {"name": "w", "deviceClassName": "gpu.nvidia.com"},
-        {"name": "p", "deviceClassName": "mig-small"},
-    ]
-    asked = [{"name": "a", "firstAvailable": listed}]
-
-    assert not errors(claim(config(parameters(), "a"), requests=asked), "mig-small")
-    (error,) = errors(claim(config(parameters(), "a/p"), requests=asked), "mig-small")
-    assert "class mig-small, as it comes with this driver, selects a partition" in error
-    assert not errors(claim(config(parameters(), "a/w"), requests=asked), "mig-small")
-
-
-def test_a_config_for_all_requests_of_which_none_is_of_its_kind() -> None:
-    asked = [request("part", "mig-small"), request("other", "mig.nvidia.com")]
-    said = "spec.devices.config[0]: GpuConfig is for a GPU, and no request asks for one: prepare refuses it"
-
-    assert findings(claim(config(SLICED), requests=asked)) == Findings()
-    assert errors(claim(config(SLICED), requests=asked), "mig-small") == (said,)
-    with_another = [*asked, request("whole", "own-class")]
-    assert errors(claim(config(parameters()), requests=with_another), "mig-small") == ()
-
-
-def test_a_config_that_a_later_one_overrides() -> None:
-    exclusive = parameters()
-
-    assert warnings(claim(config(SLICED), config(exclusive, "gpu"))) == (
-        "spec.devices.config[0]: has no effect on request gpu: spec.devices.config[1] comes later and wins",
-    )
-    assert warnings(device_class(config(SLICED), config(exclusive))) == (
-        "spec.config[0]: has no effect on this class: spec.config[1] comes later and wins",
-    )
-    assert warnings(claim(config(exclusive), config(exclusive))) == ()
-    assert warnings(claim(config(exclusive), config(parameters("MigDeviceConfig")), requests=[])) == ()
-
-
-@pytest.mark.parametrize("class_name", ["gpu.nvidia.com", "large", "medium", "own-class"])
-@pytest.mark.parametrize("document", [SLICED, SHARED_BY_MPS])
-def test_a_gpu_that_one_claim_has_is_shared_by_its_pods_in_any_way(class_name: str, document: Object) -> None:
-    assert warnings(claim(config(document), requests=[request("gpu", class_name)])) == ()
-    assert warnings(claim(config(document, "gpu"), requests=[request("gpu", class_name)])) == ()
-    assert warnings(device_class(config(document), name=class_name)) == ()
-    assert warnings(template(config(document))) == ()
-
-
-def test_a_partition_that_one_claim_has_is_shared_by_its_pods_with_mps() -> None:
-    shared = config(parameters("MigDeviceConfig", sharing=MPS))
-
-    for class_name in ("mig.nvidia.com", "mig-small", "shared-mig"):
-        assert warnings(claim(shared, requests=[request("part", class_name)])) == ()
-
-
-def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
-    path = "spec.devices.config[0].opaque.parameters.sharing: prepare refuses"
-    ours = ", as it comes with this driver, selects GPUs that are shared by"
-    slices, clients = f"class shared-timesliced{ours} TimeSlicing", f"class shared-mps{ours} MPS"
-    classes = ("shared-timesliced", "shared-mps", "shared-memory")
-    sliced, computing = [request("gpu", "shared-timesliced")], [request("gpu", "shared-mps")]
-
-    assert errors(claim(config(SHARED_BY_MPS), requests=sliced), *classes) == (f"{path} MPS: {slices}",)
-    assert errors(claim(config(SLICED, "gpu"), requests=computing), *classes) == (
-        f"{path} TimeSlicing: {clients}",
-    )
-    either = [request("gpu", "shared-memory")]
-    for document, asked in (
-        (SHARED_BY_MPS, computing),
-        (SHARED_BY_MPS, either),
-        (SLICED, either),
-        (parameters(), [*sliced, request("two", "shared-mps")]),
-    ):
-        assert findings(claim(config(document), requests=asked), *classes) == Findings()
-
-
-def test_of_the_strategies_that_a_share_is_given_the_last_one_counts() -> None:
-    asked = [request("gpu", "shared-mps")]
-
-    found = warnings(claim(config(SLICED), config(SHARED_BY_MPS), requests=asked))
-    assert found == (
-        "spec.devices.config[0]: has no effect on request gpu: spec.devices.config[1] comes later and wins",
-    )
-    (error,) = errors(claim(config(SHARED_BY_MPS), config(SLICED), requests=asked), "shared-mps")
-    assert "prepare refuses TimeSlicing" in error
-
-
-def test_a_contradiction_is_said_once_for_each_class() -> None:
-    asked = [request("a", "shared-mps"), request("b", "shared-mps")]
-
-    assert len(errors(claim(config(SLICED), requests=asked), "shared-mps")) == 1
-
-
-@pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_a_request_with_admin_access_shares_whatever_is_said(version: str) -> None:
-    looking = [request("gpu", "shared-mps", version=version, adminAccess=True)]
-
-    assert findings(claim(config(SLICED), requests=looking, version=version), "shared-mps") == Findings()
-
-
-def test_time_slicing_of_a_partition_has_no_effect() -> None:
-    sliced = config(parameters("MigDeviceConfig", sharing={"strategy": "TimeSlicing"}))
-
-    (warning,) = warnings(claim(sliced, requests=[request("part", "mig.nvidia.com")]))
-
-    assert "config[0].opaque.parameters.sharing: TimeSlicing has no effect on a partition" in warning
-
-
-def test_a_configuration_for_a_virtual_machine_fits_no_other_gpu() -> None:
-    (error,) = errors(claim(config(parameters("VfioDeviceConfig"))))
-
-    assert error == (
-        "spec.devices.config[0]: VfioDeviceConfig is for a vGPU or a GPU for a virtual machine, "
-        "and no request asks for one: prepare refuses it"
-    )
-
-
-def test_a_class_for_two_kinds_of_devices() -> None:
-    both = (config(parameters()), config(parameters("MigDeviceConfig")))
-
-    (error,) = errors(device_class(*both))
-    assert error.startswith("spec.config[1]: a class applies its configurations to every request")
-
-
-def test_warnings_are_bounded() -> None:
-    many = [
-        config(parameters(sharing={**MPS, "mpsConfig": {"defaultActiveThreadPercentage": n}}))
-        for n in range(1, 33)
-    ]
-
-    found = warnings(claim(*many))
-
-    assert len(found) == 17
-    assert found[-1] == "and 15 more"
+    assert findings(claim(named(EXCLUSIVE, "gpu"), requests=asked, version=version)).errors
+    assert findings(claim(SLICED, requests=looking, version=version), "shared-mps").errors == ()
 
 
 def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -26,155 +29,126 @@ MIG = {**HEAD, "kind": "MigDeviceConfig"}
 VFIO = {**HEAD, "kind": "VfioDeviceConfig"}
 
 
-def decode_gpu_config(parameters: Any) -> GpuConfig:
-    config = decode_for(parameters, "GpuConfig", "a GPU")
-    assert isinstance(config, GpuConfig)
-    return config
+def decode(document: Any) -> object:
+    """The configuration of the kind that the document says it is, for a device that takes that kind."""
+    return decode_for(document, document.get("kind") or "GpuConfig", "a device")
 
 
-def decode_mig_config(parameters: Any) -> MigDeviceConfig:
-    config = decode_for(parameters, "MigDeviceConfig", "a partition")
-    assert isinstance(config, MigDeviceConfig)
-    return config
+def sharing(head: dict[str, str], strategy: str, **settings: Any) -> dict[str, Any]:
+    return {**head, "sharing": {"strategy": strategy, **settings}}
 
 
-def test_a_device_that_takes_no_configuration_refuses_any() -> None:
-    with pytest.raises(ClaimRefused, match="applies to a variable, which has no configuration"):
-        decode_for({}, "", "a variable")
-
-
-def test_an_empty_config_means_one_claim_alone() -> None:
-    assert decode_gpu_config(HEAD) == GpuConfig()
-
-
-def test_an_omitted_interval_is_none_also_beside_an_empty_object() -> None:
-    sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {}}
-
-    assert decode_gpu_config({**HEAD, "sharing": sharing}) == GpuConfig("TimeSlicing", "")
-
-
-def test_every_field_of_mps_is_read() -> None:
-    mps = {
-        "defaultActiveThreadPercentage": 50,
-        "defaultPinnedDeviceMemoryLimit": "8Gi",
-        "defaultPerDevicePinnedMemoryLimit": {"0": "1Gi"},
-        "multiUser": True,
-    }
-
-    assert decode_gpu_config({**HEAD, "sharing": {"strategy": "MPS", "mpsConfig": mps}}) == GpuConfig(
-        "MPS", "", MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
-    )
-
-
-def test_all_errors_come_together_with_their_paths() -> None:
-    document = {
-        "apiVersion": "resource.nvidia.com/v2",
-        "kind": "GpuConfig",
-        "colour": "red",
-        "sharing": {
-            "strategy": "MPS",
-            "timeSlicingConfig": {"interval": "Tiny"},
-            "mpsConfig": {"defaultActiveThreadPercentage": True, "defaultPinnedDeviceMemoryLimit": "1Ki"},
-        },
-    }
-
-    with pytest.raises(ClaimRefused) as refused:
-        decode_gpu_config(document)
-
-    for part in (
-        "apiVersion: must be one of",
-        "colour: unknown field",
-        "sharing.timeSlicingConfig: is allowed only with strategy TimeSlicing",
-        "sharing.timeSlicingConfig.interval: must be one of Default, Short, Medium, Long",
-        "sharing.mpsConfig.defaultActiveThreadPercentage: must be a whole number from 0 to 100",
-        "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: must be at least 1Mi",
-        "(permanent)",
-    ):
-        assert part in str(refused.value)
-
-
-def test_a_config_for_another_kind_of_device_is_named() -> None:
-    with pytest.raises(ClaimRefused, match="is a MigDeviceConfig, but the device it applies to is a GPU"):
-        decode_gpu_config({**HEAD, "kind": "MigDeviceConfig"})
-
-
-def test_an_empty_config_of_a_partition_means_one_claim_alone() -> None:
-    assert decode_mig_config(MIG) == MigDeviceConfig()
-
-
-def test_time_slicing_of_a_partition_is_accepted_and_asks_for_nothing() -> None:
-    config = decode_mig_config({**MIG, "sharing": {"strategy": "TimeSlicing"}})
-
-    assert config == MigDeviceConfig("TimeSlicing", MpsSettings())
-
-
-def test_every_field_of_mps_is_read_for_a_partition_too() -> None:
-    mps = {"defaultActiveThreadPercentage": 25, "defaultPinnedDeviceMemoryLimit": "2Gi", "multiUser": True}
-
-    assert decode_mig_config({**MIG, "sharing": {"strategy": "MPS", "mpsConfig": mps}}) == MigDeviceConfig(
-        "MPS", MpsSettings(25, 2 << 30, (), True)
-    )
+LONG = {"interval": "Long"}
+MPS = {
+    "defaultActiveThreadPercentage": 50,
+    "defaultPinnedDeviceMemoryLimit": "8Gi",
+    "defaultPerDevicePinnedMemoryLimit": {"0": "1Gi"},
+    "multiUser": True,
+}
+MPS_READ = MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "config"),
     [
-        ({"colour": "red"}, "colour: unknown field"),
-        ({"sharing": {}}, None),
-        ({"sharing": "x"}, "sharing: must be an object"),
-        ({"sharing": {"mpsConfig": {}}}, "sharing.strategy: is required and must be TimeSlicing or MPS"),
-        ({"sharing": {"strategy": "Mps"}}, "sharing.strategy: must be one of TimeSlicing, MPS"),
+        (HEAD, GpuConfig()),  # one claim alone
+        (sharing(HEAD, "TimeSlicing", timeSlicingConfig={}), GpuConfig("TimeSlicing", "")),
         (
-            {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}}},
-            "sharing.timeSlicingConfig: unknown field",
+            sharing(HEAD, "TimeSlicing", timeSlicingConfig={"interval": "Long"}),
+            GpuConfig("TimeSlicing", "Long"),
         ),
+        (sharing(HEAD, "MPS", mpsConfig=MPS), GpuConfig("MPS", "", MPS_READ)),
+        (MIG, MigDeviceConfig()),
+        ({**MIG, "sharing": {}}, MigDeviceConfig()),
+        (sharing(MIG, "TimeSlicing"), MigDeviceConfig("TimeSlicing", MpsSettings())),  # it asks for nothing
+        (sharing(MIG, "MPS", mpsConfig=MPS), MigDeviceConfig("MPS", MPS_READ)),
+        (VFIO, VfioDeviceConfig("LegacyOnly", enable_api_device=True)),
+        ({**VFIO, "iommu": {}}, VfioDeviceConfig()),
         (
-            {"sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}},
-            "sharing.mpsConfig: is allowed only with strategy MPS",
+            {**VFIO, "iommu": {"backendPolicy": "PreferIommuFD", "enableAPIDevice": False}},
+            VfioDeviceConfig("PreferIommuFD", enable_api_device=False),
         ),
-        (
-            {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}},
-            "sharing.mpsConfig.defaultActiveThreadPercentage: must be a whole number from 0 to 100",
-        ),
-        ({"apiVersion": "v1"}, "apiVersion: must be one of resource.nvidia.com/v1beta1"),
-        ({"kind": None}, "kind: is required and must be MigDeviceConfig"),
     ],
 )
-def test_a_config_of_a_partition_is_read_strictly(document: dict[str, Any], message: str | None) -> None:
-    if message is None:
-        assert decode_mig_config({**MIG, **document}) == MigDeviceConfig()
-        return
+def test_every_field_is_read(document: dict[str, Any], config: object) -> None:
+    assert decode(document) == decode_any(document) == config
+
+
+@pytest.mark.parametrize(
+    ("document", "parts"),
+    [
+        (
+            {
+                "apiVersion": "resource.nvidia.com/v2",
+                "kind": "GpuConfig",
+                "colour": "red",
+                "sharing": {
+                    "strategy": "MPS",
+                    "timeSlicingConfig": {"interval": "Tiny"},
+                    "mpsConfig": {
+                        "defaultActiveThreadPercentage": True,
+                        "defaultPinnedDeviceMemoryLimit": "1Ki",
+                    },
+                },
+            },
+            (
+                "apiVersion: must be one of",
+                "colour: unknown field",
+                "sharing.timeSlicingConfig: is allowed only with strategy TimeSlicing",
+                "sharing.timeSlicingConfig.interval: must be one of Default, Short, Medium, Long",
+                "sharing.mpsConfig.defaultActiveThreadPercentage: must be a whole number from 0 to 100",
+                "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: must be at least 1Mi",
+                "(permanent)",
+            ),
+        ),
+        ({**MIG, "colour": "red"}, ("colour: unknown field",)),
+        ({**MIG, "sharing": "x"}, ("sharing: must be an object",)),
+        ({**MIG, "sharing": {"mpsConfig": {}}}, ("sharing.strategy: is required and must be TimeSlicing",)),
+        (sharing(MIG, "Mps"), ("sharing.strategy: must be one of TimeSlicing, MPS",)),
+        (
+            sharing(MIG, "TimeSlicing", timeSlicingConfig={"interval": "Short"}),
+            ("sharing.timeSlicingConfig: unknown field",),
+        ),
+        (
+            sharing(MIG, "TimeSlicing", mpsConfig={}),
+            ("sharing.mpsConfig: is allowed only with strategy MPS",),
+        ),
+        (
+            sharing(MIG, "MPS", mpsConfig={"defaultActiveThreadPercentage": 101}),
+            ("sharing.mpsConfig.defaultActiveThreadPercentage: must be a whole number from 0 to 100",),
+        ),
+        ({**MIG, "apiVersion": "v1"}, ("apiVersion: must be one of resource.nvidia.com/v1beta1",)),
+        ({**HEAD, "kind": None}, ("kind: is required and must be GpuConfig",)),
+    ],
+)
+def test_a_config_is_read_strictly_and_all_errors_come_together(
+    document: dict[str, Any], parts: tuple[str, ...]
+) -> None:
     with pytest.raises(ClaimRefused) as refused:
-        decode_mig_config({**MIG, **document})
-    assert message in str(refused.value)
+        decode(document)
+
+    assert [part for part in parts if part not in str(refused.value)] == []
 
 
-@pytest.mark.parametrize("kind", ["GpuConfig", "VfioDeviceConfig"])
-def test_a_config_for_another_kind_of_device_than_a_partition_is_named_with_the_way_out(kind: str) -> None:
-    with pytest.raises(
-        ClaimRefused,
-        match=f"is a {kind}, but the device it applies to is a partition: use kind MigDeviceConfig, or "
-        "name the `requests`",
-    ):
-        decode_mig_config({**HEAD, "kind": kind})
-
-
-def test_passthrough_without_a_word_takes_the_legacy_way_and_the_api_device() -> None:
-    assert decode_any(VFIO) == VfioDeviceConfig("LegacyOnly", enable_api_device=True)
-    assert decode_any({**VFIO, "iommu": {}}) == VfioDeviceConfig()
-
-
-def test_every_field_of_passthrough_is_read() -> None:
-    iommu = {"backendPolicy": "PreferIommuFD", "enableAPIDevice": False}
-
-    assert decode_any({**VFIO, "iommu": iommu}) == VfioDeviceConfig("PreferIommuFD", enable_api_device=False)
-
-
-def test_a_document_is_decoded_as_the_kind_that_it_says_it_is() -> None:
-    sharing = {"strategy": "MPS", "mpsConfig": {"multiUser": True}}
-
-    assert decode_any({**HEAD, "sharing": sharing}) == decode_gpu_config({**HEAD, "sharing": sharing})
-    assert decode_any({**MIG, "sharing": sharing}) == decode_mig_config({**MIG, "sharing": sharing})
+@pytest.mark.parametrize(
+    ("document", "wanted", "message"),
+    [
+        ({}, "", "applies to a device, which has no configuration"),
+        (MIG, "GpuConfig", "is a MigDeviceConfig, but the device it applies to is a device"),
+        *(
+            (
+                *({**HEAD, "kind": kind}, "MigDeviceConfig"),
+                f"is a {kind}, but .* is a device: use kind MigDeviceConfig, or name the `requests`",
+            )
+            for kind in ("GpuConfig", "VfioDeviceConfig")
+        ),
+    ],
+)
+def test_a_config_for_another_kind_of_device_is_named_with_the_way_out(
+    document: dict[str, Any], wanted: str, message: str
+) -> None:
+    with pytest.raises(ClaimRefused, match=message):
+        decode_for(document, wanted, "a device")
 
 
 @pytest.mark.parametrize(
@@ -233,12 +207,10 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "sharing", "iommu", "x"]), json_values))
 def test_whatever_a_claim_says_is_decoded_or_refused(document: dict[str, Any]) -> None:
-    for decode, head in (
-        (decode_gpu_config, HEAD),
-        (decode_mig_config, MIG),
-        *((decode_any, head) for head in ({}, HEAD, MIG, VFIO)),
-    ):
+    decoders: list[Callable[[Any], object]] = [decode_any]
+    decoders += [partial(decode_for, wanted=kind, device="it") for kind in KINDS]
+    for head, decoder in product(({}, HEAD, MIG, VFIO), decoders):
         try:
-            decode({**head, **document})
+            decoder({**head, **document})
         except ClaimRefused as refused:
             assert not refused.retryable

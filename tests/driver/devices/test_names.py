@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.names import gpu_device_name, parse_gpu_device_name, pool_name
+from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from driver.process.sockets import checked_socket_path, registration_socket
@@ -49,10 +49,6 @@ def test_a_pci_address_reads_back_also_in_the_form_of_nvml(pci: PciAddress) -> N
 )
 def test_other_names_are_no_whole_gpu(name: str) -> None:
     assert parse_gpu_device_name(name) is None
-
-
-def test_the_pool_name_is_one_that_no_other_driver_uses() -> None:
-    assert pool_name("node-a") == "node-a/gpu.nvidia.com"
 
 
 def test_a_cdi_device_is_named_by_claim_device_and_share() -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from driver.hardware.gpu import NOT_ASKED
+from driver.hardware.gpu import NOT_ASKED, Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.hardware.gpu import Gpu, Inventory
 
 SHORT_SECONDS = 1.0
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MEMORY, MEMORY_64, IO_PORTS = 0x40200, 0x14220C, 0x40101
 

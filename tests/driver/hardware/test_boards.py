@@ -69,14 +69,6 @@ def test_without_a_bound_driver_nvml_decides(scene: Scene) -> None:
         scene.boards.identity(scene.pci)
 
 
-def test_an_answer_that_failed_is_not_remembered(scene: Scene) -> None:
-    scene.machine.driver_gone()
-    with pytest.raises(DriverNotLoaded):
-        scene.boards.identity(scene.pci)
-    scene.machine.driver_back()
-    assert scene.boards.identity(scene.pci).minor == 0
-
-
 def test_a_board_without_mig_is_known_as_such(scene: Scene, tmp_path: Path) -> None:
     assert scene.boards.identity(scene.pci).can_do_mig
     machine = FakeMachine.open("l4-quad")

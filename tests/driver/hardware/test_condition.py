@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from pathlib import Path
 
 import pytest
 
-from driver.hardware.condition import ConditionReading, problems_of
+from driver.hardware.condition import problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.hardware.inventory import Discovery
 from driver.health.judge import verdicts_of_problems
 from driver.health.verdict import health_of, taints_of
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
-from driver.nvml.health.calls import FabricHealth, RemappedRows
+from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from driver.errors import NvmlError
-    from driver.nvml.deadline import Watch
-    from driver.nvml.health.calls import RecoveryAction
-
-T = TypeVar("T")
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
@@ -125,11 +115,6 @@ def test_a_look_reads_it_and_only_the_sick_gpu_has_a_problem(node: Node) -> None
     assert reasons(node.discovery.snapshot()) == {}
 
 
-def test_the_health_of_the_fabric_is_read_where_the_gpu_is_in_it(node: Node) -> None:
-    node.machine.fabric_health(1, FabricHealth("unhealthy", ("route-unhealthy",)))
-    assert reasons(node.discovery.snapshot()) == {1: ["fabric"]}
-
-
 def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: Node) -> None:
     node.machine.recovery_action(2, "reset")
     node.discovery.snapshot()
@@ -138,19 +123,6 @@ def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: No
     inventory = node.discovery.snapshot()
     assert reasons(inventory) == {1: ["error"], 2: ["error", "reset-required"]}
     assert inventory.gpus[1].condition.recovery_action is None
-
-
-def test_a_call_about_health_that_hangs_costs_no_device(tmp_path: Path) -> None:
-    hasty = Node("hgx-h100", tmp_path, 1.0)
-    hasty.machine.hang("remapped_rows", gpu=3)
-    inventory = hasty.discovery.snapshot()
-    assert reasons(inventory) == {3: ["hung"]}
-    assert (inventory.gpus[3].unanswered, inventory.gpus[3].memory_bytes) == (
-        frozenset(),
-        inventory.gpus[2].memory_bytes,
-    )
-    hasty.machine.heal()
-    hasty.guard.close()
 
 
 def test_a_gpu_that_is_lost_is_not_said_to_be_well_by_an_earlier_look(node: Node) -> None:
@@ -176,23 +148,3 @@ def test_what_was_bad_counts_on_and_that_all_was_well_does_not() -> None:
     bad = Condition("reset", unrepairable=True, unsupported=frozenset({"fabric_health"}))
     assert without_answers(bad) == bad
     assert without_answers(replace(bad, recovery_action="none")).recovery_action is None
-
-
-@pytest.mark.parametrize(("machine", "asked"), [("a30-quad", False), ("t4", True)])
-def test_only_a_gpu_that_cannot_remap_rows_is_asked_for_retired_pages(machine: str, *, asked: bool) -> None:
-    fake = FakeMachine.open(machine)
-    nvml = fake.nvml()
-    nvml.init()
-    device = nvml.device_by_pci(fake.pci(0))
-    names: list[str] = []
-
-    def watch(name: str, call: Callable[[], T]) -> T:
-        names.append(name)
-        return call()
-
-    failures: list[NvmlError] = []
-    reading = ConditionReading(device, cast("Watch", watch), NOT_ASKED, failures.append, in_fabric=False)
-
-    assert reading.run().page_pending is (False if asked else None)
-    assert ("retired_pages_pending" in names) is asked
-    assert failures == []

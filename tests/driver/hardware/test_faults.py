@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.hardware.inventory import Discovery
+from driver.nvml.api import FabricInfoState
 from driver.nvml.deadline import Guard
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from driver.nvml.api import FabricInfoState
-    from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 
 
 def test_what_a_gpu_has_told_counts_on_while_a_call_fails(node: Node) -> None:
@@ -90,13 +86,6 @@ def test_a_gpu_of_another_driver_or_off_the_bus_is_not_unread(node: Node) -> Non
     assert node.discovery.snapshot().unread == ()
 
 
-def test_without_sysfs_nobody_knows_where_a_gpu_sits_that_never_told(tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.lose(3)
-    [unread] = Discovery(machine.nvml(), tmp_path, Guard()).snapshot().unread
-    assert (unread.pci, [problem.reason for problem in unread.problems]) == (None, ["lost"])
-
-
 @pytest.mark.parametrize(
     ("state", "value", "words"),
     [("in-progress", "", "still being set up"), ("not-started", "not-started", "CUDA fails with error 802")],
@@ -125,14 +114,6 @@ def test_where_nvswitches_are_shared_out_a_gpu_waits_for_its_partition_and_is_no
     machine.fabric.register("not-started")
     discovery = Discovery(machine.nvml(), tmp_path, Guard(), machine.fabric.manager())
     assert reasons(discovery.snapshot()) == {}
-
-
-def test_the_cuda_version_stays_while_it_cannot_be_read(node: Node) -> None:
-    before = node.discovery.snapshot()
-    node.machine.fail("cuda_driver_version")
-    after = node.discovery.snapshot()
-    assert after.cuda_driver_version == before.cuda_driver_version
-    assert [problem.reason for problem in after.problems] == ["failing"]
 
 
 class _OneAtATime:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.hardware.gate import LetGo
-from driver.hardware.gpu import NvLink
 from driver.hardware.inventory import Discovery
-from driver.hardware.topology import nvlink_islands, nvlink_peers
 from driver.nvml.api import (
     Code,
-    DriverNotLoaded,
     GpuLost,
     InstanceNotFound,
     NotFound,
@@ -26,9 +23,6 @@ from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_whole_gpu_is_known(node: Node) -> None:
@@ -45,10 +39,6 @@ def test_a_whole_gpu_is_known(node: Node) -> None:
     assert (gpu.switch_links, gpu.links, gpu.vgpu_profile) == (18, (), None)
 
 
-def test_a_fabric_of_one_machine_is_no_clique(node: Node) -> None:
-    assert {gpu.fabric_clique for gpu in node.discovery.snapshot().gpus} == {None}
-
-
 def test_a_fabric_of_several_machines_is_a_clique(tmp_path: Path) -> None:
     gpus = Node("gb200-tray", tmp_path).discovery.snapshot().gpus
     assert {gpu.fabric_clique for gpu in gpus} == {"5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"}
@@ -58,18 +48,6 @@ def test_a_fabric_of_several_machines_is_a_clique(tmp_path: Path) -> None:
 def test_a_vgpu_guest_has_a_profile_and_no_mig(tmp_path: Path) -> None:
     (gpu,) = Node("a100-vgpu-guest", tmp_path).discovery.snapshot().gpus
     assert (gpu.virtualization, gpu.vgpu_profile, gpu.mig_capable) == ("vgpu", "A100-10C", False)
-
-
-def test_bridges_are_counted_per_peer(tmp_path: Path) -> None:
-    gpus = Node("a30-quad", tmp_path).discovery.snapshot().gpus
-    assert [gpu.links for gpu in gpus] == [(NvLink(gpus[peer].pci, 4),) for peer in (1, 0, 3, 2)]
-    assert len(set(nvlink_islands(gpus).values())) == 2
-
-
-def test_the_peers_in_a_cube_mesh_are_those_with_links(tmp_path: Path) -> None:
-    gpus = Node("dgx1-v100", tmp_path).discovery.snapshot().gpus
-    assert nvlink_peers(gpus)[gpus[0].pci] == (1, 2, 3, 4)
-    assert {link.count for link in gpus[0].links} == {1, 2}
 
 
 @pytest.mark.parametrize("machine", known_machines())
@@ -151,13 +129,6 @@ def test_hung_gpus_are_shown_as_they_were_and_heal(hasty: Node) -> None:
     assert hasty.discovery.snapshot() == before
 
 
-def test_a_gpu_that_hangs_at_the_first_look_is_shown_with_what_it_told(hasty: Node) -> None:
-    hasty.machine.hang("memory_bytes", gpu=2)
-    gpu = hasty.discovery.snapshot().gpus[2]
-    assert gpu.uuid == hasty.machine.uuid(gpu.pci)
-    assert [problem.reason for problem in gpu.problems] == ["hung"]
-
-
 def test_gpus_that_hang_at_the_first_look_delay_no_others_and_come_when_they_answer(hasty: Node) -> None:
     for gpu in (0, 2, 5):
         hasty.machine.hang("device_by_index", gpu=gpu)
@@ -183,23 +154,6 @@ def test_nvml_is_not_let_go_of_while_a_gpu_has_not_answered_since_the_first_look
     hasty.machine.heal()
 
 
-def test_a_gpu_that_never_told_who_it_is_is_the_nodes_problem(node: Node) -> None:
-    pci = node.machine.pci(6)
-    node.machine.lose(6)
-    inventory = node.discovery.snapshot()
-    assert len(inventory.gpus) == 7
-    assert [problem.reason for problem in inventory.problems] == ["lost", "error"]
-    assert str(pci) in inventory.problems[1].message
-
-
-def test_an_identity_that_cannot_be_read_now_is_the_one_that_was(node: Node) -> None:
-    before = node.discovery.snapshot().gpus[1]
-    node.machine.fail("uuid", gpu=1, code=Code.UNKNOWN)
-    after = node.discovery.snapshot().gpus[1]
-    assert without_problems(after) == without_problems(before)
-    assert [problem.call for problem in after.problems] == ["nvmlDeviceGetUUID"]
-
-
 def test_a_gpu_that_nvml_lists_no_more_is_lost_while_it_is_on_the_bus(node: Node) -> None:
     node.discovery.snapshot()
     node.machine.remove(2)
@@ -217,15 +171,6 @@ def test_a_gpu_that_left_the_bus_is_gone(node: Node) -> None:
     assert [gpu.index for gpu in inventory.gpus] == list(range(7))
 
 
-def test_a_gpu_in_the_hands_of_another_driver_is_no_problem_and_told_by_sysfs_alone(node: Node) -> None:
-    node.discovery.snapshot()
-    node.bind(2, "vfio-pci")
-    inventory = node.discovery.snapshot()
-    assert len(inventory.gpus) == 7
-    assert inventory.problems == ()
-    assert [one.driver for one in inventory.pci.physical].count("vfio-pci") == 1
-
-
 def test_a_gpu_lost_while_indexes_move_is_not_taken_for_its_neighbour(node: Node) -> None:
     before = node.discovery.snapshot()
     node.unplug(1)
@@ -237,24 +182,6 @@ def test_a_gpu_lost_while_indexes_move_is_not_taken_for_its_neighbour(node: Node
     assert [str(pci) for pci, gpu in by_pci.items() if gpu.problems] == [str(lost)]
 
 
-def test_indexes_that_move_without_sysfs_put_no_blame_on_a_neighbour(tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    discovery = Discovery(machine.nvml(), tmp_path, Guard())
-    addresses = [gpu.pci for gpu in discovery.snapshot().gpus]
-    machine.remove(addresses[0])
-    machine.lose(addresses[4])
-    after = discovery.snapshot()
-    assert [gpu.pci for gpu in after.gpus] == [*addresses[1:4], *addresses[5:]]
-    assert (reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
-    machine.restore(addresses[4])
-    discovery.snapshot()
-    machine.restore(addresses[0])
-    machine.lose(addresses[4])
-    after = discovery.snapshot()
-    assert [gpu.pci for gpu in after.gpus] == [*addresses[:4], *addresses[5:]]
-    assert (reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
-
-
 @pytest.mark.parametrize("code", [Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED])
 @pytest.mark.parametrize("call", ["device_count", "device_by_index", "uuid", "memory_bytes", "mig_mode"])
 def test_a_session_that_ends_in_the_middle_of_a_look_is_begun_anew(node: Node, call: str, code: int) -> None:
@@ -262,15 +189,6 @@ def test_a_session_that_ends_in_the_middle_of_a_look_is_begun_anew(node: Node, c
     node.machine.fail(call, code=code, times=1)
     assert node.discovery.snapshot() == before
     assert node.machine.state.faults == ()
-
-
-def test_without_a_driver_there_is_no_inventory_until_it_comes(node: Node) -> None:
-    node.machine.driver_gone()
-    for _ in range(2):
-        with pytest.raises(DriverNotLoaded):
-            node.discovery.snapshot()
-    node.machine.driver_back()
-    assert len(node.discovery.snapshot().gpus) == 8
 
 
 def test_a_driver_reloaded_between_two_looks_is_noticed(node: Node) -> None:
@@ -289,27 +207,12 @@ def test_a_node_call_that_hangs_is_a_timeout_and_not_a_hang(hasty: Node) -> None
         hasty.discovery.snapshot()
 
 
-def test_a_cuda_version_that_cannot_be_told_is_absent(node: Node) -> None:
-    node.machine.not_supported("cuda_driver_version")
-    assert node.discovery.snapshot().cuda_driver_version is None
-
-
 def test_the_identity_is_read_anew_each_time(node: Node) -> None:
     pci = node.machine.pci(3)
     assert node.discovery.identity(pci).minor == 3
     node.machine.set_minors({3: 2, 2: 3})
     uuid = node.machine.replace_board(3)
     assert (node.discovery.identity(pci).uuid, node.discovery.identity(pci).minor) == (uuid, 2)
-
-
-def test_the_identity_survives_a_reloaded_driver(node: Node) -> None:
-    pci = node.machine.pci(3)
-    before = node.discovery.identity(pci)
-    node.machine.driver_gone()
-    with pytest.raises(DriverNotLoaded):
-        node.discovery.identity(pci)
-    node.machine.driver_back("590.10")
-    assert node.discovery.identity(pci) == before
 
 
 def test_the_identity_of_a_broken_gpu_is_an_error_of_its_kind(hasty: Node) -> None:
@@ -345,24 +248,6 @@ def test_many_threads_can_ask_while_the_driver_is_reloaded(node: Node) -> None:
     assert minors == {pci: index for index, pci in enumerate(addresses)}
 
 
-def test_the_processes_of_a_gpu_are_told(node: Node) -> None:
-    node.machine.set_processes(4, (17, 5))
-    assert node.discovery.process_ids(node.machine.pci(4)) == (5, 17)
-    assert node.discovery.process_ids(node.machine.pci(3)) == ()
-
-
-def test_close_ends_the_session_and_the_next_call_begins_another(node: Node) -> None:
-    nvml = node.machine.nvml()
-    discovery = Discovery(nvml, node.sysfs, node.guard)
-    discovery.close()
-    before = discovery.snapshot()
-    discovery.close()
-    with pytest.raises(NvmlCallFailed) as caught:
-        nvml.device_count()
-    assert caught.value.code == Code.UNINITIALIZED
-    assert discovery.snapshot() == before
-
-
 def test_a_job_that_misses_an_instance_leaves_the_gpu_its_one_thread(node: Node) -> None:
     node.discovery.snapshot()
     pci = node.machine.pci(0)
@@ -377,15 +262,3 @@ def test_a_job_that_misses_an_instance_leaves_the_gpu_its_one_thread(node: Node)
     with pytest.raises(InstanceNotFound):
         node.discovery.on_gpu(pci, job)
     assert node.discovery.on_gpu(pci, thread_of) == before, "else two jobs could be at work on it at once"
-
-
-def test_an_address_without_a_gpu_costs_no_thread_for_good(node: Node) -> None:
-    node.discovery.snapshot()
-    for function in range(8):
-        with pytest.raises(NotFound):
-            node.discovery.identity(PciAddress.parse(f"ffff:ff:1f.{function}"))
-
-    ended = [one for one in threading.enumerate() if one.name.startswith("nvml ffff")]
-    for thread in ended:
-        thread.join(30)
-    assert not any(thread.is_alive() for thread in ended)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,8 @@ from driver.hardware.gate import Gate, LetGo
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import NvmlTimeout
 from driver.nvml.deadline import Guard
+from fakegpu.nvml.fake_nvml import FakeNvml
 from tests.driver.hardware.looked_at import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from fakegpu.nvml.fake_nvml import FakeNvml
 
 
 class Eyes:
@@ -71,15 +67,6 @@ def test_a_call_of_another_thread_waits_until_the_block_is_left(eyes: Eyes) -> N
             asked = pool.submit(eyes.discovery.identity, eyes.pci)
             assert not eyes.has_session()
         assert asked.result(10).minor == 0
-
-
-def test_two_blocks_at_once_end_with_the_later_one(eyes: Eyes) -> None:
-    with eyes.discovery.let_go():
-        with eyes.discovery.let_go():
-            pass
-        with pytest.raises(LetGo):
-            eyes.discovery.snapshot()
-    eyes.discovery.snapshot()
 
 
 def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:

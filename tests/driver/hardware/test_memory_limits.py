@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import Code
 from tests.driver.hardware.looked_at import Node, reasons
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 R615 = "615.71.09"
 
@@ -33,14 +29,6 @@ def test_a_gpu_with_such_a_driver_on_a_node_with_cgroup_v2_has_limits(four: Node
     assert reasons(inventory) == {}
 
 
-def test_limits_that_the_root_has_tell_it_too(four: Node, tmp_path: Path) -> None:
-    four.machine.pretend_cgroups(tmp_path / "groups")
-    nvml = four.machine.nvml()
-    nvml.init()
-    nvml.device_by_index(0).set_memory_limits("/sys/fs/cgroup", 0, 2**30)
-    assert limits(four) == [True] * 4
-
-
 def test_an_older_driver_has_none_and_nothing_is_wrong(node: Node) -> None:
     inventory = node.discovery.snapshot()
     assert {gpu.memory_limits for gpu in inventory.gpus} == {False}
@@ -54,12 +42,6 @@ def test_on_a_node_with_cgroup_v1_nobody_is_asked(four: Node) -> None:
     assert not inventory.cgroup_v2
     assert [gpu.memory_limits for gpu in inventory.gpus] == [None] * 4
     assert reasons(inventory) == {}
-
-
-def test_one_gpu_may_lack_what_the_others_have(four: Node) -> None:
-    four.machine.not_supported("memory_limits", gpu=2)
-    four.machine.not_supported("set_memory_limits", gpu=2)
-    assert limits(four) == [True, True, False, True]
 
 
 def test_another_driver_is_asked_anew(four: Node) -> None:
@@ -80,21 +62,6 @@ def test_what_another_driver_said_does_not_count_while_the_call_fails(four: Node
     inventory = four.discovery.snapshot()
     assert [gpu.memory_limits for gpu in inventory.gpus] == [True, None, True, True]
     assert inventory.gpus[1].unanswered == {"memory_limits"}
-
-
-def test_what_this_driver_said_counts_on_while_the_call_fails(four: Node) -> None:
-    assert limits(four) == [True] * 4
-    four.machine.fail("memory_limits", gpu=1)
-    inventory = four.discovery.snapshot()
-    assert [gpu.memory_limits for gpu in inventory.gpus] == [True] * 4
-    assert (inventory.gpus[1].unanswered, reasons(inventory)) == (frozenset(), {1: ["failing"]})
-
-
-def test_a_control_group_that_cannot_be_opened_says_nothing_about_the_gpu(four: Node) -> None:
-    four.machine.fail("memory_limits", gpu=3, code=Code.OPERATING_SYSTEM)
-    inventory = four.discovery.snapshot()
-    assert reasons(inventory) == {3: ["error"]}
-    assert inventory.gpus[3].memory_limits is None
 
 
 def test_a_gpu_in_mig_mode_keeps_what_it_said_before(node: Node) -> None:

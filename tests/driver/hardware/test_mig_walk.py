@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
+from driver.nvml.mig import ComputeInstance, GpuInstance, MigDevice
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node as LookedAt
 from tests.driver.hardware.looked_at import reasons
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from driver.hardware.gpu import Gpu
-    from driver.nvml.mig import ComputeInstance, GpuInstance, MigDevice
 
 
 class BusyDevice(FakeDevice):
@@ -122,22 +118,6 @@ def test_not_found_of_an_instance_that_is_there_is_a_fault_and_changes_nothing(n
 
     assert gpu.mig == before.mig
     assert [problem.reason for problem in gpu.problems] == ["failing"]
-
-
-def test_instances_that_cannot_be_read_leave_the_profiles_known(node: Node) -> None:
-    node.machine.fail("gpu_instances", 0)
-    gpu = node.look()
-    assert gpu.mig is not None
-    assert gpu.mig.profiles
-    assert gpu.unanswered == {"gpu_instances"}
-
-
-def test_instances_that_could_not_be_read_at_first_are_known_once_they_are(node: Node) -> None:
-    node.machine.fail("gpu_instances", 0)
-    node.look()
-    node.machine.heal()
-    gpu = node.look()
-    assert (gpu.unanswered, _profiles(gpu)) == (frozenset(), ["1g.10gb", "3g.40gb"])
 
 
 def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node: Node) -> None:

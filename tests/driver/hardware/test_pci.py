@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from driver.hardware import pci
 from driver.nvml.pci_address import PciAddress
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+Question = Callable[["Path", PciAddress], object]
 GPU = PciAddress.parse("0000:8a:00.0")
 
 
@@ -40,55 +39,48 @@ def test_without_sysfs_there_are_no_functions_and_nothing_is_known(tmp_path: Pat
     assert pci.drm_nodes(tmp_path, GPU) == ()
 
 
-@pytest.mark.parametrize(("text", "node"), [("3\n", 3), ("0\n", 0), ("-1\n", None), ("", None), ("x", None)])
-def test_the_numa_node_is_a_number_or_unknown(tmp_path: Path, text: str, node: int | None) -> None:
-    (_function(tmp_path) / "numa_node").write_text(text)
-    assert pci.numa_node(tmp_path, GPU) == node
+BRIDGE = "devices/pci0000:80/0000:80:01.0"
+SWITCH = f"{BRIDGE}/0000:81:00.0/0000:82:04.0"
 
 
 @pytest.mark.parametrize(
-    ("device_path", "root"),
+    ("question", "file", "text", "answer"),
     [
-        ("devices/pci0000:80/0000:80:01.0", "pci0000:80"),
-        ("devices/pci0000:80", "pci0000:80"),
-        ("devices/pci10000:e0/10000:e0:01.0", "pci10000:e0"),
-        ("devices/platform/soc/pci0000:80", None),
-        ("elsewhere/pci0000:80", None),
-    ],
-)
-def test_the_pcie_root_is_the_first_component_below_devices(
-    tmp_path: Path, device_path: str, root: str | None
-) -> None:
-    _function(tmp_path, device_path=device_path)
-    assert pci.pcie_root(tmp_path, GPU) == root
-
-
-@pytest.mark.parametrize(
-    ("device_path", "switches"),
-    [
-        ("devices/pci0000:80", ()),
-        ("devices/pci0000:80/0000:80:01.0", ()),
-        ("devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0", ("81:00.0",)),
-        (
-            "devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0/0000:83:00.0/0000:84:01.0",
-            ("81:00.0", "82:04.0", "83:00.0"),
+        *(
+            (pci.numa_node, "numa_node", *one)
+            for one in (("3\n", 3), ("0\n", 0), ("-1\n", None), ("x", None))
         ),
-        ("elsewhere/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0", ()),
+        (pci.numa_node, "numa_node", "", None),
+        (pci.local_cpus, "local_cpulist", "0-55,112-167\n", "0-55,112-167"),
+        (pci.local_cpus, "local_cpulist", "3\n", "3"),
+        (pci.local_cpus, "local_cpulist", "\n", None),
+        (pci.local_cpus, "local_cpulist", "0-5;x", None),
     ],
 )
-def test_switches_are_what_lies_between_root_port_and_own_port(
-    tmp_path: Path, device_path: str, switches: tuple[str, ...]
+def test_what_a_file_says_is_read_or_unknown(
+    tmp_path: Path, question: Question, file: str, text: str, answer: object
 ) -> None:
-    _function(tmp_path, device_path=device_path)
-    assert pci.pcie_switches(tmp_path, GPU) == switches
+    (_function(tmp_path) / file).write_text(text)
+    assert question(tmp_path, GPU) == answer
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"), [("0-55,112-167\n", "0-55,112-167"), ("3\n", "3"), ("\n", None), ("0-5;x", None)]
+    ("device_path", "root", "switches"),
+    [
+        (BRIDGE, "pci0000:80", ()),
+        ("devices/pci0000:80", "pci0000:80", ()),
+        ("devices/pci10000:e0/10000:e0:01.0", "pci10000:e0", ()),
+        ("devices/platform/soc/pci0000:80", None, ()),
+        ("elsewhere/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0", None, ()),
+        (SWITCH, "pci0000:80", ("81:00.0",)),
+        (f"{SWITCH}/0000:83:00.0/0000:84:01.0", "pci0000:80", ("81:00.0", "82:04.0", "83:00.0")),
+    ],
 )
-def test_near_cpus_are_a_list_or_unknown(tmp_path: Path, text: str, cpus: str | None) -> None:
-    (_function(tmp_path) / "local_cpulist").write_text(text)
-    assert pci.local_cpus(tmp_path, GPU) == cpus
+def test_root_and_switches_are_what_lies_above_the_function(
+    tmp_path: Path, device_path: str, root: str | None, switches: tuple[str, ...]
+) -> None:
+    _function(tmp_path, device_path=device_path)
+    assert (pci.pcie_root(tmp_path, GPU), pci.pcie_switches(tmp_path, GPU)) == (root, switches)
 
 
 def test_a_link_to_another_function_gives_no_root(tmp_path: Path) -> None:

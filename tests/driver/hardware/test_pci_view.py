@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.hardware.functions import NOTHING_SEEN
 from driver.hardware.pci_view import iommu_group_of, pci_view, read_function
 from tests.driver.hardware.pci_trees import IO_PORTS, MEMORY, MEMORY_64, PciTree, at
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GPU, AUDIO, BRIDGE, OTHER = "0000:8a:00.0", "0000:8a:00.1", "0000:80:01.0", "0000:8b:00.0"
 MIB = 2**20
@@ -103,13 +100,6 @@ def test_a_group_holds_all_of_its_functions(tree: PciTree) -> None:
     assert group in pci_view(tree.root).groups
 
 
-def test_the_view_has_the_groups_of_gpus_alone(tree: PciTree) -> None:
-    tree.function("0000:03:00.0", vendor="0x1a03", kind="0x030000", group=2)
-    tree.function(OTHER, group=16)
-    tree.function(GPU, group=15)
-    assert [group.number for group in pci_view(tree.root).groups] == [15, 16]
-
-
 def test_a_group_that_vfio_invented_guards_nothing(tree: PciTree) -> None:
     tree.function(GPU, driver="vfio-pci", group=3)
     tree.name_group(3, "vfio-noiommu")
@@ -118,12 +108,6 @@ def test_a_group_that_vfio_invented_guards_nothing(tree: PciTree) -> None:
     assert function.iommu_group is None
     assert iommu_group_of(tree.root, at(GPU)) is None
     assert pci_view(tree.root).groups == ()
-
-
-def test_a_group_with_a_name_of_its_own_guards(tree: PciTree) -> None:
-    tree.function(GPU, group=3)
-    tree.name_group(3, "some name")
-    assert iommu_group_of(tree.root, at(GPU)) is not None
 
 
 def test_virtual_functions_are_listed_by_their_numbers(tree: PciTree) -> None:

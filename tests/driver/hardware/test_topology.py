@@ -31,28 +31,9 @@ def test_bridged_pairs_are_islands_of_two() -> None:
     assert nvlink_peers(gpus) == {_pci(0): (1,), _pci(1): (0,), _pci(2): (3,), _pci(3): (2,)}
 
 
-def test_a_gpu_without_links_has_neither_island_nor_peers() -> None:
-    gpus = [_gpu(0), _gpu(1, 2), _gpu(2, 1)]
-    assert _pci(0) not in nvlink_islands(gpus)
-    assert _pci(0) not in nvlink_peers(gpus)
-
-
-def test_links_are_followed_through_an_island_but_peers_are_direct() -> None:
-    chain = [_gpu(0, 1), _gpu(1, 0, 2), _gpu(2, 1)]
-    assert len(set(nvlink_islands(chain).values())) == 1
-    assert nvlink_peers(chain)[_pci(0)] == (1,)
-    assert nvlink_peers(chain)[_pci(1)] == (0, 2)
-
-
 def test_a_link_that_only_one_end_tells_counts_for_both() -> None:
     gpus = [_gpu(0, 1), _gpu(1)]
     assert nvlink_peers(gpus) == {_pci(0): (1,), _pci(1): (0,)}
-
-
-def test_a_switch_makes_all_of_its_gpus_peers() -> None:
-    gpus = [_gpu(number, switch_links=18) for number in range(8)]
-    assert len(set(nvlink_islands(gpus).values())) == 1
-    assert nvlink_peers(gpus)[_pci(3)] == (0, 1, 2, 4, 5, 6, 7)
 
 
 def test_gpus_of_different_fabric_cliques_are_not_connected() -> None:
@@ -61,33 +42,11 @@ def test_gpus_of_different_fabric_cliques_are_not_connected() -> None:
     assert len(set(nvlink_islands(gpus).values())) == 2
 
 
-def test_a_link_to_a_gpu_that_is_not_here_makes_an_island_of_one() -> None:
-    gpus = [_gpu(0, 7)]
-    assert nvlink_islands(gpus) == {_pci(0): "nvlink-0000-00-00-0"}
-    assert nvlink_peers(gpus) == {_pci(0): ()}
-
-
-CUBE_MESH = ((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7),
-             (0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7))  # fmt: skip
-
-
-def test_a_cube_mesh_is_one_island_of_two_meshes() -> None:
-    gpus = [_gpu(number, *(other for one, other in CUBE_MESH if one == number)) for number in range(8)]
-    assert len(set(nvlink_islands(gpus).values())) == 1
-    assert list(nvlink_meshes(gpus).values()) == ["mesh-0000-00-00-0"] * 4 + ["mesh-0000-04-00-0"] * 4
-
-
 def test_of_equally_large_meshes_the_one_with_more_links_is_made() -> None:
     wide = NvLink(_pci(2), 8)
     first = replace(_gpu(0, 1), links=(NvLink(_pci(1), 1), wide))
     meshes = nvlink_meshes([first, _gpu(1), _gpu(2)])
     assert meshes[_pci(0)] == meshes[_pci(2)] != meshes[_pci(1)]
-
-
-def test_a_switch_makes_one_mesh_and_a_gpu_without_links_is_in_none() -> None:
-    gpus = [*(_gpu(number, switch_links=18) for number in range(16)), _gpu(16)]
-    assert set(nvlink_meshes(gpus).values()) == {"mesh-0000-00-00-0"}
-    assert _pci(16) not in nvlink_meshes(gpus)
 
 
 def test_a_gpu_whose_clique_was_never_told_is_with_the_others_unless_they_differ() -> None:

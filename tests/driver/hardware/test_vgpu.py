@@ -20,16 +20,8 @@ COMPUTE, WORKSTATION = "NVIDIA Virtual Compute Server", "NVIDIA RTX Virtual Work
         ("GRID A100X-4-20C", "A100X", 4, 20, "C"),
         ("GRID A100D-1-10CME", "A100D", 1, 10, "CME"),
         ("NVIDIA A30-2-12C", "A30", 2, 12, "C"),
-        ("NVIDIA A30-24C", "A30", None, 24, "C"),
-        ("NVIDIA H100XM-80C", "H100XM", None, 80, "C"),
-        ("NVIDIA H100XL-7-94C", "H100XL", 7, 94, "C"),
-        ("NVIDIA H200X-141C", "H200X", None, 141, "C"),
-        ("NVIDIA B200X-3-90C", "B200X", 3, 90, "C"),
-        ("NVIDIA GB200-189C", "GB200", None, 189, "C"),
         ("NVIDIA L40S-48Q", "L40S", None, 48, "Q"),
-        ("GRID T4-1B", "T4", None, 1, "B"),
         ("GRID T4-2B4", "T4", None, 2, "B"),
-        ("GRID RTX6000P-12Q", "RTX6000P", None, 12, "Q"),
         ("NVIDIA RTX Pro 6000 Blackwell DC-96Q", "RTX Pro 6000 Blackwell DC", None, 96, "Q"),
         ("NVIDIA RTX Pro 6000 Blackwell DC-2-24Q", "RTX Pro 6000 Blackwell DC", 2, 24, "Q"),
         ("A100-1-5C", "A100", 1, 5, "C"),
@@ -57,13 +49,11 @@ def test_other_names_are_no_profiles(name: str) -> None:
     ("name", "isolates"),
     [
         ("A100-10C", False),
-        ("A100-40C", False),
         ("A30-2-12C", True),
         ("A100-1-5CME", True),
         ("RTX Pro 6000 Blackwell DC-96Q", False),
         ("RTX Pro 6000 Blackwell DC-2-48Q", True),
         ("RTX Pro 6000 Blackwell DC-2-24Q", False),
-        ("RTX Pro 9000 Blackwell DC-2-24Q", False),
     ],
 )
 def test_memory_is_isolated_where_an_instance_is_its_own(name: str, isolates: bool) -> None:
@@ -86,7 +76,3 @@ def test_one_license_is_enough() -> None:
     there = LicensableFeature(COMPUTE, licensed=True, enabled=True, expires=SOON)
 
     assert license_of((lacking, there)) == VgpuLicense(COMPUTE, licensed=True, expires=SOON)
-
-
-def test_without_features_nothing_is_known() -> None:
-    assert license_of(()) is None

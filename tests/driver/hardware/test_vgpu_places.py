@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driver.hardware.vgpu_places import MadeVgpu, VgpuHost, creatable_on, made_on, read_vgpu_host
+from driver.hardware.vgpu_places import MadeVgpu, creatable_on, made_on, read_vgpu_host
 from driver.nvml.pci_address import PciAddress
 from tests.driver.hardware.pci_trees import PciTree
 
@@ -51,12 +51,6 @@ def test_a_virtual_function_with_a_type_has_its_vgpu(tmp_path: Path) -> None:
     assert creatable_on(tmp_path, PLACE) == frozenset()
 
 
-def test_the_heading_of_the_table_is_no_type(tmp_path: Path) -> None:
-    vendor(tmp_path, "0\n")
-
-    assert creatable_on(tmp_path, PLACE) == {1152, 1155}
-
-
 def test_a_mediated_device_is_told_by_its_uuid_and_the_link_to_its_type(tmp_path: Path) -> None:
     folder = with_virtual_function(tmp_path)
     mdev_type(folder, 468, "0")
@@ -82,15 +76,3 @@ def test_without_sriov_mediated_devices_lie_on_the_gpu(tmp_path: Path) -> None:
         place = host.place(GPU, slot)
         assert place is not None
         assert place.pci == GPU
-
-
-def test_a_gpu_without_virtual_functions_shows_no_framework(tmp_path: Path) -> None:
-    PciTree(tmp_path).function(PHYSICAL)
-
-    assert read_vgpu_host(tmp_path, GPU, ()) == VgpuHost(())
-
-
-def test_a_slot_beyond_the_virtual_functions_has_no_place(tmp_path: Path) -> None:
-    vendor(tmp_path, "0\n")
-
-    assert read_vgpu_host(tmp_path, GPU, ()).place(GPU, 1) is None

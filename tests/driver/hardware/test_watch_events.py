@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.hardware.gate import LetGo
 from driver.nvml.api import DriverNotLoaded, SessionLost
-
-if TYPE_CHECKING:
-    from tests.driver.hardware.looked_at import Node
+from tests.driver.hardware.looked_at import Node
 
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""
@@ -25,10 +22,6 @@ def test_all_gpus_of_the_last_look_are_watched(node: Node) -> None:
     told = events.wait(LONG)
     assert told is not None
     assert (told.uuid, told.xid) == (gpus[7].uuid, 31)
-
-
-def test_before_the_first_look_none_is_watched(node: Node) -> None:
-    assert node.discovery.watch_events().watched() == frozenset()
 
 
 def test_a_wait_neither_holds_up_a_look_nor_a_letting_go_which_ends_it(node: Node) -> None:

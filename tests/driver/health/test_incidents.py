@@ -21,50 +21,42 @@ PCI = PciAddress.parse("0000:8a:00.0")
 NO_RULES = HealthRules()
 
 
-def keys(
-    xid: int | None, rules: HealthRules = NO_RULES, told: XidClass | None = None
-) -> list[tuple[str, ...]]:
-    """The taints of an incident, each without the domain."""
-    found = taints_of(verdicts_of(Incident(Region(PCI), xid, told), rules))
-    return [(taint.key.removeprefix("gpu.nvidia.com/"), taint.value, taint.effect) for taint in found]
-
-
 def event(xid: int | None, severity: Severity | None = None, **more: bool | None) -> GpuEvent:
     return GpuEvent("xid" if xid else "operational", "GPU-1", xid=xid, severity=severity, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109, 63, 92, 154])
-def test_what_a_program_did_or_was_corrected_taints_nothing(xid: int) -> None:
-    assert keys(xid) == []
+ADMIN = HealthRules({95: "ignore", 31: "needs-reset"})
+EVICTS = HealthRules(evict=frozenset({"needs-reset"}))
 
 
-def test_a_contained_error_keeps_new_pods_away_and_says_no_more() -> None:
-    assert keys(94) == [("xid", "94", "NoSchedule")]
-
-
-def test_a_fault_that_needs_a_reset_says_so_beside_its_code() -> None:
-    assert keys(95) == [("xid", "95", "NoSchedule"), ("needs-reset", "xid-95", "NoSchedule")]
-
-
-def test_a_fault_that_needs_a_restart_of_the_machine_says_so_beside_its_code() -> None:
-    assert keys(79) == [("xid", "79", "NoSchedule"), ("needs-reboot", "xid-79", "NoSchedule")]
-
-
-def test_a_code_that_nobody_knows_keeps_new_pods_away() -> None:
-    assert keys(9999) == [("xid", "9999", "NoSchedule")]
-
-
-def test_an_admin_says_it_otherwise_than_the_table_and_the_driver() -> None:
-    rules = HealthRules({95: "ignore", 31: "needs-reset"})
-    assert keys(95, rules, "needs-reset") == []
-    assert keys(31, rules, "application")[1] == ("needs-reset", "xid-31", "NoSchedule")
-
-
-def test_pods_are_evicted_only_for_what_the_admin_names() -> None:
-    rules = HealthRules(evict=frozenset({"needs-reset"}))
-    assert keys(95, rules) == [("xid", "95", "NoSchedule"), ("needs-reset", "xid-95", "NoExecute")]
-    assert keys(79, rules) == [("xid", "79", "NoSchedule"), ("needs-reboot", "xid-79", "NoSchedule")]
-    assert keys(94, rules) == [("xid", "94", "NoSchedule")]
+@pytest.mark.parametrize(
+    ("xid", "rules", "told", "expected"),
+    [
+        # What a program did, or what was corrected, taints nothing.
+        *((xid, NO_RULES, None, []) for xid in (13, 31, 43, 45, 68, 109, 63, 92, 154)),
+        (94, NO_RULES, None, ["xid 94 NoSchedule"]),
+        (95, NO_RULES, None, ["xid 95 NoSchedule", "needs-reset xid-95 NoSchedule"]),
+        (79, NO_RULES, None, ["xid 79 NoSchedule", "needs-reboot xid-79 NoSchedule"]),
+        (9999, NO_RULES, None, ["xid 9999 NoSchedule"]),
+        # An admin says it otherwise than the table and the driver.
+        (95, ADMIN, "needs-reset", []),
+        (31, ADMIN, "application", ["xid 31 NoSchedule", "needs-reset xid-31 NoSchedule"]),
+        # Pods are evicted only for what the admin names.
+        (95, EVICTS, None, ["xid 95 NoSchedule", "needs-reset xid-95 NoExecute"]),
+        (79, EVICTS, None, ["xid 79 NoSchedule", "needs-reboot xid-79 NoSchedule"]),
+        (94, EVICTS, None, ["xid 94 NoSchedule"]),
+        # A fault without an XID has its way out as taint.
+        (None, NO_RULES, "needs-reset", ["needs-reset event NoSchedule"]),
+        (None, NO_RULES, None, []),
+    ],
+)
+def test_a_fault_taints_by_its_class(
+    xid: int | None, rules: HealthRules, told: XidClass | None, expected: list[str]
+) -> None:
+    found = taints_of(verdicts_of(Incident(Region(PCI), xid, told), rules))
+    assert [
+        f"{one.key.removeprefix('gpu.nvidia.com/')} {one.value} {one.effect}" for one in found
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -86,11 +78,6 @@ def test_pods_are_evicted_only_for_what_the_admin_names() -> None:
 )
 def test_what_the_driver_says_of_an_event_leads(told: GpuEvent, expected: XidClass | None) -> None:
     assert reported_class(told) == expected
-
-
-def test_a_fault_without_an_xid_has_its_way_out_as_taint() -> None:
-    assert keys(None, told="needs-reset") == [("needs-reset", "event", "NoSchedule")]
-    assert keys(None) == []
 
 
 def test_only_a_fault_that_spares_the_pods_that_run_leaves_the_kubelet_at_healthy() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,14 @@ HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")
 ERROR = Problem("nvmlDeviceGetMemoryInfo", "error", "it fails")
 
 
+NEITHER_TELLS_NOR_STARTS: dict[Reason, str] = {
+    "reset-required": "needs-reset",
+    "failing": "failing",
+    "fabric": "fabric",
+    "unlicensed": "unlicensed",
+}
+"""On such a GPU CUDA may not start."""
+
 PCI = PciAddress(0, 0, 0, 0)
 
 
@@ -34,34 +42,37 @@ def health(problems: Sequence[Problem]) -> Health:
     return health_of(verdicts_of_problems(PCI, problems))
 
 
-def test_a_gpu_without_problems_has_no_taint_and_is_healthy() -> None:
-    assert taints(()) == ()
-    assert (health(()).word, health(()).message) == ("Healthy", "")
-
-
-def test_a_lost_gpu_takes_no_new_pod() -> None:
-    assert taints([LOST]) == (Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),)
-
-
-def test_a_hung_gpu_takes_no_new_pod() -> None:
-    assert taints([HUNG]) == (Taint("gpu.nvidia.com/unresponsive", "nvmlDeviceGetMigMode", "NoSchedule"),)
-
-
-def test_a_gpu_that_does_not_tell_all_is_only_marked() -> None:
-    assert taints([ERROR]) == (Taint("gpu.nvidia.com/unmonitored", "nvmlDeviceGetMemoryInfo", "None"),)
-
-
 @pytest.mark.parametrize(
-    ("reason", "key"),
+    ("problems", "expected", "word"),
     [
-        ("reset-required", "gpu.nvidia.com/needs-reset"),
-        ("failing", "gpu.nvidia.com/failing"),
-        ("fabric", "gpu.nvidia.com/fabric"),
-        ("unlicensed", "gpu.nvidia.com/unlicensed"),
+        ([], [], "Healthy"),
+        ([LOST], ["gpu-lost nvmlDeviceGetUUID NoSchedule"], "Unhealthy"),
+        ([HUNG], ["unresponsive nvmlDeviceGetMigMode NoSchedule"], "Unhealthy"),
+        # One that does not tell all is only marked.
+        ([ERROR], ["unmonitored nvmlDeviceGetMemoryInfo None"], "Unknown"),
+        *(
+            (
+                [Problem("nvmlX", reason, "")],
+                [f"{key} nvmlX NoSchedule"],
+                "Unknown" if reason == "failing" else "Unhealthy",
+            )
+            for reason, key in NEITHER_TELLS_NOR_STARTS.items()
+        ),
+        # Each kind gives one taint, named by its first call; the worst gives the word.
+        (
+            [ERROR, LOST, replace(ERROR, call="nvmlDeviceGetName")],
+            ["gpu-lost nvmlDeviceGetUUID NoSchedule", "unmonitored nvmlDeviceGetMemoryInfo None"],
+            "Unhealthy",
+        ),
     ],
 )
-def test_a_gpu_on_which_cuda_may_not_start_takes_no_new_pod(reason: Reason, key: str) -> None:
-    assert taints([Problem("nvmlX", reason, "")]) == (Taint(key, "nvmlX", "NoSchedule"),)
+def test_each_kind_of_problem_gives_one_taint_and_the_worst_the_word(
+    problems: list[Problem], expected: list[str], word: str
+) -> None:
+    found = [
+        f"{one.key.removeprefix('gpu.nvidia.com/')} {one.value} {one.effect}" for one in taints(problems)
+    ]
+    assert (found, health(problems).word) == (expected, word)
 
 
 @pytest.mark.parametrize("problems", [[], [ERROR], [LOST], [ERROR, HUNG]])
@@ -83,30 +94,6 @@ def test_what_nobody_can_see_takes_no_new_pod_whatever_is_wrong(problems: list[P
 def test_a_node_whose_nvml_fails_takes_no_new_pod(error: NvmlError, key: str, effect: str) -> None:
     taint = taint_of_failure(error)
     assert (taint.key, taint.effect) == (f"gpu.nvidia.com/{key}", effect)
-
-
-def test_each_kind_of_problem_gives_one_taint_named_by_its_first_call() -> None:
-    later = Problem("nvmlDeviceGetName", "error", "it fails too")
-    assert [(taint.key, taint.value) for taint in taints([ERROR, LOST, later])] == [
-        ("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID"),
-        ("gpu.nvidia.com/unmonitored", "nvmlDeviceGetMemoryInfo"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("problems", "word"),
-    [
-        ([LOST], "Unhealthy"),
-        ([HUNG], "Unhealthy"),
-        ([Problem("nvmlX", "unlicensed", "")], "Unhealthy"),
-        ([ERROR], "Unknown"),
-        ([ERROR, LOST], "Unhealthy"),
-    ],
-)
-def test_the_worst_problem_gives_the_word(
-    problems: list[Problem], word: Literal["Unhealthy", "Unknown"]
-) -> None:
-    assert health(problems).word == word
 
 
 def test_the_message_tells_every_problem() -> None:

@@ -9,13 +9,10 @@ import pytest
 
 from driver.devices.limits import device_faults
 from driver.devices.names import DRIVER_NAME
-from driver.fabric.api import FabricGpu, FabricPartition
-from driver.fabric.seen import FabricView
 from driver.hardware.call_effects import FABRIC_PARTITIONS
-from driver.hardware.functions import PciFunction, PciView
-from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
-from driver.kinds.fabric import fabric_attributes, in_common
+from driver.kinds.fabric import in_common
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
@@ -106,20 +103,6 @@ def test_what_a_fabric_manager_never_told_leaves_a_doubt_of_the_attributes_alone
     assert offers(discovery).doubts == ()
 
 
-def test_a_module_that_nvml_told_once_counts_on(machine: FakeMachine, discovery: Discovery) -> None:
-    discovery.snapshot()
-    machine.fail("module_id")
-    assert discovery.snapshot().gpus[0].module_id == 2
-
-
-def test_gpus_for_virtual_machines_say_the_same(discovery: Discovery) -> None:
-    devices = offers(discovery, "offer: passthrough").devices
-    assert {device.attributes["type"] for device in devices} == {"vfio"}
-    found = {str(device.pci): [device.attributes[name] for name in NAMES] for device in devices}
-    assert found["0000:52:00.0"] == [3, 9, 4, 1, 0]
-    assert len(found) == 8
-
-
 def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     placed = {
         ONE: {"gpuModuleID": 1, "partition1": 7, "partition2": 3},
@@ -128,19 +111,3 @@ def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     assert in_common(placed, [ONE, TWO]) == {"partition2": 3}
     assert in_common(placed, [ONE]) == placed[ONE]
     assert in_common({}, [ONE]) == {}
-
-
-def test_a_gpu_that_nvml_does_not_have_is_known_by_its_address_alone() -> None:
-    view = FabricView((FabricPartition(6, (FabricGpu(1, pci=ONE), FabricGpu(2, pci=TWO))),))
-    functions = (PciFunction(TWO, 0x10DE, 0x2330, 0x030200),)
-    inventory = Inventory((gpu(ONE, 4),), pci=PciView(functions), fabric=view)
-    assert fabric_attributes(inventory) == {
-        ONE: {"gpuModuleID": 4, "partition2": 6},
-        TWO: {"partition2": 6},
-    }
-
-
-def test_a_gpu_that_nobody_can_place_has_no_attributes() -> None:
-    view = FabricView((FabricPartition(6, (FabricGpu(1), FabricGpu(2))),))
-    inventory = Inventory((gpu(ONE, 1), gpu(TWO, None)), fabric=view)
-    assert fabric_attributes(inventory) == {ONE: {"gpuModuleID": 1, "partition2": 6}}

@@ -15,7 +15,6 @@ from fakegpu.machine.spec import known_machines
 from tests.driver.mig_machines import MIG_MACHINES, rules
 from tools.conformance.nodes.mig_nodes import inventory as looked_at
 
-GIB = 2**30
 L4_BYTES = (23034 - 470) * 2**20
 SLICED = "{strategy: TimeSlicing, shares: 4}"
 SERVED = "{strategy: MPS, shares: 4}"
@@ -121,14 +120,6 @@ def test_memory_in_steps_begins_where_cuda_can_start() -> None:
     assert fractional.policies["memory"] == RequestPolicy(whole, 512 * 2**20, 64 * 2**20)
     for device in (fine, odd, many, fractional):
         assert device_faults(device, DRIVER_NAME) == ()
-
-
-def test_bigger_steps_and_unheld_ones_are_as_they_were() -> None:
-    assert one("shared: {strategy: TimeSlicing, memory: {step: 2Gi}}").policies["memory"] == RequestPolicy(
-        2 * GIB, 2 * GIB, 2 * GIB
-    )
-    unheld = one("memoryLimits: false, shared: {strategy: TimeSlicing, memory: {step: 64Mi}}")
-    assert unheld.policies["memory"] == RequestPolicy(*[64 * 2**20] * 3)
 
 
 @pytest.mark.parametrize(("shares", "offers"), [(44, True), (45, False)])

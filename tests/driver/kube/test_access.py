@@ -76,21 +76,20 @@ def test_the_proxy_is_the_one_that_the_environment_names(
     assert proxy_of(access_of(kubeconfig(tmp_path, {"token": "t"}))) == proxy
 
 
-def test_a_kubeconfig_may_name_a_proxy(tmp_path: Path) -> None:
-    access = access_of(kubeconfig(tmp_path, {"token": "t"}, **{"proxy-url": "http://proxy:3128"}))
-    assert proxy_of(access) == "http://proxy:3128"
-
-
-def test_a_broken_authority_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_text("no certificate")
-
-    for wrong in (
-        {"certificate-authority": str(tmp_path / "ca.crt")},
-        {"certificate-authority": str(tmp_path / "missing")},
-        {"certificate-authority-data": "eA=="},
-    ):
-        with pytest.raises(ConfigError, match="cannot use the kubeconfig"):
-            access_of(kubeconfig(tmp_path, {"token": "t"}, **wrong))
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        ({"token": "t"}, {"certificate-authority": "config"}),  # the kubeconfig itself
+        ({"token": "t"}, {"certificate-authority": "missing"}),
+        ({"token": "t"}, {"certificate-authority-data": "eA=="}),
+        ({"client-certificate-data": "eA==", "client-key-data": "eA=="}, {}),
+    ],
+)
+def test_a_broken_certificate_is_an_error(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="cannot use the kubeconfig"):
+        access_of(kubeconfig(tmp_path, user, **cluster))
 
 
 def test_the_pods_service_account_is_used_and_its_token_read_anew(
@@ -155,9 +154,3 @@ def test_a_client_certificate_is_presented(
 
     assert access.authorization() is None
     assert access.transport.request("GET", f"{access.server}/").status == 200
-
-
-def test_a_broken_client_certificate_is_an_error(tmp_path: Path) -> None:
-    broken = {"client-certificate-data": "eA==", "client-key-data": "eA=="}
-    with pytest.raises(ConfigError, match="cannot use the kubeconfig"):
-        access_of(kubeconfig(tmp_path, broken))

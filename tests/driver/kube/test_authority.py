@@ -100,13 +100,3 @@ def test_another_certificate_of_the_server_alone_is_not_believed(cluster: Cluste
 
         with pytest.raises(Unreachable, match="certificate verify failed"):
             client.get(NODE)
-
-
-def test_an_unchanged_authority_keeps_the_connections(cluster: Cluster) -> None:
-    with cluster.server:
-        credentials = cluster.client()._credentials  # noqa: SLF001 # no request is to be made
-        before = credentials.transport
-        cluster.now += 31
-        credentials.authorization()
-
-        assert credentials.transport is before

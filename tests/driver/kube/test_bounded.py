@@ -50,15 +50,6 @@ def test_an_answer_that_drips_ends_at_the_deadline(
         client_of(server, tmp_path).get("/api/v1/nodes/a", timeout_seconds=0.2)
 
 
-def test_an_answer_that_takes_its_time_is_read_within_the_deadline(tmp_path: Path) -> None:
-    def answer(asked: Conversation) -> None:
-        for byte in HEAD + b'Content-Length: 12\r\n\r\n{"a": "b c"}':
-            asked.send(bytes([byte]))
-
-    with RawServer(answer) as server:
-        assert client_of(server, tmp_path).get("/api/v1/nodes/a") == {"a": "b c"}
-
-
 def test_a_repeated_get_has_no_more_time_than_one(tmp_path: Path) -> None:
     """The first answer breaks off when the deadline is past, so there is no second try."""
     now = [0.0]
@@ -187,18 +178,6 @@ def test_each_read_has_what_is_left_of_the_deadline(ends: tuple[socket.socket, s
     assert left == [10, 6, 1]
     with pytest.raises(TimeoutError):
         arriving.readinto(bytearray(1))
-
-
-def test_with_pauses_allowed_each_read_has_as_much(ends: tuple[socket.socket, socket.socket]) -> None:
-    near, far = ends
-    now = [0.0]
-    arriving = Arriving(near, raw_of(near), lambda: now[0])
-    far.sendall(b"abc")
-    arriving.allow_pauses(120)
-
-    for now[0] in (0.0, 400.0):
-        assert arriving.readinto(bytearray(1)) == 1
-        assert near.gettimeout() == 120
 
 
 def test_what_arrives_outlives_the_socket_that_http_closes_early(

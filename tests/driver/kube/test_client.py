@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ApiError
 from driver.kube import errors
-from driver.kube.backoff import asked_seconds
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, resource_of
+from envtest.embedded.server import EmbeddedApiServer
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
 
 NODE_A = object_path(NODES, "a")
 
 
 def node(name: str, **spec: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
-
-
-def test_a_field_that_nobody_knows_survives_a_read_modify_write(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    opaque = {"driver": "gpu.example.com", "parameters": {"fieldOfTheFuture": {"kept": [1, None]}}}
-    item = {"metadata": {"name": "c"}, "spec": {"config": [{"opaque": opaque}]}}
-    server.create("/apis/resource.k8s.io/v1/deviceclasses", item)
-    path = "/apis/resource.k8s.io/v1/deviceclasses/c"
-    read = client.get(path)
-    read["metadata"]["labels"] = {"new": "yes"}
-
-    client.replace(path, read)
-
-    stored = client.get(path)
-    assert stored["spec"] == {"config": [{"opaque": opaque}]}
-    assert stored["metadata"]["labels"] == {"new": "yes"}
 
 
 def test_the_metadata_of_an_object_comes_alone(server: EmbeddedApiServer, client: KubeClient) -> None:
@@ -79,18 +58,6 @@ def test_each_answer_becomes_its_error(
     assert type(caught.value) is kind
     assert caught.value.retryable is retryable
     assert "/api/v1/nodes/a" in str(caught.value)
-
-
-@pytest.mark.parametrize("code", [429, 503])
-def test_the_time_that_a_busy_server_asks_for_is_kept(
-    server: EmbeddedApiServer, client: KubeClient, code: int
-) -> None:
-    server.fail("get", "/nodes/a", code=code, retry_after_seconds=7)
-
-    with pytest.raises(ApiError) as caught:
-        client.get(NODE_A)
-
-    assert asked_seconds(caught.value) == 7
 
 
 def test_creating_what_is_there_is_another_error_than_a_conflict(

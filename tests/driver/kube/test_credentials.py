@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +11,8 @@ from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unauthorized
 from driver.kube.paths import NODES
+from envtest.embedded.server import EmbeddedApiServer
 from tests.driver.kube.kubeconfigs import written_kubeconfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
 
 
 def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_refused(
@@ -101,11 +97,6 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str)
 
     with pytest.raises(ConfigError, match=str(path)):
         KubeClient.connect(path)
-
-
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing does not exist"):
-        KubeClient.connect(tmp_path / "missing")
 
 
 def test_without_a_kubeconfig_outside_of_a_pod_the_flag_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

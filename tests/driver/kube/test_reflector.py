@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
+from envtest.embedded.server import EmbeddedApiServer
 from tests.driver.kube.stops import CountingStop
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.kube.client import KubeClient
-    from envtest.embedded.server import EmbeddedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 ON_NODE_A = Selection(SLICES, {"spec.nodeName": "a"}, {})
@@ -117,14 +114,6 @@ def test_objects_of_a_list_say_what_they_are(server: EmbeddedApiServer, client: 
         assert (item["apiVersion"], item["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
 
 
-def test_a_long_list_is_read_in_pages(server: EmbeddedApiServer, client: KubeClient) -> None:
-    for number in range(501):
-        server.create(SLICES, slice_of(f"s{number}"))
-    with running(client) as one:
-        assert len(one.names()) == 501
-        assert server.count("list", "resourceslices") == 2
-
-
 def test_the_selection_says_how_long_a_page_is(server: EmbeddedApiServer, client: KubeClient) -> None:
     for number in range(5):
         server.create(SLICES, slice_of(f"s{number}"))
@@ -197,15 +186,6 @@ def test_a_bookmark_saves_the_list_after_the_history_was_lost(
         assert one.lists == 1
 
 
-def test_it_survives_a_restart_of_the_server(server: EmbeddedApiServer, client: KubeClient) -> None:
-    with running(client) as one:
-        watching(server)
-        server.restart()
-        server.create(SLICES, slice_of("new"))
-
-        one.comes_to("new")
-
-
 @pytest.mark.parametrize("hears", ["on_event", "on_list"])
 def test_an_error_of_who_hears_of_objects_is_none_of_the_server(
     server: EmbeddedApiServer, client: KubeClient, hears: str
@@ -238,25 +218,47 @@ def test_a_field_selector_that_an_older_server_does_not_know_is_applied_here(
         assert one.events == [("ADDED", "mine"), ("ADDED", "mine-too")]
 
 
-def run_with(client: KubeClient, stop: CountingStop) -> Reflector:
-    """Run in this thread until ``stop`` has been waited on as often as it allows."""
-    reflector = Reflector(client, ON_NODE_A, stop, backoff=Backoff(1.0, 8.0, jitter=lambda: 0.0))
-    reflector.run()
-    return reflector
-
-
-@pytest.mark.parametrize("kind", ["status", "close"])
-def test_watches_that_fail_at_once_are_repeated_ever_more_slowly(
-    server: EmbeddedApiServer, client: KubeClient, kind: str
+@pytest.mark.parametrize(
+    ("faults", "waits", "lists"),
+    [
+        # Watches that fail at once are repeated ever more slowly, and so is a history that is too old.
+        ([{"verb": "watch", "code": 500, "times": 100}], [1, 2, 4, 8, 8, 8], 1),
+        ([{"verb": "watch", "kind": "close", "times": 100}], [1, 2, 4, 8, 8, 8], 1),
+        ([{"verb": "watch", "code": 410, "times": 100}], [1, 2, 4, 8], 4),
+        # A busy server is left alone for as long as it asks.
+        (
+            [
+                {"verb": "list", "code": 429, "retry_after_seconds": 30},
+                {"verb": "watch", "code": 429, "retry_after_seconds": 40},
+            ],
+            *([30 + 1, 40 + 2], 2),
+        ),
+        # One that has restarted without a history is listed at once.
+        (
+            [
+                {"verb": "watch", "code": 503, "times": 1},
+                {"verb": "watch", "code": 410, "times": 1},
+                {"verb": "watch", "code": 503, "times": 100},
+            ],
+            *([1, 2], 2),
+        ),
+    ],
+    ids=["error", "closed", "too old", "busy", "restarted"],
+)
+def test_a_server_that_fails_is_asked_ever_more_slowly(
+    server: EmbeddedApiServer,
+    client: KubeClient,
+    faults: list[dict[str, Any]],
+    waits: list[float],
+    lists: int,
 ) -> None:
-    server.fail("watch", "resourceslices", kind=kind, code=500, times=100)
-    stop = CountingStop(6)
+    for fault in faults:
+        server.fail(path="resourceslices", **fault)
+    stop = CountingStop(len(waits))
+    Reflector(client, ON_NODE_A, stop, backoff=Backoff(1.0, 8.0, jitter=lambda: 0.0)).run()
 
-    run_with(client, stop)
-
-    assert stop.waits == [1, 2, 4, 8, 8, 8]
-    assert server.count("watch", "resourceslices") == 6
-    assert server.count("list", "resourceslices") == 1
+    assert stop.waits == waits
+    assert server.count("list", "resourceslices") == lists
 
 
 def test_a_server_that_is_away_is_tried_ever_more_slowly(
@@ -264,46 +266,8 @@ def test_a_server_that_is_away_is_tried_ever_more_slowly(
 ) -> None:
     server.stop()
     stop = CountingStop(4)
-
-    reflector = run_with(client, stop)
+    reflector = Reflector(client, ON_NODE_A, stop, backoff=Backoff(1.0, 8.0, jitter=lambda: 0.0))
+    reflector.run()
 
     assert stop.waits == [1, 2, 4, 8]
     assert not reflector.synced.is_set()
-
-
-def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.fail("list", "resourceslices", code=429, retry_after_seconds=30)
-    server.fail("watch", "resourceslices", code=429, retry_after_seconds=40)
-    stop = CountingStop(2)
-
-    run_with(client, stop)
-
-    assert stop.waits == [30 + 1, 40 + 2]
-
-
-def test_an_api_server_that_has_restarted_without_a_history_is_listed_at_once(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.fail("watch", "resourceslices", code=503, times=1)
-    server.fail("watch", "resourceslices", code=410, times=1)
-    server.fail("watch", "resourceslices", code=503, times=100)
-    stop = CountingStop(2)
-
-    run_with(client, stop)
-
-    assert stop.waits == [1, 2]
-    assert server.count("list", "resourceslices") == 2
-
-
-def test_a_history_that_is_always_too_old_leads_to_no_storm_of_lists(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.fail("watch", "resourceslices", code=410, times=100)
-    stop = CountingStop(4)
-
-    run_with(client, stop)
-
-    assert stop.waits == [1, 2, 4, 8]
-    assert server.count("list", "resourceslices") == 4

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
 from driver.kube.reflector import Reflector, Selection
@@ -69,11 +67,6 @@ def ends_after_a_bookmark(_pace: Pace, asked: Conversation) -> None:
     asked.send(event("BOOKMARK") + b"0\r\n\r\n")
 
 
-def breaks_after_an_event(_pace: Pace, asked: Conversation) -> None:
-    start(asked)
-    asked.send(event("MODIFIED"))
-
-
 def lives_a_minute(pace: Pace, asked: Conversation) -> None:
     pace.now += 60
     start(asked)
@@ -84,21 +77,6 @@ def stays_silent(pace: Pace, asked: Conversation) -> None:
     pace.now += 120
     start(asked)
     asked.say_nothing()
-
-
-@pytest.mark.parametrize(
-    ("ending", "failures"), [(ends_after_a_bookmark, 0), (breaks_after_an_event, 5)], ids=["end", "break off"]
-)
-def test_watches_that_end_soon_are_repeated_ever_more_slowly(
-    tmp_path: Path, ending: Callable[[Pace, Conversation], None], failures: int
-) -> None:
-    stop = CountingStop(5)
-    pace = Pace(tmp_path, stop, 50)
-
-    pace.run(ending)
-
-    assert stop.waits == [1, 2, 4, 8, 8]
-    assert len(pace.failures) == failures
 
 
 def test_a_watch_that_lived_for_a_while_is_followed_by_the_next_at_once(tmp_path: Path) -> None:

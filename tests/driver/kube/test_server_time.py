@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.kube.client import KubeClient
 from driver.kube.credentials import Credentials
 from driver.kube.errors import NotFound
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.server import EmbeddedApiServer
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 

@@ -5,24 +5,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pynvml
 
-from driver.nvml.api import NoMemoryLimits, NvmlCallFailed
+from driver.nvml.api import NoMemoryLimits, NvLinkEnd, Nvml, NvmlCallFailed, NvmlDevice
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.mig import MigDevice
+from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
 from fakegpu.nvml.fake_nvml import FakeDevice
 from tests.driver.nvml.c_library_health import CLibraryHealth
 from tests.driver.nvml.c_library_mig import CLibraryMig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.api import NvLinkEnd, Nvml
-    from driver.nvml.modes import ComputeMode
 
 # The numbers of nvml.h, written down apart from those of the binding.
 ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
@@ -37,6 +34,30 @@ SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
 FEATURE_COMPUTE, EXPIRY_INVALID, EXPIRY_VALID, EXPIRY_PERMANENT = 4, 1, 2, 4
 NO_INSTANCE = 0xFFFFFFFF
 NO_LIMIT = 0xFFFFFFFFFFFFFFFF
+
+
+NUMBERS: dict[str, Callable[[NvmlDevice], int]] = {
+    "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor(),
+    "nvmlDeviceGetIndex": lambda gpu: gpu.index(),
+    "nvmlDeviceGetBrand": lambda gpu: BRANDS.get(gpu.brand() or "", 0),
+    "nvmlDeviceGetArchitecture": lambda gpu: ARCHITECTURES.get(gpu.architecture() or "", 0xFFFFFFFF),
+    "nvmlDeviceGetAddressingMode": lambda gpu: ADDRESSING[gpu.addressing_mode() or ""],
+    "nvmlDeviceGetModuleId": lambda gpu: gpu.module_id(),
+    "nvmlDeviceGetVirtualizationMode": lambda gpu: VIRTUALIZATION[gpu.virtualization() or ""],
+    "nvmlDeviceGetPersistenceMode": lambda gpu: int(gpu.persistence_mode()),
+    "nvmlDeviceGetRetiredPagesPendingStatus": lambda gpu: int(gpu.retired_pages_pending()),
+    "nvmlDeviceGetPowerUsage": lambda gpu: gpu.power_milliwatts(),
+    "nvmlDeviceGetEnforcedPowerLimit": lambda gpu: gpu.power_limit_milliwatts(),
+}
+OF_VGPU_TYPES: dict[str, Callable[[VgpuType], int | str | None]] = {
+    "nvmlVgpuTypeGetName": lambda one: one.name,
+    "nvmlVgpuTypeGetClass": lambda one: one.class_name,
+    "nvmlVgpuTypeGetFramebufferSize": lambda one: one.memory_bytes,
+    "nvmlVgpuTypeGetGpuInstanceProfileId": lambda one: (
+        NO_INSTANCE if one.gpu_instance_profile is None else one.gpu_instance_profile
+    ),
+    "nvmlVgpuTypeGetFrameRateLimit": lambda one: one.frames_per_second,
+}
 
 
 class CLibrary(CLibraryMig, CLibraryHealth):
@@ -60,7 +81,13 @@ class CLibrary(CLibraryMig, CLibraryHealth):
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml") or name in self._missing:
             raise AttributeError(name)
-        function: Callable[..., int | None] = object.__getattribute__(self, _snake(name))
+        function: Callable[..., int | None]
+        if name in NUMBERS:
+            function = partial(self._tell, NUMBERS[name], self._device)
+        elif name in OF_VGPU_TYPES:
+            function = partial(self._tell, OF_VGPU_TYPES[name], self._vgpu_types.__getitem__)
+        else:
+            function = object.__getattribute__(self, _snake(name))
 
         def answering(*arguments: Any) -> int:
             self.calls[name] += 1
@@ -70,6 +97,25 @@ class CLibrary(CLibraryMig, CLibraryHealth):
                 return error.code
 
         return answering
+
+    def _tell(
+        self,
+        ask: Callable[[Any], int | str | None],
+        find: Callable[[Any], Any],
+        of: Any,
+        out: Any,
+        size: Any = None,
+    ) -> int | None:
+        """Answer with a number, or with a text for which there is room."""
+        found = ask(find(of))
+        if isinstance(found, str):
+            out.value = found.encode()
+            assert len(out.value) < getattr(size, "_obj", size).value
+            return None
+        if found is None:
+            return NOT_SUPPORTED
+        out._obj.value = found
+        return None
 
     def init_with_flags(self, flags: int) -> None:
         assert flags == 0
@@ -105,29 +151,14 @@ class CLibrary(CLibraryMig, CLibraryHealth):
         buffer.value = self._device(handle).name().encode()
         assert len(buffer.value) < size.value
 
-    def device_get_minor_number(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).minor()
-
-    def device_get_index(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).index()
-
     def device_get_pci_info_v3(self, handle: Any, out: Any) -> None:
         _fill_pci(out._obj, self._device(handle).pci())
-
-    def device_get_brand(self, handle: Any, out: Any) -> None:
-        out._obj.value = BRANDS.get(self._device(handle).brand() or "", 0)
-
-    def device_get_architecture(self, handle: Any, out: Any) -> None:
-        out._obj.value = ARCHITECTURES.get(self._device(handle).architecture() or "", 0xFFFFFFFF)
 
     def device_get_cuda_compute_capability(self, handle: Any, major: Any, minor: Any) -> None:
         major._obj.value, minor._obj.value = self._device(handle).compute_capability()
 
     def device_get_memory_info(self, handle: Any, out: Any) -> None:
         out._obj.total = self._device(handle).memory_bytes()
-
-    def device_get_addressing_mode(self, handle: Any, out: Any) -> None:
-        out._obj.value = ADDRESSING[self._device(handle).addressing_mode() or ""]
 
     def device_get_memory_affinity(self, handle: Any, words: int, out: Any, scope: Any) -> None:
         assert scope.value == 0
@@ -176,12 +207,6 @@ class CLibrary(CLibraryMig, CLibraryHealth):
         out._obj.status = self.fabric_status
         return self.fill_fabric_health(handle, out._obj)
 
-    def device_get_module_id(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).module_id()
-
-    def device_get_virtualization_mode(self, handle: Any, out: Any) -> None:
-        out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
-
     def device_get_supported_vgpus(self, handle: Any, count: Any, array: Any) -> int | None:
         types = self._device(handle).vgpu_types()
         self._vgpu_types |= {one.id: one for one in types}
@@ -193,31 +218,9 @@ class CLibrary(CLibraryMig, CLibraryHealth):
             array[position] = one.id
         return None
 
-    def vgpu_type_get_name(self, number: int, buffer: Any, size: Any) -> None:
-        buffer.value = self._vgpu_types[number].name.encode()
-        assert len(buffer.value) < size._obj.value
-
-    def vgpu_type_get_class(self, number: int, buffer: Any, size: Any) -> None:
-        buffer.value = self._vgpu_types[number].class_name.encode()
-        assert len(buffer.value) < size._obj.value
-
-    def vgpu_type_get_framebuffer_size(self, number: int, out: Any) -> None:
-        out._obj.value = self._vgpu_types[number].memory_bytes
-
     def vgpu_type_get_max_instances(self, handle: Any, number: int, out: Any) -> None:
         assert self._vgpu_types[number] in self._device(handle).vgpu_types()
         out._obj.value = self._vgpu_types[number].most
-
-    def vgpu_type_get_gpu_instance_profile_id(self, number: int, out: Any) -> None:
-        profile = self._vgpu_types[number].gpu_instance_profile
-        out._obj.value = NO_INSTANCE if profile is None else profile
-
-    def vgpu_type_get_frame_rate_limit(self, number: int, out: Any) -> int | None:
-        frames = self._vgpu_types[number].frames_per_second
-        if frames is None:
-            return NOT_SUPPORTED
-        out._obj.value = frames
-        return None
 
     def device_get_grid_licensable_features_v4(self, handle: Any, out: Any) -> None:
         features, found = self._device(handle).licensable_features(), out._obj
@@ -242,9 +245,6 @@ class CLibrary(CLibraryMig, CLibraryHealth):
 
     def device_set_compute_mode(self, handle: Any, mode: Any) -> None:
         self._device(handle).set_compute_mode({v: k for k, v in COMPUTE_MODES.items()}[mode.value])
-
-    def device_get_persistence_mode(self, handle: Any, out: Any) -> None:
-        out._obj.value = int(self._device(handle).persistence_mode())
 
     def device_set_persistence_mode(self, handle: Any, mode: Any) -> None:
         self._device(handle).set_persistence_mode(bool(getattr(mode, "value", mode)))

@@ -6,20 +6,18 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.nvml.api import Code, NotSupported, NvmlDevice, failure
+from driver.nvml.health.calls import EventSet, GpuEvent, RecoveryAction
 from driver.nvml.mig import MigDevice
-
-if TYPE_CHECKING:
-    from driver.nvml.health.calls import EventSet, GpuEvent
-    from driver.nvml.use.calls import MemoryUse
+from driver.nvml.use.calls import MemoryUse
 
 INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT, FUNCTION_NOT_FOUND = 2, 3, 7, 10, 13
 VERSION_MISMATCH = 25
 RECOVERY_ACTION_FIELD, RESETLESS_MIG_FIELD = 230, 184
 UNSIGNED = 1
-ACTIONS = (
+ACTIONS: tuple[RecoveryAction, ...] = (
     "none",
     "reset",
     "node-reboot",
@@ -98,9 +96,6 @@ class CLibraryHealth:
         rows = self._device(handle).remapped_rows()
         corrected._obj.value, uncorrected._obj.value = rows.corrected, rows.uncorrected
         pending._obj.value, failed._obj.value = int(rows.pending), int(rows.failed)
-
-    def device_get_retired_pages_pending_status(self, handle: Any, out: Any) -> None:
-        out._obj.value = int(self._device(handle).retired_pages_pending())
 
     def device_get_unrepairable_memory_flag_v1(self, handle: Any, out: Any) -> None:
         # nvml.h: nothing but the flag.
@@ -258,12 +253,6 @@ class CLibraryHealth:
     def device_get_utilization_rates(self, handle: Any, out: Any) -> None:
         told = self._device(handle).utilisation()
         out._obj.gpu, out._obj.memory = round(told.compute * 100), round(told.memory * 100)
-
-    def device_get_power_usage(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).power_milliwatts()
-
-    def device_get_enforced_power_limit(self, handle: Any, out: Any) -> None:
-        out._obj.value = self._device(handle).power_limit_milliwatts()
 
     def device_get_temperature(self, handle: Any, sensor: Any, out: Any) -> None:
         assert sensor.value == 0

@@ -5,14 +5,19 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.nvml.api import NvmlCallFailed, NvmlDevice
-from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, MigDevice, Placement
-
-if TYPE_CHECKING:
-    from driver.nvml.mig import ComputeInstance, GpuInstance
-    from fakegpu.nvml.fake_nvml import FakeDevice
+from driver.nvml.mig import (
+    ComputeInstance,
+    ComputeInstanceProfile,
+    Engines,
+    GpuInstance,
+    GpuInstanceProfile,
+    MigDevice,
+    Placement,
+)
+from fakegpu.nvml.fake_nvml import FakeDevice
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, INSUFFICIENT_SIZE = 3, 2, 6, 7
 ACTIVATIONS = {"done": 0, "in-use": 19, "reset-required": 16}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, NvmlCallFailed
+from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
 from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
-
-if TYPE_CHECKING:
-    from driver.nvml.api import Nvml, NvmlDevice
 
 MakeGroup = Callable[[str], str]
 """Makes the control group at a path, as a runtime does; gives its full path."""

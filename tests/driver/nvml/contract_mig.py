@@ -5,17 +5,12 @@ tools/hardware/contract/mig.py has what it promises to those who only read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from driver.nvml.api import Code, InstanceNotFound, NotSupported, NvmlCallFailed
+from driver.nvml.api import Code, InstanceNotFound, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
 from driver.nvml.mig import Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from driver.nvml.api import Nvml, NvmlDevice
 
 _NO_SUCH_ID = 99
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
-from driver.nvml.api import NotSupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.api import Nvml, NvmlDevice
+from driver.nvml.api import NotSupported, Nvml, NvmlDevice
 
 
 def _devices(nvml: Nvml) -> list[NvmlDevice]:

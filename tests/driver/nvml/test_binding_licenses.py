@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from datetime import UTC, datetime
 
-import pynvml
 import pytest
 
 from driver.nvml.api import NotSupported
@@ -56,8 +54,3 @@ def test_a_driver_without_the_call_says_not_supported() -> None:
 
     with pytest.raises(NotSupported):
         guest(library).device_by_index(0).licensable_features()
-
-
-def test_the_structure_is_as_long_as_that_of_nvml_h() -> None:
-    # Three features after 8 bytes; each ends with an expiry of 4 + 5 * 2 + 1 bytes, padded to 16.
-    assert ctypes.sizeof(pynvml.c_nvmlGridLicensableFeatures_v4_t) == 8 + 3 * (4 + 4 + 128 + 128 + 4 + 16)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import Code, NoMemoryLimits, Nvml, NvmlCallFailed
+from driver.nvml.api import Nvml
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from fakegpu.machine.fake_machine import FakeMachine
 from tests import needs
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
-from tests.nvml_library.library import GET, NOTHING_IS_SET, SET, NvmlDouble, compile_nvml
+from tests.nvml_library.library import NvmlDouble, compile_nvml
 from tools.hardware.contract.run import check_contract
 
 pytestmark = needs.GCC
@@ -82,49 +82,3 @@ def test_the_library_is_told_what_the_driver_means(nvml: RealNvml, double: NvmlD
     assert device.memory_limits(GROUP) == MemoryLimits(GIB, 20 * GIB + 1, 3 * GIB)
     told = [(one.what, one.uuid, one.code, one.soft_bytes, one.hard_bytes) for one in double.record()]
     assert told == [(what, device.uuid(), 0, GIB, 20 * GIB + 1) for what in ("set", "get")]
-
-
-@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
-def test_another_process_finds_what_was_set_until_the_cgroup_goes(
-    tmp_path: Path, nvml: RealNvml, double: NvmlDouble
-) -> None:
-    nvml.init()
-    device = nvml.device_by_index(0)
-    device.set_memory_limits(GROUP, 0, GIB)
-    nvml.shutdown()
-    nvml.init()
-    device = nvml.device_by_index(0)
-    assert device.memory_limits(GROUP).hard_bytes == GIB
-    group = tmp_path / "cgroups/pod/a"
-    group.rename(group.with_name("kept"))  # so that the next folder has another inode
-    group.mkdir()
-
-    with pytest.raises(NoMemoryLimits):
-        device.memory_limits(GROUP)
-    assert [one.what for one in double.record() if one.ends] == ["gone"]
-
-
-@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
-def test_what_the_library_says_wrongly_is_seen(nvml: RealNvml, double: NvmlDouble) -> None:
-    nvml.init()
-    device = nvml.device_by_index(0)
-    device.set_memory_limits(GROUP, 0, GIB)
-    double.spoil(SET, "lie")
-    device.set_memory_limits(GROUP, 0, 2 * GIB)
-    assert device.memory_limits(GROUP).hard_bytes == GIB
-    double.spoil(SET, "fail 4")
-    with pytest.raises(NvmlCallFailed) as caught:
-        device.set_memory_limits(GROUP, 0, 2 * GIB)
-    assert caught.value.code == Code.NO_PERMISSION
-    double.spoil(GET, "fail 15")
-    with pytest.raises(NvmlCallFailed) as caught:
-        device.memory_limits(GROUP)
-    assert caught.value.code == Code.GPU_IS_LOST
-
-
-@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
-def test_no_limits_in_numbers_are_no_limits(nvml: RealNvml, double: NvmlDouble) -> None:
-    double.spoil(NOTHING_IS_SET, "fail 0")
-    nvml.init()
-    with pytest.raises(NoMemoryLimits):
-        nvml.device_by_index(0).memory_limits(GROUP)

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pynvml
 import pytest
 
 from driver.errors import NvmlError
-from driver.nvml.api import NotSupported, NvmlCallFailed
+from driver.nvml.api import NotSupported, Nvml, NvmlCallFailed, NvmlDevice
+from driver.nvml.health.calls import EccErrors, FabricHealth, RemappedRows
 from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
+from driver.nvml.use.calls import ProcessUse, Utilisation
+from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines, load_machine
+from fakegpu.use.state import ProcessState
 from tests.driver.nvml.c_library import CLibrary, unload
+from tests.driver.nvml.c_library_health import ACTIONS
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES
 from tests.driver.nvml.contract_sharing import MODE_CLAUSES
 from tools.hardware.contract.run import CLAUSES, keep_clause
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from driver.nvml.api import Nvml, NvmlDevice
-    from fakegpu.machine.cgroups import FakeCgroups
-
 
 MIG_MACHINES = [machine for machine in known_machines() if load_machine(machine).product.mig]
 
@@ -136,10 +134,57 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         straight.device_by_index(0).set_compute_mode("exclusive-process")
     straight.device_by_index(0).set_persistence_mode(True)
     _cut(fake, straight.device_by_index(straight.device_count() - 1))
-    library = CLibrary(fake.nvml())
+    _compare(fake)
+
+
+SICK = RemappedRows(1, 3, pending=True, failed=True)
+FABRICS = (
+    FabricHealth("unhealthy", ("access-timeout", "route-unhealthy")),
+    FabricHealth("limited-capacity", ("degraded-bandwidth",)),
+    FabricHealth("unhealthy", ("wrong-configuration",)),
+    FabricHealth("healthy", ("route-recovery",)),
+)
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "gb200-tray", "t4"])
+def test_the_binding_reads_of_sick_and_busy_gpus_what_the_fake_says(machine: str) -> None:
+    fake = FakeMachine.open(machine)
+    fake.driver_back("615.36.01")  # it tells of memory that no reset repairs
+    for index, action in zip(range(len(fake.spec.slots)), (*ACTIONS[1:], None), strict=False):
+        fake.recovery_action(index, action)
+    fake.page_pending(0, True)
+    fake.unrepairable(0, True)
+    fake.rows(0, SICK)
+    fake.ecc(0, EccErrors(7, 2))
+    for index, fabric in enumerate(FABRICS if fake.spec.fabric else ()):
+        fake.fabric_health(index % len(fake.spec.slots), fabric)
+    fake.use(
+        0,
+        compute=0.75,
+        memory=0.5,
+        power_milliwatts=51_200,
+        temperature_celsius=66,
+        processes={71: 2**30, 12: ProcessState(12, 2**31, 0.25), 40: ProcessState(40, None)},
+    )
+    first = _compare(fake)
+
+    assert first.utilisation() == Utilisation(0.75, 0.5)
+    assert first.processes() == (ProcessUse(12, 2**31), ProcessUse(40, None), ProcessUse(71, 2**30))
+    if machine == "t4":
+        assert first.retired_pages_pending()
+    else:
+        assert (first.recovery_action(), first.remapped_rows()) == ("reset", SICK)
+        assert (first.unrepairable_memory(), first.ecc_errors()) == (True, EccErrors(7, 2))
+    if machine == "gb200-tray":
+        assert first.fabric_health() == FABRICS[0]
+
+
+def _compare(fake: FakeMachine) -> NvmlDevice:
+    """Ask fake and binding the same of each GPU; gives the first GPU as the binding has it."""
+    straight, library = fake.nvml(), CLibrary(fake.nvml())
     bound = RealNvml(load=lambda _: library)
+    straight.init()
     bound.init()
-    compared = 0
     for index in range(straight.device_count()):
         one, other = straight.device_by_index(index), bound.device_by_index(index)
         for name in (
@@ -153,9 +198,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
             "busy_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
-            compared += 1
-    assert compared == 39 * len(fake.spec.slots)
-    bound.shutdown()
+    return bound.device_by_index(0)
 
 
 def _cut(machine: FakeMachine, device: NvmlDevice) -> None:

@@ -13,7 +13,6 @@ from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
 from kubeletplugin.devices.host.driver_files import DriverRoot
 from tests import needs
 
@@ -77,14 +76,6 @@ def test_nvml_and_containers_have_their_libraries_from_the_same_folders(tmp_path
 
 
 @compiled
-def test_the_same_file_is_loaded_once(tmp_path: Path) -> None:
-    build(tmp_path / FOLDER, "570.1.1")
-    library = NvmlLibrary(DriverRoots.fixed(tmp_path))
-
-    assert library.current() is library.current()
-
-
-@compiled
 @pytest.mark.parametrize("version", ["580.1.1", "570.1.1"], ids=["another version", "the same version anew"])
 def test_another_library_in_its_place_is_loaded(tmp_path: Path, version: str) -> None:
     build(tmp_path / FOLDER, "570.1.1")
@@ -113,20 +104,6 @@ def test_without_a_driver_root_it_is_loaded_when_it_comes_and_when_it_changes(
         versions.append(version_of(nvml))
 
     assert versions == ["570.1.1", "580.1.1"]
-
-
-@compiled
-def test_a_library_that_only_the_linker_finds_is_loaded_anew_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    linker = Linker(tmp_path)
-    linker.linked = build(tmp_path / "wsl", "570.1.1")
-    nvml = RealNvml(load=linker)
-    before = version_of(nvml)
-    build(tmp_path / "wsl", "580.1.1")
-
-    assert (before, version_of(nvml)) == ("570.1.1", "580.1.1")
 
 
 def test_a_file_that_is_no_library_is_told_with_its_path_and_the_linkers_words(tmp_path: Path) -> None:
@@ -181,42 +158,3 @@ def test_a_library_that_cannot_be_loaded_does_not_hide_one_that_can(tmp_path: Pa
     build(tmp_path / LIBRARY_FOLDERS[4], "570.1.1")
 
     assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
-
-
-def test_a_file_of_this_machine_that_is_no_library_is_told_without_a_driver_root_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / SONAME).write_text("not a library")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-
-    with pytest.raises(LibraryUnusable, match=f"{tmp_path / SONAME}: file too short"):
-        RealNvml(load=Linker(tmp_path)).init()
-
-
-@compiled
-@pytest.mark.parametrize("layout", HOST_LAYOUTS.values(), ids=list(HOST_LAYOUTS))
-def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: HostLayout) -> None:
-    build(lay_driver(tmp_path, layout, "570.1.1"), "570.1.1")
-    roots = DriverRoots.probed(tmp_path, tmp_path / "sys")
-
-    assert version_of(RealNvml(roots)) == "570.1.1"
-
-
-@compiled
-def test_nvml_is_loaded_from_the_root_that_comes_late_and_from_the_one_that_takes_its_place(
-    tmp_path: Path,
-) -> None:
-    container, host = HOST_LAYOUTS["driver container, Ubuntu"], HOST_LAYOUTS["Ubuntu"]
-    nvml = RealNvml(DriverRoots.probed(tmp_path, tmp_path / "sys"))
-    with pytest.raises(DriverNotLoaded, match="no NVIDIA driver was found on this node"):
-        nvml.init()
-
-    build(lay_driver(tmp_path, container, "570.1.1"), "570.1.1")
-    versions = [version_of(nvml)]
-    build(lay_driver(tmp_path, container, "580.1.1"), "580.1.1")
-    versions.append(version_of(nvml))
-    remove_driver(tmp_path, container)
-    build(lay_driver(tmp_path, host, "590.1.1"), "590.1.1")
-    versions.append(version_of(nvml))
-
-    assert versions == ["570.1.1", "580.1.1", "590.1.1"]

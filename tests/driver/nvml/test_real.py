@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from driver.nvml.api import (
@@ -16,9 +14,7 @@ from driver.nvml.api import (
     NvmlCallFailed,
     SessionLost,
 )
-from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
-from driver.roots.driver_roots import DriverRoots
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
@@ -68,20 +64,6 @@ def test_a_function_that_an_old_library_lacks_is_not_supported(machine: FakeMach
     assert caught.value.code == Code.FUNCTION_NOT_FOUND
 
 
-def test_without_a_library_the_driver_is_not_there() -> None:
-    def load(name: str) -> object:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    # On a machine with the NVIDIA driver its file is named, which ends in the version.
-    with pytest.raises(DriverNotLoaded, match=SONAME.removesuffix(".1")):
-        RealNvml(load=load).init()
-
-
-def test_a_driver_root_without_a_library_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DriverNotLoaded, match=str(tmp_path)):
-        RealNvml(DriverRoots.fixed(tmp_path)).init()
-
-
 def test_links_are_walked_up_to_the_last_one_of_the_gpu(machine: FakeMachine) -> None:
     library = CLibrary(machine.nvml(), links=4)
     peer = machine.pci(1)
@@ -124,11 +106,3 @@ def test_a_compute_mode_that_cuda_has_given_up_is_unknown(machine: FakeMachine) 
     library = CLibrary(machine.nvml())
     library.forced_compute_mode = EXCLUSIVE_THREAD
     assert _bound(machine, library).device_by_index(0).compute_mode() is None
-
-
-def test_setting_the_compute_mode_without_root_says_what_it_needs(machine: FakeMachine) -> None:
-    machine.fail("set_compute_mode", code=Code.NO_PERMISSION)
-    with pytest.raises(NvmlCallFailed, match="nvmlDeviceSetComputeMode of GPU 0") as caught:
-        _bound(machine).device_by_index(0).set_compute_mode("exclusive-process")
-    assert caught.value.code == Code.NO_PERMISSION
-    assert "root" in caught.value.way_out

@@ -68,22 +68,18 @@ def test_profiles_that_an_older_driver_does_not_know_are_left_out(
     assert [profile.index for profile in device.gpu_instance_profiles()] == [0, 1, 2, 3, 4, 7]
 
 
-def test_an_error_on_the_way_through_the_profiles_is_told(device: RealDevice, machine: FakeMachine) -> None:
-    machine.fail("gpu_instance_profiles", gpu=1, code=Code.UNKNOWN)
-    with pytest.raises(NvmlCallFailed) as caught:
-        device.gpu_instance_profiles()
-    assert caught.value.code == Code.UNKNOWN
-    machine.heal()
+def test_an_error_on_the_way_through_profiles_and_devices_is_told(
+    device: RealDevice, machine: FakeMachine
+) -> None:
+    for call in ("gpu_instance_profiles", "mig_devices"):
+        machine.fail(call, gpu=1, code=Code.UNKNOWN)
+        with pytest.raises(NvmlCallFailed) as caught:
+            getattr(device, call)()
+        assert caught.value.code == Code.UNKNOWN
+        machine.heal()
     machine.lose(1)
     with pytest.raises(GpuLost):
         device.gpu_instances()
-
-
-def test_an_error_on_the_way_through_mig_devices_is_told(device: RealDevice, machine: FakeMachine) -> None:
-    machine.fail("mig_devices", gpu=1, code=Code.NO_PERMISSION)
-    with pytest.raises(NvmlCallFailed) as caught:
-        device.mig_devices()
-    assert caught.value.code == Code.NO_PERMISSION
 
 
 @pytest.mark.parametrize("missing", ["nvmlDeviceGetMaxMigDeviceCount"])
@@ -106,33 +102,3 @@ def test_errors_name_the_gpu_and_the_instance(device: RealDevice, machine: FakeM
         device.destroy_compute_instance(instance.id, 6)
     assert missing.value.subject == "GPU 1 GPU instance 10 compute instance 6"
     assert "list the instances again" in str(missing.value)
-
-
-def test_a_full_gpu_says_what_stands_in_the_way(device: RealDevice) -> None:
-    device.create_gpu_instance(0, Placement(0, 8))
-    with pytest.raises(NvmlCallFailed, match="INSUFFICIENT_RESOURCES") as caught:
-        device.create_gpu_instance(ONE_G, Placement(3, 1))
-    assert "other instances hold the slices or the engines" in str(caught.value)
-    assert caught.value.retryable
-
-
-def test_a_list_of_instances_walks_through_the_profiles_once_a_session(library: CLibrary) -> None:
-    walks = "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlGpuInstanceGetComputeInstanceProfileInfo"
-    nvml = RealNvml(load=lambda _: library)
-    for session in (1, 2):
-        nvml.init()
-        library.calls.clear()
-        device = nvml.device_by_index(1)
-        if session == 1:
-            device.set_mig_mode(True)
-            for start in (0, 1):
-                made = device.create_gpu_instance(ONE_G, Placement(start, 1))
-                device.create_compute_instance(made.id, 0)
-        first = [device.compute_instances(one.id) for one in device.gpu_instances()]
-        asked = [library.calls[name] for name in walks]
-        assert all(asked)
-        again = nvml.device_by_pci(device.pci())
-        assert [again.compute_instances(one.id) for one in again.gpu_instances()] == first
-        assert [library.calls[name] for name in walks] == asked
-        assert asked[1] <= 9
-        nvml.shutdown()

@@ -91,35 +91,6 @@ def test_what_is_unknown_is_absent() -> None:
     assert device.capacity == {}
 
 
-def test_a_gpu_without_nvlinks_is_in_no_island() -> None:
-    lonely = Inventory((replace(H100, switch_links=0),))
-
-    [device] = node_offers(lonely).devices
-
-    assert not {"nvlinkDomain", "nvlinkPeers", "nvlinkPeerCount"} & device.attributes.keys()
-
-
-def test_a_vgpu_and_a_fabric_are_named() -> None:
-    guest = Inventory(
-        (replace(H100, virtualization="vgpu", vgpu_profile="GRID A100-10C", fabric_clique="cluster.7"),)
-    )
-
-    [device] = node_offers(guest).devices
-
-    assert device.attributes["virtualization"] == "vgpu"
-    assert device.attributes["vgpuProfile"] == "GRID A100-10C"
-    assert device.attributes["fabricClique"] == "cluster.7"
-
-
-def test_a_gpu_in_mig_mode_is_kept_back_with_the_reason() -> None:
-    offers = node_offers(Inventory((replace(H100, mig_enabled=True), OTHER_H100)))
-
-    assert [device.pci for device in offers.devices] == [SECOND]
-    [withheld] = offers.withheld
-    assert withheld.pci == FIRST
-    assert "MIG mode" in withheld.reason
-
-
 def test_a_gpu_with_a_problem_is_offered_as_one_without() -> None:
     lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
     assert node_offers(Inventory((lost, OTHER_H100))) == node_offers(Inventory((H100, OTHER_H100)))
@@ -167,14 +138,6 @@ def test_the_order_is_that_of_the_bus() -> None:
     backwards = Inventory((OTHER_H100, H100))
 
     assert [device.pci for device in node_offers(backwards).devices] == [FIRST, SECOND]
-
-
-def test_a_text_that_no_attribute_can_hold_is_absent() -> None:
-    wordy = Inventory((replace(H100, product_name="x" * 65, brand=""),))
-
-    [device] = node_offers(wordy).devices
-
-    assert not {"productName", "brand"} & device.attributes.keys()
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,6 @@ def start(used: Used) -> Iterator[Start]:
         assert not thread.is_alive()
 
 
-def test_nobody_looks_until_somebody_asks(start: Start, used: Used) -> None:
-    look = start()
-    assert used.asked == 0
-    assert look.now() == FOUND
-    assert used.asked == 1
-
-
 def test_who_asks_within_a_second_gets_what_was_seen(start: Start, used: Used) -> None:
     now = 0.0
     look = start(clock=lambda: now)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, RemoteDisconnected
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from driver.errors import ConfigError
 from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint, Server
 from tests import needs
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT_SECONDS = 20
 
@@ -67,12 +64,6 @@ def status(host: str, port: int) -> int:
 def test_without_a_host_it_answers_on_both_families() -> None:
     with running(":0") as port:
         assert (status("127.0.0.1", port), status("::1", port)) == (200, 200)
-
-
-@needs.IPV6
-def test_an_address_of_ipv6_stands_in_brackets() -> None:
-    with running("[::1]:0") as port:
-        assert status("::1", port) == 200
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ConfigError
 from driver.process.probes import Probes, endpoint, serve
 from driver.process.service import Service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT_SECONDS = 20
 
@@ -49,14 +46,6 @@ def test_each_path_answers_its_own_question() -> None:
         code, text = asked(port, "/metrics")
         assert code == 404
         assert "/startupz, /livez, /readyz" in text
-
-
-def test_without_an_address_no_probe_is_answered() -> None:
-    threads = threading.active_count()
-
-    serve(Service(), "", Probes(lambda: "", lambda: "", lambda: ""))
-
-    assert threading.active_count() == threads
 
 
 def test_an_address_that_is_none_is_named_with_its_flag() -> None:

@@ -16,18 +16,6 @@ class Clock:
         return self.now
 
 
-def test_work_within_its_time_and_work_that_has_ended_are_well() -> None:
-    clock = Clock()
-    pulse = Pulse(10.0, clock)
-
-    with pulse.work("look"):
-        clock.now = 10.0
-        assert pulse.hung() == ""
-    clock.now = 1000.0
-
-    assert pulse.hung() == ""
-
-
 def test_work_that_takes_too_long_is_named_with_its_time() -> None:
     clock = Clock()
     pulse = Pulse(10.0, clock)

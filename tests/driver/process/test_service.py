@@ -110,30 +110,6 @@ def test_the_first_failing_thread_ends_the_others_and_is_raised() -> None:
     assert ended.is_set()
 
 
-def test_a_thread_that_returns_does_not_end_the_service() -> None:
-    service = Service()
-    returned = threading.Event()
-    service.spawn("short", returned.set)
-    assert returned.wait(WAIT_SECONDS)
-    assert not service.stop_event.is_set()
-    service.stop()
-
-
-def test_a_thread_has_its_name_and_its_own_way_to_stop() -> None:
-    service = Service()
-    names: list[str] = []
-    gate = threading.Event()
-
-    def wait() -> None:
-        names.append(threading.current_thread().name)
-        gate.wait(WAIT_SECONDS)
-
-    service.spawn("metrics", wait, stop=gate.set)
-    service.stop()
-    assert gate.is_set()
-    assert names == ["metrics"]
-
-
 def test_a_part_that_fails_to_stop_does_not_keep_the_others() -> None:
     service = Service()
     ended: list[str] = []
@@ -141,15 +117,6 @@ def test_a_part_that_fails_to_stop_does_not_keep_the_others() -> None:
     service.on_stop("broken", lambda: 1 // 0)
     service.stop()
     assert ended == ["first"]
-
-
-def test_stopping_twice_stops_each_part_once() -> None:
-    service = Service()
-    ended: list[str] = []
-    service.on_stop("part", lambda: ended.append("part"))
-    service.stop()
-    service.stop()
-    assert ended == ["part"]
 
 
 def test_a_loop_survives_driver_errors_and_goes_on() -> None:
@@ -169,15 +136,6 @@ def test_a_loop_survives_driver_errors_and_goes_on() -> None:
     service.stop()
 
 
-def test_a_loop_ends_at_the_stop_and_not_after_its_interval() -> None:
-    service = Service()
-    called = threading.Event()
-    service.repeat("slow loop", 3600, called.set)
-    assert called.wait(WAIT_SECONDS)
-    service.stop()
-    assert "slow loop" not in {thread.name for thread in threading.enumerate()}
-
-
 def test_an_unexpected_error_in_a_loop_ends_the_service() -> None:
     service = Service()
 
@@ -187,15 +145,6 @@ def test_an_unexpected_error_in_a_loop_ends_the_service() -> None:
     service.repeat("loop", 0.001, fail)
     with pytest.raises(KeyError):
         service.run()
-
-
-def test_a_pool_does_work_until_the_service_ends() -> None:
-    service = Service()
-    pool = service.pool("claims", 2)
-    assert pool.submit(lambda: threading.current_thread().name).result().startswith("claims")
-    service.stop()
-    with pytest.raises(RuntimeError):
-        pool.submit(int)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +198,3 @@ def test_loops_that_fail_on_many_nodes_at_once_do_not_come_back_at_once() -> Non
     for seconds in found:
         assert all(most / 2 <= one <= most for one, most in zip(seconds, longest, strict=True))
     assert found[0] != found[1]
-
-
-def test_a_repeated_call_comes_at_once_when_it_is_asked_for() -> None:
-    service, now, called = Service(), threading.Event(), threading.Semaphore(0)
-    service.repeat("slow loop", 3600, called.release, now)
-    assert called.acquire(timeout=10)
-
-    now.set()
-
-    assert called.acquire(timeout=10)
-    service.stop()

@@ -69,12 +69,3 @@ def test_a_driver_that_comes_while_the_service_runs_is_told(roots: DriverRoots, 
         assert told.came()
     finally:
         service.stop()
-
-
-def test_a_root_that_is_named_is_not_watched(tmp_path: Path) -> None:
-    told, service = Told(), Service()
-
-    watch_roots(service, DriverRoots.fixed(tmp_path), 0.05, told)
-
-    assert not [thread for thread in threading.enumerate() if thread.name == "driver root"]
-    service.stop()

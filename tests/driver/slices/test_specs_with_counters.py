@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from driver.devices.names import gpu_device_name
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
-from driver.slices.specs import Layout, lay_out, read_devices, same_spec, taint_times, with_times
+from driver.slices.specs import Layout, lay_out, read_devices
 from fakegpu.machine.fake_machine import FakeMachine
-from tests.driver.mig_machines import look, rules, with_mode_on
+from tests.driver.mig_machines import look, rules
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -130,53 +129,6 @@ def test_a_device_whose_counters_cannot_stand_is_left_out_alone(
     assert [[one["name"] for one in spec.get("devices", [])] for spec in layout.specs] == [[plain.name]]
 
 
-def test_of_two_counter_sets_with_one_name_the_first_stays() -> None:
-    layout = laid_out([partition()], [counter_set(), counter_set(counters={"memory-slice-0": 7})])
-
-    [stored] = layout.specs[0]["sharedCounters"]
-    assert stored["counters"]["memory-slice-0"] == {"value": "1"}
-
-
-def test_counters_written_in_another_way_are_the_same() -> None:
-    big = {"memory-slice-0": 2048}
-    counters, devices = laid_out([partition(consumes=big)], [counter_set(counters=big)]).specs
-    stored = copy.deepcopy([counters, devices])
-    stored[0]["sharedCounters"][0]["counters"]["memory-slice-0"]["value"] = "2048"
-    stored[1]["devices"][0]["consumesCounters"][0]["counters"]["memory-slice-0"]["value"] = "2048"
-    stored[0]["pool"]["generation"] = 4
-
-    assert counters["sharedCounters"][0]["counters"]["memory-slice-0"]["value"] == "2Ki"
-    assert same_spec(counters, stored[0])
-    assert same_spec(devices, stored[1])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda one: one["counters"]["memory-slice-0"].update(value="2"),
-        lambda one: one["counters"]["memory-slice-0"].update(value="nonsense"),
-        lambda one: one["counters"].pop("memory-slice-0"),
-        lambda one: one.pop("counters"),
-        lambda one: one.update(name="other", counterSet="other"),
-    ],
-    ids=range(5),
-)
-def test_counters_that_somebody_changed_are_a_difference(change: Any) -> None:
-    specs = laid_out([partition()], [counter_set()]).specs
-    counters, devices = copy.deepcopy(specs)
-    change(counters["sharedCounters"][0])
-    change(devices["devices"][0]["consumesCounters"][0])
-
-    assert not same_spec(specs[0], counters)
-    assert not same_spec(specs[1], devices)
-
-
-def test_a_slice_of_counters_that_is_rewritten_keeps_them() -> None:
-    specs = laid_out([partition()], [counter_set()]).specs
-
-    assert [with_times(one, taint_times(specs, specs, {})) for one in specs] == list(specs)
-
-
 def test_what_was_published_is_read_back() -> None:
     device = partition(
         attributes={"b": False, "i": 0, "s": "", "v": Version("1.2.3")},
@@ -192,15 +144,6 @@ def test_all_offers_of_dynamic_mode_are_read_back_with_their_spans() -> None:
     layout = laid_out(list(offers.devices), list(offers.counter_sets))
 
     assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
-
-
-def test_a_partition_without_counters_is_read_back_with_its_start_alone() -> None:
-    offers = node_offers(look(with_mode_on("hgx-h100")), rules("mig: {layout: all-3g}"))
-
-    devices, counter_sets = read_devices(laid_out(list(offers.devices), []).specs)
-
-    assert [one.span for one in devices[:2]] == [Placement(4, 1), Placement(0, 1)]
-    assert counter_sets == ()
 
 
 def test_what_is_not_named_by_this_driver_is_not_read() -> None:

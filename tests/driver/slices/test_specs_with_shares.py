@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +9,7 @@ from hypothesis import strategies as st
 from driver.devices.device import Device, RequestPolicy
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
-from driver.slices.specs import Layout, lay_out, read_devices, same_spec
+from driver.slices.specs import Layout, lay_out, read_devices
 from kubernetes_rules.validation.dra_kinds import errors_of
 from tests.driver.mig_machines import rules
 from tools.conformance.nodes.mig_nodes import inventory
@@ -87,78 +84,6 @@ def test_what_was_published_is_read_back(rule: str) -> None:
 
     assert layout.rejected == ()
     assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
-
-
-def test_a_device_that_is_not_shared_is_read_without_policies() -> None:
-    [spec] = laid_out(FOUR).specs
-    stored = copy.deepcopy(spec)
-    del stored["devices"][0]["allowMultipleAllocations"]
-
-    [device], _ = read_devices([stored])
-
-    assert device.policies == {}
-
-
-def change(spec: Any, path: str, value: Any) -> Any:
-    """A copy of the spec in which one field of the policies is otherwise."""
-    changed = copy.deepcopy(spec)
-    holder = changed["devices"][0]["capacity"]
-    *folders, last = path.split(".")
-    for folder in folders:
-        holder = holder[folder]
-    holder[last] = value
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("memory.requestPolicy.default", "20480Mi"),
-        ("memory.requestPolicy.validRange.min", "5368709120"),
-        ("memory.requestPolicy.validRange.step", 5 * GIB),
-        ("memory.requestPolicy.validRange.max", None),
-        ("memory.requestPolicy.validValues", None),
-        ("memory.requestPolicy.validValues", []),
-        ("shares.value", "4000m"),
-    ],
-)
-def test_policies_that_are_written_otherwise_are_the_same(path: str, value: Any) -> None:
-    [spec] = laid_out(FOUR).specs
-
-    assert same_spec(spec, change(spec, path, value))
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("memory.requestPolicy.default", "15Gi"),
-        ("memory.requestPolicy.validRange.min", "1Gi"),
-        ("memory.requestPolicy.validRange.step", "much"),
-        ("memory.requestPolicy.validRange.max", "40Gi"),
-        ("memory.requestPolicy.validValues", ["20Gi"]),
-        ("shares.requestPolicy", None),
-        ("shares.requestPolicy.validRange", None),
-    ],
-)
-def test_policies_that_say_something_else_differ(path: str, value: Any) -> None:
-    [spec] = laid_out(FOUR).specs
-
-    assert not same_spec(spec, change(spec, path, value))
-
-
-def test_values_of_a_policy_are_compared_as_numbers() -> None:
-    [spec] = laid_out(shared({"memory": GIB}, {"memory": RequestPolicy(0)})).specs
-
-    assert same_spec(spec, change(spec, "memory.requestPolicy.validValues", ["0Gi"]))
-    assert not same_spec(spec, change(spec, "memory.requestPolicy.validValues", ["0", "1Gi"]))
-
-
-def test_a_device_that_is_shared_no_more_differs() -> None:
-    [spec] = laid_out(FOUR).specs
-    stored = copy.deepcopy(spec)
-    del stored["devices"][0]["allowMultipleAllocations"]
-
-    assert not same_spec(spec, stored)
 
 
 @pytest.mark.parametrize(

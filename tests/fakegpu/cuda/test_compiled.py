@@ -12,11 +12,10 @@ import pytest
 from driver.errors import CudaError
 from fakegpu.cuda.compiled import SONAME, compiled_libcuda
 from fakegpu.cuda.fake_cuda import FakeCuda
-from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.sysfs.kernel import FakeKernel
 from gpuctl.probe.cuda import Cuda, LibCuda
 from tests import needs
 from tests.fakegpu.programs import Programs
@@ -24,7 +23,6 @@ from tests.fakegpu.programs import Programs
 pytestmark = needs.GCC
 
 GIB = 1 << 30
-SECONDS = 5.0
 
 
 def root_of(machine: FakeMachine, folder: Path) -> Path:
@@ -84,18 +82,6 @@ def test_it_sees_what_the_fake_cuda_sees(
     assert seen(loaded(root)) == seen(FakeCuda(machine, environment))
 
 
-def test_a_partition_is_in_the_library_once_it_is_made_and_needs_its_nodes(tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    root = root_of(machine, tmp_path)
-    running = loaded(root)
-    uuid = partition(machine, 2)
-    assert [one[0] for one in seen(loaded(root))] == [uuid]
-    assert len(seen(running)) == 8
-    shutil.rmtree(root / "dev/nvidia-caps")
-    whole = [machine.uuid(machine.pci(index)) for index in range(8) if index != 2]
-    assert [one[0] for one in seen(loaded(root))] == whole
-
-
 def test_under_mps_it_has_the_limit_of_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = Programs(tmp_path, "dgx-a100")
     root = root_of(programs.machine, tmp_path / "compiled")
@@ -120,17 +106,3 @@ def test_under_mps_it_has_the_limit_of_the_daemon(tmp_path: Path, monkeypatch: p
         assert programs.ask(f"get_client_list {server}") == [str(os.getpid())]
     finally:
         programs.end()
-
-
-def test_a_gpu_that_is_with_vfio_is_not_in_the_library(tmp_path: Path) -> None:
-    machine = FakeMachine.open("a30-quad")
-    root = root_of(machine, tmp_path / "driver")
-    kernel = FakeKernel(build_sysfs(tmp_path, machine), machine)
-    first = machine.pci(0)
-    uuid = machine.uuid(first)
-    drivers = tmp_path / "sys/bus/pci/drivers/nvidia"
-    kernel.write(drivers / "unbind", str(first), SECONDS)
-    assert uuid not in [one[0] for one in seen(loaded(root))]
-    # It has another minor then.
-    kernel.write(drivers / "bind", str(first), SECONDS)
-    assert uuid in [one[0] for one in seen(loaded(root))]

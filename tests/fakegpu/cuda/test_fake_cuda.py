@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +11,8 @@ from driver.errors import CudaError
 from fakegpu.cuda.fake_cuda import CGROUP, FakeCuda
 from fakegpu.machine.capabilities import VISIBLE_NODES, partition_nodes
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.nvml.fake_nvml import FakeDevice
 from tests.fakegpu.programs import Programs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 1 << 30
 
@@ -93,19 +89,6 @@ def test_a_partition_has_the_memory_of_its_profile_and_is_in_use() -> None:
     first.destroy_compute_instance(*place)
 
 
-@pytest.mark.parametrize("mode", ["prohibited", "exclusive-process"])
-def test_a_compute_mode_keeps_it_out(mode: str) -> None:
-    machine = FakeMachine.open("l4-quad")
-    other = FakeCuda(machine, {})
-    other.init()
-    other.enter(0)
-    gpu(machine, 0).set_compute_mode("prohibited" if mode == "prohibited" else "exclusive-process")
-    cuda = FakeCuda(machine, {})
-    cuda.init()
-    with pytest.raises(CudaError, match="CUDA_ERROR_DEVICE_UNAVAILABLE"):
-        cuda.enter(0)
-
-
 def test_its_control_group_limits_its_memory(tmp_path: Path) -> None:
     machine = FakeMachine.open("l4-quad")
     group = machine.pretend_cgroups(tmp_path).make("/pod/a").path
@@ -137,13 +120,3 @@ def test_mps_limits_its_memory_and_hides_what_the_daemon_does_not_serve(tmp_path
         cuda.leave(0)
     finally:
         programs.end()
-
-
-def test_a_rule_about_all_calls_of_a_gpu_makes_only_nvml_fail() -> None:
-    machine = FakeMachine.open("l4-quad")
-    machine.fail(gpu=0)
-    cuda = FakeCuda(machine, {})
-    cuda.init()
-    cuda.enter(0)
-    machine.fail("cuMemAlloc_v2", gpu=1)
-    cuda.allocate(1)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import DriverNotLoaded, SessionLost
 from driver.nvml.health.calls import GpuEvent
-from fakegpu.health.state import MOST_EVENTS
+from fakegpu.health.calls import FakeEventSet
 from fakegpu.machine.fake_machine import FakeMachine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from fakegpu.health.calls import FakeEventSet
-    from fakegpu.nvml.fake_nvml import FakeNvml
+from fakegpu.nvml.fake_nvml import FakeNvml
 
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""
@@ -51,79 +44,3 @@ def test_a_waiting_thread_hears_of_what_another_process_does(
         other.xid(3, 94, gpu_instance=2, compute_instance=0)
         assert waiting.result() == GpuEvent("xid", other.uuid(other.pci(3)), 94, 2, 0)
     assert events.wait(0) is None
-
-
-def test_events_of_before_and_of_other_gpus_are_not_told() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.xid(0, 13)
-    nvml = machine.nvml()
-    nvml.init()
-    events = nvml.watch_events([nvml.device_by_index(0)])
-    machine.xid(1, 31)
-    assert events.wait(0) is None
-    machine.xid(0, 43)
-    told = events.wait(LONG)
-    assert told is not None
-    assert told.xid == 43
-
-
-@pytest.mark.parametrize(("version", "tells"), [("580.65.06", False), ("615.36.01", True)])
-def test_events_that_were_dropped_are_told_by_drivers_that_know_structured_events(
-    version: str, tells: bool
-) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.driver_back(version)
-    _, events = watching(machine)
-    machine.xid(0, 31, times=MOST_EVENTS + 3)
-    told = [events.wait(0) for _ in range(MOST_EVENTS + 1)]
-    assert told[-1] is None
-    assert [one.dropped for one in told if one] == [tells] + [False] * (MOST_EVENTS - 1)
-
-
-def test_a_new_set_leaves_out_the_gpu_that_is_lost() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    nvml = machine.nvml()
-    nvml.init()
-    devices = [nvml.device_by_index(index) for index in range(nvml.device_count())]
-    machine.lose(5)
-    machine.fail("register_events", gpu=6)
-    events = nvml.watch_events(devices)
-    others = {machine.uuid(machine.pci(index)) for index in range(8)} - {
-        machine.uuid(machine.pci(index)) for index in (5, 6)
-    }
-    assert events.watched() == others
-    assert events.wait(0) is None
-
-
-@pytest.mark.parametrize(
-    "deed",
-    [
-        lambda _, events: events.close(),
-        lambda nvml, _: nvml.shutdown(),
-    ],
-    ids=["close", "shutdown"],
-)
-def test_a_wait_ends_with_its_set_and_its_session(
-    machines: tuple[FakeMachine, FakeMachine], deed: Callable[[FakeNvml, FakeEventSet], None]
-) -> None:
-    nvml, events = watching(machines[0])
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(events.wait, LONG)
-        deed(nvml, events)
-        with pytest.raises(SessionLost):
-            waiting.result()
-    with pytest.raises(SessionLost):
-        events.wait(LONG)
-    events.close()
-
-
-def test_a_wait_ends_when_the_driver_goes(machines: tuple[FakeMachine, FakeMachine]) -> None:
-    _, events = watching(machines[0])
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(events.wait, LONG)
-        machines[1].driver_gone()
-        with pytest.raises(DriverNotLoaded):
-            waiting.result()
-    machines[1].driver_back()
-    with pytest.raises(SessionLost):
-        events.wait(LONG)

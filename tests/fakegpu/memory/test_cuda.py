@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.api import NoMemoryLimits
-from driver.nvml.memory_limits import MemoryLimits
+from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.memory.cuda import ContextLost, CudaFailed, FakeCudaClient, OutOfMemory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakegpu.machine.cgroups import FakeCgroups
-    from fakegpu.nvml.fake_nvml import FakeDevice
+from fakegpu.memory.cuda import CudaFailed, FakeCudaClient
+from fakegpu.nvml.fake_nvml import FakeDevice
 
 GIB = 2**30
-GPU_BYTES = (23034 - 470) * 2**20
-"""What clients can have: the driver keeps 470 MiB for itself."""
 
 
 class Node:
@@ -49,49 +42,6 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
     """A machine with R615, with the state in memory and in a file."""
     state = f"@{tmp_path / 'state.json'}" if request.param == "file" else ""
     return Node(FakeMachine.open(f"fake:l4-quad{state}"), tmp_path / "cgroups")
-
-
-def test_a_client_has_its_groups_limit_to_the_last_byte(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    client = node.cuda(node.one)
-    client.allocate(GIB - 1)
-    client.allocate(1)
-    with pytest.raises(OutOfMemory, match=f"{node.one} uses {GIB} of {GIB} bytes"):
-        client.allocate(1)
-    assert client.allocated_bytes == GIB
-    assert node.gpu.memory_limits(node.one) == MemoryLimits(0, GIB, GIB)
-
-
-def test_a_group_without_limits_has_what_the_gpu_has_left(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, GIB, GIB)
-    limited, free = node.cuda(node.one), node.cuda(node.two)
-    limited.allocate(GIB)
-    free.allocate(GPU_BYTES - GIB)
-    with pytest.raises(OutOfMemory, match="0 bytes are free"):
-        free.allocate(1)
-
-
-def test_limits_of_its_own_take_a_nested_group_out_of_those_above(node: Node) -> None:
-    nested = node.groups.make("/pod/one/nested").path
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    node.gpu.set_memory_limits(nested, 0, 2 * GIB)
-    node.cuda(nested).allocate(2 * GIB)
-    assert node.gpu.memory_limits(node.one).used_bytes == 0
-
-
-def test_limits_and_contexts_go_with_their_group(node: Node) -> None:
-    node.gpu.set_memory_limits(node.one, 0, GIB)
-    client = node.cuda(node.one)
-    client.allocate(GIB)
-    node.groups.remove("/pod/one")
-    assert client.allocated_bytes == 0
-    with pytest.raises(ContextLost):
-        client.allocate(1)
-    node.cuda(node.two).allocate(GPU_BYTES)
-    assert node.groups.make("/pod/one").path == node.one
-    with pytest.raises(NoMemoryLimits):
-        node.gpu.memory_limits(node.one)
-    assert client.allocated_bytes == 0
 
 
 def test_a_reset_waits_for_clients_and_clears_limits(node: Node) -> None:
@@ -127,14 +77,3 @@ def test_nvml_lists_a_client_whose_process_is_known_until_it_ends(node: Node) ->
     assert node.gpu.process_ids() == (4711,)
     client.end()
     assert node.gpu.process_ids() == ()
-
-
-def test_a_client_frees_no_more_than_it_has(node: Node) -> None:
-    client = node.cuda(node.one)
-    client.allocate(5)
-    with pytest.raises(ValueError, match="it has 5 bytes"):
-        client.free(6)
-    for call in (client.allocate, client.free):
-        with pytest.raises(ValueError, match="-1"):
-            call(-1)
-    assert client.allocated_bytes == 5

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ClaimBlocked
-from fakegpu.mps.record import main as record_main
 from fakegpu.mps.record import record
-from fakegpu.mps.replay import UNKNOWN_QUESTION, install_replay
-from fakegpu.mps.transcript import Malformed, Run, Transcript, read_transcript, write_transcript
+from fakegpu.mps.replay import install_replay
+from fakegpu.mps.transcript import Run, Transcript, read_transcript, write_transcript
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
@@ -21,9 +20,6 @@ from kubeletplugin.sharing.mps.folders import DaemonFolder
 from kubeletplugin.sharing.mps.processes import Control, limit_commands, sort_answers
 from tests.fakegpu.programs import Programs
 from tests.kubeletplugin.fake_kubelet import short_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TRANSCRIPTS = sorted((Path(__file__).resolve().parents[2] / "vectors" / "mps").glob("*.jsonl"))
 CONTROL = "usr/bin/nvidia-cuda-mps-control"
@@ -48,10 +44,6 @@ def asked(programs: Programs, *runs: Run) -> Transcript:
     """What the pretend daemon answers."""
     questions = Transcript("documented", "a test", "", runs)
     return record(programs.root / CONTROL, questions, gpus(programs), "580.65.06")
-
-
-def test_there_is_something_to_be_held_to() -> None:
-    assert [path.stem for path in TRANSCRIPTS] != []
 
 
 @each
@@ -102,27 +94,6 @@ def test_what_is_recorded_is_read_again_and_names_no_gpu_and_no_process(
     assert again.runs[0].files["control_privileged"] == "srwxr-xr-x"
 
 
-def test_the_daemon_of_a_recording_ends_with_it(programs: Programs) -> None:
-    asked(programs, START)
-    assert programs.control(said="get_server_list\n")[0] == 1
-    with pytest.raises(OSError, match="No such file"):
-        record(programs.root / "usr/bin/none", Transcript("documented", "", "", ()), [], "")
-
-
-def test_a_recording_is_made_by_a_command(
-    programs: Programs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "again.jsonl"
-    program = str(programs.root / CONTROL)
-    code = record_main(
-        [str(TRANSCRIPTS[0]), "--program", program, "--driver", "1.0", "--gpu", programs.uuid(0)]
-    )
-    path.write_text(capsys.readouterr().out)
-    assert code == 0
-    assert read_transcript(path).driver == "1.0"
-    assert len(read_transcript(path).runs) == len(read_transcript(TRANSCRIPTS[0]).runs)
-
-
 def limits_replayed(programs: Programs, tmp_path: Path, change: str = "") -> None:
     """Have the driver set limits with the answers that the pretend daemon gave, one line of them changed."""
     daemon = MpsDaemon("gpu", (programs.uuid(0),), False, 25, (6144,))
@@ -149,26 +120,3 @@ def test_the_driver_sets_limits_with_the_answers_that_were_recorded(
 def test_the_driver_sees_an_answer_that_is_not_what_it_set(programs: Programs, tmp_path: Path) -> None:
     with pytest.raises(ClaimBlocked, match="has a pinned memory limit of 7G where 6144M was set"):
         limits_replayed(programs, tmp_path, "7G")
-
-
-def test_a_replay_answers_in_order_and_nothing_else(programs: Programs, tmp_path: Path) -> None:
-    path = tmp_path / "recorded.jsonl"
-    runs = tuple(Run(commands=("get_server_list",), lines=lines) for lines in ((), ("$PID",)))
-    path.write_text(write_transcript(Transcript("recorded", "a test", "1", runs)))
-    install_replay(programs.root / CONTROL, path, [])
-    answers = [programs.control(said="get_server_list\n") for _ in range(3)]
-    assert answers == [(0, []), (0, ["1000001"]), (UNKNOWN_QUESTION, [])]
-    assert programs.control(said="quit\n") == (UNKNOWN_QUESTION, [])
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"transcript": 2}', '{"transcript": 1, "origin": "invented"}']
-)
-def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "wrong.jsonl"
-    path.write_text(text)
-    with pytest.raises(Malformed, match="line 1"):
-        read_transcript(path)
-    path.write_text('{"transcript": 1, "origin": "documented"}\n{"comands": []}\n')
-    with pytest.raises(Malformed, match="line 2"):
-        read_transcript(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import subprocess
 import sys
@@ -11,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.hardware.pci_view import pci_view
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.nvml.flag import fake_kernel, nvml_from_flag
 from fakegpu.sysfs.kernel import FakeKernel
-from tests import needs
 from tests.fakegpu.sysfs.trees import disagreements
 
 ALONE, BESIDE, SHARED, OTHER = (
@@ -89,13 +85,6 @@ def test_a_gpu_that_leaves_the_nvidia_driver_vanishes_and_comes_back_with_anothe
     assert scene.agrees()
 
 
-def test_nothing_of_vfio_is_there_before_its_modules_are(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    assert not (scene.sysfs / "bus/pci/drivers/vfio-pci").exists()
-    assert not any(name.startswith(("vfio", "iommu")) for name in scene.dev())
-    assert not pci_view(scene.sysfs).has_iommufd
-
-
 def test_a_session_does_not_list_what_was_bound_after_its_begin(scene: Scene) -> None:
     scene.rebind(ALONE, "vfio-pci")
     nvml = scene.machine.nvml()
@@ -139,15 +128,6 @@ def test_writes_fail_do_nothing_or_hang_as_they_are_told(scene: Scene) -> None:
     assert scene.kernel.read(file, LONG) == "vfio-pci\n"
 
 
-def test_a_module_that_is_spoiled_is_not_loaded(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.machine.spoil_kernel("fail", "modprobe vfio_pci", error=errno.EPERM, times=1)
-    with pytest.raises(PermissionError):
-        scene.kernel.load_module("vfio-pci", LONG)
-    scene.kernel.load_module("vfio-pci", LONG)
-    assert (scene.sysfs / "module/vfio_pci/drivers/pci:vfio-pci").resolve().name == "vfio-pci"
-
-
 @pytest.mark.parametrize(("kind", "unbound"), [("die-before", False), ("die-after", True)])
 def test_a_process_is_killed_at_a_write(shared: Scene, kind: str, unbound: bool) -> None:
     shared.machine.spoil_kernel("die-before" if kind == "die-before" else "die-after", "unbind", times=1)
@@ -169,87 +149,3 @@ def test_a_tree_that_a_killed_process_left_half_changed_is_made_true(shared: Sce
     assert not shared.agrees()
     FakeKernel(shared.sysfs, FakeMachine.open(shared.flag))
     assert shared.agrees()
-
-
-def test_without_an_iommu_vfio_takes_nothing_unless_it_may_invent_groups(tmp_path: Path) -> None:
-    for unsafe in (False, True):
-        folder = tmp_path / str(unsafe)
-        folder.mkdir()
-        file = folder / "bare.yaml"
-        words = f"{{present: false, iommufd: false, unsafe_noiommu: {str(unsafe).lower()}}}"
-        text = (Path(__file__).parents[3] / "fakegpu/machines/t4.yaml").read_text()
-        file.write_text(f"iommu: {words}\n{text}")
-        scene = Scene(folder, str(file))
-        scene.kernel.load_module("vfio-pci", LONG)
-        (gpu,) = scene.machine.state.gpus
-        scene.rebind(gpu, "vfio-pci")
-        assert scene.driver(gpu) == ("vfio-pci" if unsafe else None)
-        assert pci_view(scene.sysfs).groups == ()
-        assert any("noiommu" in name for name in scene.dev()) == unsafe
-        assert scene.agrees()
-
-
-def test_without_iommufd_a_function_has_no_node_of_its_own(tmp_path: Path) -> None:
-    file = tmp_path / "old.yaml"
-    text = (Path(__file__).parents[3] / "fakegpu/machines/t4.yaml").read_text()
-    file.write_text(f"iommu: {{iommufd: false}}\n{text}")
-    scene = Scene(tmp_path, str(file))
-    scene.kernel.load_module("vfio-pci", LONG)
-    (gpu,) = scene.machine.state.gpus
-    scene.rebind(gpu, "vfio-pci")
-    (function,) = pci_view(scene.sysfs).functions
-    assert (function.driver, function.vfio_device) == ("vfio-pci", None)
-    assert not {"iommu", "vfio/devices"} & scene.dev()
-    assert any((scene.sysfs / "bus/pci/devices" / str(gpu) / "vfio-dev").iterdir())
-
-
-def test_a_superchip_has_a_vfio_driver_of_its_own(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "gh200")
-    scene.kernel.load_module("nvgrace_gpu_vfio_pci", LONG)
-    (gpu,) = scene.machine.state.gpus
-    scene.rebind(gpu, "nvgrace-gpu-vfio-pci")
-    assert scene.driver(gpu) == "nvgrace-gpu-vfio-pci"
-    assert scene.agrees()
-
-
-def test_nobody_writes_into_a_tree_that_is_not_pretended(tmp_path: Path) -> None:
-    real = tmp_path / "sys/bus/pci"
-    real.mkdir(parents=True)
-    (real / "drivers_probe").write_text("")
-    kernel = FakeKernel(tmp_path / "sys", FakeMachine.open("t4"))
-    with pytest.raises(FileNotFoundError):
-        kernel.write(real / "drivers_probe", "0000:3b:00.0", LONG)
-    assert [path.name for path in (tmp_path / "sys").rglob("*")] == ["bus", "pci", "drivers_probe"]
-
-
-def test_the_kernel_of_an_nvml_is_that_of_its_machine(tmp_path: Path) -> None:
-    nvml = nvml_from_flag("fake:passthrough-quad")
-    sysfs = build_sysfs(tmp_path, FakeMachine.open("passthrough-quad"))
-    kernel = fake_kernel(nvml, sysfs)
-    nvml.init()
-    kernel.write(sysfs / "bus/pci/drivers/nvidia/unbind", str(ALONE), LONG)
-    assert nvml.device_count() == 3
-    with pytest.raises(TypeError):
-        fake_kernel(nvml_from_flag("real"), sysfs)
-
-
-def test_a_session_has_the_node_of_its_gpu_open(scene: Scene) -> None:
-    nvml = scene.machine.nvml()
-    nvml.init()
-    minor = nvml.device_by_pci(ALONE).minor()
-    node = scene.root / "dev" / f"nvidia{minor}"
-    if node.is_symlink():
-        pytest.skip(needs.NO_DEVICE_NODES)
-    assert str(node) in _open_files()
-    nvml.shutdown()
-    assert str(node) not in _open_files()
-
-
-def _open_files() -> set[str]:
-    found = set()
-    for name in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(os.readlink(name))  # noqa: PTH115 - a link to what may be no path
-        except FileNotFoundError:
-            continue
-    return found

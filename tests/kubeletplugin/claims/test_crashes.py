@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from tests.kubeletplugin.fake_node import (
 )
 
 
-@pytest.fixture
-def mig_node(tmp_path: Path) -> Iterator[FakeNode]:
-    """A node whose GPUs can be cut without a reset."""
-    node = FakeNode(tmp_path, "hgx-h100")
-    yield node
-    node.stop()
-
-
 def _cut_places(node: FakeNode) -> list[tuple[int, int]]:
     """The places of all GPU instances on the first two GPUs: position of the GPU, memory slice."""
     return [
@@ -37,8 +28,7 @@ def _cut_places(node: FakeNode) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("step", STEPS_OF_MAKING)
 @pytest.mark.parametrize("then", ["prepare", "unprepare", "reboot and prepare", "reboot and unprepare"])
-def test_partitions_survive_or_vanish_whole_after_any_step(mig_node: FakeNode, step: str, then: str) -> None:
-    node = mig_node
+def test_partitions_survive_or_vanish_whole_after_any_step(node: FakeNode, step: str, then: str) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
     node.crash_after = step
     with pytest.raises(Crash):
@@ -63,10 +53,7 @@ def test_partitions_survive_or_vanish_whole_after_any_step(mig_node: FakeNode, s
 
 @pytest.mark.parametrize("step", STEPS_OF_DESTROYING)
 @pytest.mark.parametrize("then", ["unprepare", "prepare", "finish releases"])
-def test_partitions_go_after_a_crash_at_any_step_of_unprepare(
-    mig_node: FakeNode, step: str, then: str
-) -> None:
-    node = mig_node
+def test_partitions_go_after_a_crash_at_any_step_of_unprepare(node: FakeNode, step: str, then: str) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
     node.prepare(ref)
     node.crash_after = step

@@ -13,21 +13,18 @@ from driver.errors import ClaimBlocked, DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import mode, shared
 
 
 def prepared_by_a_newer_version(node: FakeNode, ref: ClaimRef) -> Entry:
     """What the journal has of a claim whose device is of a kind that is not known here."""
     node.prepare(ref)
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
+    entry = node.entry(ref)
     future = tuple(
         replace(held, kind="of-the-future", record={"brick": held.device}) for held in entry.devices
     )
     node.journal.put(replace(entry, devices=future))
     node.restart()
-    kept = node.journal.get(ref.uid)
-    assert kept is not None
+    kept = node.entry(ref)
     assert kept.devices == future
     return kept
 
@@ -61,7 +58,7 @@ def test_its_gpu_is_nobody_elses_and_other_gpus_are_handed_out(node: FakeNode) -
 
 
 def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
-    ref = node.claim_shares("new", shared(node, "mps-4"))
+    ref = node.claim_shares("new", node.shared("mps-4"))
     before = prepared_by_a_newer_version(node, ref)
     running = dict(node.mps.running)
 
@@ -71,7 +68,7 @@ def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
     assert node.reconciler.run_once() == ()
 
     assert node.journal.get(ref.uid) == before
-    assert (node.mps.running, mode(node)) == (running, "exclusive-process")
+    assert (node.mps.running, node.compute_mode()) == (running, "exclusive-process")
     assert node.watch.state().held == (before.devices[0].device,)
 
 

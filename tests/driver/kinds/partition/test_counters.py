@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 
+from driver.devices.device import CounterSet, Device
 from driver.kinds.partition.kind import ENGINE_COUNTERS, counter_set
+from driver.nvml.mig import Placement
 from driver.policy.offers import node_offers
+from driver.policy.rules import NodeConfig
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.mig_profiles import MigCatalogue
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.machine.spec import load_machine
 from tests.driver.mig_machines import AMPERE, MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 from tools.conformance.nodes.mig_nodes import inventory
-
-if TYPE_CHECKING:
-    from driver.devices.device import CounterSet, Device
-    from driver.nvml.mig import Placement
-    from driver.policy.rules import NodeConfig
-    from fakegpu.machine.mig_profiles import MigCatalogue
 
 Offered = list[tuple[int, "Placement", "Device"]]
 """Profile id, placement and device of each partition, by first memory slice."""

@@ -40,188 +40,9 @@ def names(offers: Offers) -> list[str]:
     return [device.name for device in offers.devices]
 
 
-def test_without_a_word_of_the_configuration_no_gpu_is_offered_to_virtual_machines() -> None:
-    assert names(offered(node(function(FIRST)))) == [ONE]
-
-
-def test_passthrough_alone_has_no_counters_and_no_other_form() -> None:
-    found = offered(node(function(FIRST), function(SECOND)), ALONE)
-    assert names(found) == [f"{ONE}-vfio", f"{TWO}-vfio"]
-    assert found.counter_sets == ()
-    assert found.withheld == ()
-
-
-def test_beside_the_whole_gpu_one_counter_says_who_has_it() -> None:
-    found = offered(node(function(FIRST), function(SECOND)), BESIDE)
-    assert names(found) == [TWO, ONE, f"{TWO}-vfio", f"{ONE}-vfio"]
-    assert {one.name: dict(one.counters) for one in found.counter_sets} == {ONE: {"gpu": 1}, TWO: {"gpu": 1}}
-    assert {(one.name, one.counter_set, tuple(one.consumes)) for one in found.devices} == {
-        (name, gpu_name, ("gpu",)) for gpu_name in (ONE, TWO) for name in (gpu_name, f"{gpu_name}-vfio")
-    }
-
-
-def test_beside_shares_alone_counters_keep_the_two_apart() -> None:
-    found = offered(node(function(FIRST)), f"shared: {{strategy: TimeSlicing, shares: 4}}, {BESIDE}")
-    assert names(found) == [f"{ONE}-ts-4", f"{ONE}-vfio"]
-    assert {one.counter_set for one in found.devices} == {ONE}
-
-
-def test_where_sharing_is_not_possible_passthrough_is_left() -> None:
-    old = gpu(FIRST, cuda_compute_capability="6.1")
-    found = offered(node(function(FIRST), told=(old,)), f"shared: {{strategy: MPS, shares: 4}}, {BESIDE}")
-    assert names(found) == [f"{ONE}-vfio"]
-    assert list(reasons(found)) == ["0000:1b:00.0 shared"]
-
-
-def test_a_gpu_without_the_partitions_of_its_layout_is_left_to_virtual_machines() -> None:
-    found = offered(node(function(FIRST)), f"mig: {{layout: all-balanced}}, {BESIDE}")
-    assert names(found) == [f"{ONE}-vfio"]
-    assert reasons(found) == {"0000:1b:00.0 partitions": "it has no MIG, so it cannot be partitioned"}
-
-
-@pytest.mark.parametrize(
-    ("functions", "reason"),
-    [
-        ([function(FIRST, iommu_group=None)], NO_IOMMU),
-        ([function(FIRST, virtual=(VIRTUAL[0],), total_virtual=16)], VIRTUAL_FUNCTIONS_ON),
-        (
-            [
-                function(FIRST),
-                function(OTHER, vendor_id=0x8086, class_code=NETWORK, driver="ice", iommu_group=27),
-            ],
-            "its IOMMU group 27 also has 0000:1b:00.2 (ice), which the node would lose",
-        ),
-    ],
-)
-def test_what_cannot_be_passed_through_says_why_and_keeps_its_other_forms(
-    functions: list[PciFunction], reason: str
-) -> None:
-    beside = offered(node(*functions), BESIDE)
-    assert names(beside) == [ONE]
-    assert beside.counter_sets == ()
-    assert reasons(beside) == {"0000:1b:00.0 passthrough": reason}
-    alone = offered(node(*functions), ALONE)
-    assert names(alone) == []
-    assert reasons(alone) == {"0000:1b:00.0": reason}
-
-
-@pytest.mark.parametrize(
-    "beside",
-    [
-        function(AUDIO, class_code=SOUND, driver="snd_hda_intel", iommu_group=27),
-        function(OTHER, vendor_id=0x8086, class_code=BRIDGE, driver="pcieport", iommu_group=27),
-        function(OTHER, vendor_id=0x8086, class_code=NETWORK, driver=None, iommu_group=27),
-        function(OTHER, vendor_id=0x8086, class_code=NETWORK, driver="vfio-pci", iommu_group=27),
-    ],
-    ids=["the GPU's own audio", "a bridge", "bound to nothing", "bound to vfio"],
-)
-def test_what_the_node_does_not_lose_goes_with_the_gpu(beside: PciFunction) -> None:
-    assert f"{ONE}-vfio" in names(offered(node(function(FIRST), beside), ALONE))
-
-
-@pytest.mark.parametrize("driver", [None, "vfio-pci", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci"])
-def test_a_gpu_that_vfio_or_nobody_has_is_offered_to_virtual_machines_alone(driver: str | None) -> None:
-    found = offered(node(function(FIRST, driver=driver)), BESIDE)
-    assert names(found) == [f"{ONE}-vfio"]
-    assert (found.counter_sets, found.withheld, found.doubts) == ((), (), ())
-
-
-@pytest.mark.parametrize(
-    ("driver", "reason"),
-    [
-        ("nouveau", "the kernel driver nouveau uses it"),
-        ("xvfiox", "the kernel driver xvfiox uses it"),
-        ("nvidia-vgpu-vfio", "the kernel driver nvidia-vgpu-vfio uses it"),
-    ],
-)
-def test_a_gpu_of_another_kernel_driver_is_not_taken_from_it(driver: str, reason: str) -> None:
-    assert reasons(offered(node(function(FIRST, driver=driver)), ALONE)) == {"0000:1b:00.0": reason}
-
-
-def test_a_gpu_that_containers_cannot_have_says_who_has_it() -> None:
-    found = offered(node(function(FIRST, driver="vfio-pci"), function(SECOND, driver=None)), "offer: whole")
-    assert names(found) == []
-    assert reasons(found) == {
-        "0000:1b:00.0": "its kernel driver is vfio-pci, not the NVIDIA driver",
-        "0000:43:00.0": "it has no kernel driver",
-    }
-
-
-def test_a_gpu_in_mig_mode_is_not_passed_through() -> None:
-    cut = gpu(FIRST, mig_capable=True, mig_enabled=True)
-    found = offered(node(function(FIRST), told=(cut,)), ALONE)
-    assert (names(found), reasons(found)) == ([], {"0000:1b:00.0": MODE_ON})
-
-
-def test_a_vgpu_is_not_handed_on() -> None:
-    guest = gpu(FIRST, virtualization="vgpu")
-    found = offered(node(function(FIRST), told=(guest,)), BESIDE)
-    assert (names(found), reasons(found)) == ([ONE], {"0000:1b:00.0 passthrough": IN_A_VGPU})
-
-
-def test_while_it_is_not_known_what_else_a_gpu_is_nothing_is_said_of_it() -> None:
-    dumb = gpu(FIRST, unanswered=frozenset({"mig_mode"}))
-    found = offered(node(function(FIRST), told=(dumb,)), BESIDE)
-    assert names(found) == []
-    assert [(one.pci, one.whole, one.away) for one in found.doubts] == [(FIRST, True, False)]
-
-
-def test_rules_ask_of_a_gpu_elsewhere_what_sysfs_tells() -> None:
-    found = node(function(FIRST, driver="vfio-pci"), function(SECOND, driver="vfio-pci"))
-    by_address = offered(found, f"when: 'gpu.pciBusID == \"0000:1b:00.0\"', {ALONE}", "offer: hidden")
-    assert names(by_address) == [f"{ONE}-vfio"]
-    assert reasons(by_address) == {"0000:43:00.0": HIDDEN_BY_RULE}
-    by_name = offered(found, f"when: 'gpu.productName == \"NVIDIA L40S\"', {ALONE}")
-    assert names(by_name) == [f"{ONE}-vfio", f"{TWO}-vfio"]
-
-
-def test_rules_that_ask_what_only_nvml_tells_keep_a_gpu_elsewhere_back() -> None:
-    found = offered(node(function(FIRST, driver="vfio-pci")), f"when: has(gpu.memoryBytes), {ALONE}", ALONE)
-    assert names(found) == []
-    assert "nothing reports memoryBytes" in reasons(found)["0000:1b:00.0"]
-
-
 def pair(**said: object) -> list[PciFunction]:
     """Two GPUs that no IOMMU tells apart."""
     return [function(FIRST, iommu_group=7), function(SECOND, iommu_group=7, **said)]
-
-
-def test_gpus_of_one_group_are_one_device_that_takes_from_the_counters_of_both() -> None:
-    found = offered(node(*pair()), BESIDE)
-    both = found.devices[-1]
-    assert names(found) == [TWO, ONE, f"{ONE}-0000-43-00-0-vfio"]
-    assert both.consumed_sets == {ONE: {"gpu": 1}, TWO: {"gpu": 1}}
-    assert both.regions == (Region(FIRST), Region(SECOND))
-
-
-def test_gpus_of_one_group_of_which_one_is_alone_take_from_the_counters_of_the_other() -> None:
-    found = offered(node(*pair()), f"when: gpu.index == 0, {ALONE}", BESIDE)
-    assert names(found) == [TWO, f"{ONE}-0000-43-00-0-vfio"]
-    assert found.devices[-1].consumed_sets == {TWO: {"gpu": 1}}
-
-
-def test_a_gpu_stays_when_the_other_of_its_group_is_not_to_be_passed_through() -> None:
-    found = offered(node(*pair()), f"when: gpu.index == 0, {BESIDE}", "offer: whole")
-    assert names(found) == [ONE, TWO]
-    [reason] = reasons(found).values()
-    assert reason == "its IOMMU group 7 also has 0000:43:00.0, which is not offered for passthrough"
-
-
-def test_a_group_is_not_offered_when_one_of_its_gpus_cannot_be_taken() -> None:
-    found = offered(node(*pair(driver="nouveau")), ALONE)
-    assert names(found) == []
-    assert set(reasons(found).values()) == {
-        "0000:43:00.0 of its IOMMU group: the kernel driver nouveau uses it"
-    }
-
-
-def test_more_than_two_gpus_of_a_group_go_together_only_alone() -> None:
-    third = PciAddress.parse("0000:52:00.0")
-    found = node(*pair(), function(third, iommu_group=7))
-    assert names(offered(found, ALONE)) == [f"{ONE}-0000-43-00-0-0000-52-00-0-vfio"]
-    beside = offered(found, BESIDE)
-    assert not any(name.endswith("-vfio") for name in names(beside))
-    assert all("offer them for passthrough only" in reason for reason in reasons(beside).values())
 
 
 def virtual(driver: str | None) -> list[PciFunction]:
@@ -234,18 +55,162 @@ def virtual(driver: str | None) -> list[PciFunction]:
     return [physical, *functions]
 
 
-@pytest.mark.parametrize("rule", [ALONE, BESIDE])
-def test_virtual_functions_are_devices_of_their_own_and_instead_of_the_gpu(rule: str) -> None:
-    found = offered(node(*virtual("vfio-pci")), rule)
-    assert names(found) == ["gpu-0000-1b-00-4-vfio", "gpu-0000-1b-00-5-vfio"]
-    assert all(device.attributes["virtualFunction"] is True for device in found.devices)
-    assert reasons(found) == {"0000:1b:00.0": HANDED_OUT_BY_FUNCTIONS}
+VM, VM2 = f"{ONE}-vfio", f"{TWO}-vfio"
+BOTH = f"{ONE}-0000-43-00-0-vfio"
+FIRST_GPU, SECOND_GPU = "0000:1b:00.0", "0000:43:00.0"
+LOSES = "its IOMMU group 27 also has 0000:1b:00.2 (ice), which the node would lose"
+CARD: dict[str, object] = {"vendor_id": 0x8086, "class_code": NETWORK, "iommu_group": 27}
+NOT_ASKED_FOR = "its IOMMU group 7 also has 0000:43:00.0, which is not offered for passthrough"
+OF_ANOTHER = "0000:43:00.0 of its IOMMU group: the kernel driver nouveau uses it"
+BY_ADDRESS = "when: 'gpu.pciBusID == \"0000:1b:00.0\"'"
+BY_NAME = "when: 'gpu.productName == \"NVIDIA L40S\"'"
+SERVED, SLICED = "shared: {strategy: MPS, shares: 4}", "shared: {strategy: TimeSlicing, shares: 4}"
+
+Row = tuple[list[PciFunction], tuple[str, ...], list[str], dict[str, str]]
 
 
-def test_slots_of_vgpus_are_no_devices_for_passthrough() -> None:
-    found = offered(node(*virtual("nvidia")), BESIDE)
-    assert names(found) == [ONE]
-    assert reasons(found) == {"0000:1b:00.0 passthrough": VIRTUAL_FUNCTIONS_ON}
+def cannot(reason: str, *functions: PciFunction) -> list[Row]:
+    """A GPU that is not passed through keeps its other forms where it has some."""
+    return [
+        ([*functions], (BESIDE,), [ONE], {f"{FIRST_GPU} passthrough": reason}),
+        ([*functions], (ALONE,), [], {FIRST_GPU: reason}),
+    ]
+
+
+ROWS: list[Row] = [
+    ([function(FIRST)], (), [ONE], {}),
+    ([function(FIRST), function(SECOND)], (ALONE,), [VM, VM2], {}),
+    ([function(FIRST)], (f"{SLICED}, {BESIDE}",), [f"{ONE}-ts-4", VM], {}),
+    (
+        *([function(FIRST)], (f"mig: {{layout: all-balanced}}, {BESIDE}",), [VM]),
+        {f"{FIRST_GPU} partitions": "it has no MIG, so it cannot be partitioned"},
+    ),
+    *cannot(NO_IOMMU, function(FIRST, iommu_group=None)),
+    *cannot(VIRTUAL_FUNCTIONS_ON, function(FIRST, virtual=(VIRTUAL[0],), total_virtual=16)),
+    *cannot(LOSES, function(FIRST), function(OTHER, driver="ice", **CARD)),
+    # What the node does not lose goes with the GPU: its own audio, a bridge, what nobody or vfio has.
+    *(
+        ([function(FIRST), beside], (ALONE,), [VM], {})
+        for beside in (
+            function(AUDIO, class_code=SOUND, driver="snd_hda_intel", iommu_group=27),
+            function(OTHER, driver="pcieport", **{**CARD, "class_code": BRIDGE}),
+            function(OTHER, driver=None, **CARD),
+            function(OTHER, driver="vfio-pci", **CARD),
+        )
+    ),
+    # One that vfio or nobody has is offered to virtual machines alone.
+    *(
+        ([function(FIRST, driver=driver)], (BESIDE,), [VM], {})
+        for driver in (None, "vfio-pci", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci")
+    ),
+    *(
+        ([function(FIRST, driver=driver)], (ALONE,), [], {FIRST_GPU: f"the kernel driver {driver} uses it"})
+        for driver in ("nouveau", "xvfiox", "nvidia-vgpu-vfio")
+    ),
+    (
+        *([function(FIRST, driver="vfio-pci"), function(SECOND, driver=None)], ("offer: whole",), []),
+        {
+            FIRST_GPU: "its kernel driver is vfio-pci, not the NVIDIA driver",
+            SECOND_GPU: "it has no kernel driver",
+        },
+    ),
+    (
+        *([function(FIRST, driver="vfio-pci"), function(SECOND, driver="vfio-pci")],),
+        *((f"{BY_ADDRESS}, {ALONE}", "offer: hidden"), [VM], {SECOND_GPU: HIDDEN_BY_RULE}),
+    ),
+    (
+        *([function(FIRST, driver="vfio-pci"), function(SECOND, driver="vfio-pci")],),
+        *((f"{BY_NAME}, {ALONE}",), [VM, VM2], {}),
+    ),
+    (pair(), (f"when: gpu.index == 0, {ALONE}", BESIDE), [TWO, BOTH], {}),
+    (
+        *(pair(), (f"when: gpu.index == 0, {BESIDE}", "offer: whole"), [ONE, TWO]),
+        {f"{FIRST_GPU} passthrough": NOT_ASKED_FOR},
+    ),
+    (pair(driver="nouveau"), (ALONE,), [], {FIRST_GPU: OF_ANOTHER, SECOND_GPU: OF_ANOTHER}),
+    # Virtual functions are devices instead of their GPU; slots of vGPUs are none.
+    *(
+        (
+            *(virtual("vfio-pci"), (rule,), ["gpu-0000-1b-00-4-vfio", "gpu-0000-1b-00-5-vfio"]),
+            {FIRST_GPU: HANDED_OUT_BY_FUNCTIONS},
+        )
+        for rule in (ALONE, BESIDE)
+    ),
+    (virtual("nvidia"), (BESIDE,), [ONE], {f"{FIRST_GPU} passthrough": VIRTUAL_FUNCTIONS_ON}),
+]
+
+
+@pytest.mark.parametrize(("functions", "rules", "expected", "withheld"), ROWS)
+def test_what_is_offered_to_virtual_machines_and_why_not(
+    functions: list[PciFunction], rules: tuple[str, ...], expected: list[str], withheld: dict[str, str]
+) -> None:
+    found = offered(node(*functions), *rules)
+
+    assert (names(found), reasons(found)) == (expected, withheld)
+    assert found.doubts == ()
+    consumed = {name for one in found.devices for name in one.consumed_sets}
+    assert {one.name for one in found.counter_sets} == consumed
+    beside = {ONE, f"{ONE}-ts-4"} & {*expected} and VM in expected
+    assert bool(consumed) == bool(beside or (TWO in expected and BOTH in expected))
+
+
+@pytest.mark.parametrize(
+    ("told", "rule", "expected", "withheld"),
+    [
+        ({"mig_capable": True, "mig_enabled": True}, ALONE, [], {FIRST_GPU: MODE_ON}),
+        ({"virtualization": "vgpu"}, BESIDE, [ONE], {f"{FIRST_GPU} passthrough": IN_A_VGPU}),
+        (
+            *({"cuda_compute_capability": "6.1"}, f"{SERVED}, {BESIDE}", [VM]),
+            {f"{FIRST_GPU} shared": "MPS: its compute capability is 6.1.0"},
+        ),
+    ],
+)
+def test_what_nvml_tells_of_a_gpu_counts(
+    told: dict[str, object], rule: str, expected: list[str], withheld: dict[str, str]
+) -> None:
+    found = offered(node(function(FIRST), told=(gpu(FIRST, **told),)), rule)
+
+    assert (names(found), list(reasons(found))) == (expected, list(withheld))
+    assert all(reasons(found)[part].startswith(reason) for part, reason in withheld.items())
+
+
+def test_beside_the_whole_gpu_one_counter_says_who_has_it() -> None:
+    found = offered(node(function(FIRST), function(SECOND)), BESIDE)
+    assert names(found) == [TWO, ONE, f"{TWO}-vfio", f"{ONE}-vfio"]
+    assert {one.name: dict(one.counters) for one in found.counter_sets} == {ONE: {"gpu": 1}, TWO: {"gpu": 1}}
+    assert {(one.name, one.counter_set, tuple(one.consumes)) for one in found.devices} == {
+        (name, gpu_name, ("gpu",)) for gpu_name in (ONE, TWO) for name in (gpu_name, f"{gpu_name}-vfio")
+    }
+
+
+def test_while_it_is_not_known_what_else_a_gpu_is_nothing_is_said_of_it() -> None:
+    dumb = gpu(FIRST, unanswered=frozenset({"mig_mode"}))
+    found = offered(node(function(FIRST), told=(dumb,)), BESIDE)
+    assert names(found) == []
+    assert [(one.pci, one.whole, one.away) for one in found.doubts] == [(FIRST, True, False)]
+
+
+def test_rules_that_ask_what_only_nvml_tells_keep_a_gpu_elsewhere_back() -> None:
+    found = offered(node(function(FIRST, driver="vfio-pci")), f"when: has(gpu.memoryBytes), {ALONE}", ALONE)
+    assert names(found) == []
+    assert "nothing reports memoryBytes" in reasons(found)["0000:1b:00.0"]
+
+
+def test_gpus_of_one_group_are_one_device_that_takes_from_the_counters_of_both() -> None:
+    found = offered(node(*pair()), BESIDE)
+    both = found.devices[-1]
+    assert names(found) == [TWO, ONE, f"{ONE}-0000-43-00-0-vfio"]
+    assert both.consumed_sets == {ONE: {"gpu": 1}, TWO: {"gpu": 1}}
+    assert both.regions == (Region(FIRST), Region(SECOND))
+
+
+def test_more_than_two_gpus_of_a_group_go_together_only_alone() -> None:
+    third = PciAddress.parse("0000:52:00.0")
+    found = node(*pair(), function(third, iommu_group=7))
+    assert names(offered(found, ALONE)) == [f"{ONE}-0000-43-00-0-0000-52-00-0-vfio"]
+    beside = offered(found, BESIDE)
+    assert not any(name.endswith("-vfio") for name in names(beside))
+    assert all("offer them for passthrough only" in reason for reason in reasons(beside).values())
 
 
 def test_the_kind_takes_all_of_the_gpus_in_a_name() -> None:

@@ -35,15 +35,12 @@ def test_a_domain_of_eight_digits_is_read() -> None:
     "name",
     [
         "gpu-0000-07-00-0",
-        "gpu-0000-07-00-0-vfio-",
         "gpu-0000-07-00-0-vfio\n",
         "gpu-0000-07-00-8-vfio",
         "gpu-0000-0F-00-0-vfio",
-        "gpu-00000007-07-00-0-vfio",
         "gpu-0000-0f-00-0-0000-07-00-0-vfio",
         "gpu-0000-07-00-0-0000-07-00-0-vfio",
         "gpu--vfio",
-        "vfio",
         "",
     ],
 )

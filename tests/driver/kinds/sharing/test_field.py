@@ -24,7 +24,6 @@ def read(text: str) -> tuple[tuple[SharedOffer, ...], list[str]]:
     ("text", "offer"),
     [
         ("{strategy: TimeSlicing, shares: 4}", SharedOffer("TimeSlicing", 4)),
-        ("{strategy: TimeSlicing, shares: 1000}", SharedOffer("TimeSlicing", 1000)),
         ("{strategy: MPS, shares: 48}", SharedOffer("MPS", 48)),
         ("{strategy: MPS, memory: {step: 5Gi}}", SharedOffer("MPS", None, 5 * GIB)),
         ("{strategy: MPS, memory: {step: 1048576}}", SharedOffer("MPS", None, 2**20)),
@@ -33,7 +32,6 @@ def read(text: str) -> tuple[tuple[SharedOffer, ...], list[str]]:
             "{strategy: MPS, memory: {step: 1Gi}, fractional: true}",
             SharedOffer("MPS", None, GIB, fractional=True),
         ),
-        ("{strategy: TimeSlicing, shares: 2, fractional: false}", SharedOffer("TimeSlicing", 2)),
     ],
 )
 def test_every_way_to_write_it_is_understood(text: str, offer: SharedOffer) -> None:
@@ -52,7 +50,6 @@ def test_both_strategies_can_be_offered_at_once() -> None:
     ("text", "error"),
     [
         ("null", "shared: must be a mapping with strategy"),
-        ("MPS", "shared: must be a mapping with strategy"),
         ("[]", "shared: must be a mapping, or a list of one or two"),
         ("[MPS]", "shared[0]: must be a mapping with strategy"),
         (
@@ -68,24 +65,17 @@ def test_both_strategies_can_be_offered_at_once() -> None:
             "shared[1]: must have shares, memory or both",
         ),
         ("{shares: 4}", "shared.strategy: must be one of TimeSlicing, MPS"),
-        ("{strategy: mps, shares: 4}", "shared.strategy: must be one of"),
         ("{strategy: [MPS], shares: 4}", "shared.strategy: must be one of"),
         ("{strategy: MPS}", "shared: must have shares, memory or both"),
         ("{strategy: MPS, shares: 4, replicas: 4}", "shared.replicas: unknown field"),
         ("{strategy: MPS, shares: 1}", "shared.shares: must be a number from 2 to 48, since"),
-        ("{strategy: MPS, shares: 49}", "shared.shares: must be a number from 2 to 48, since"),
         ("{strategy: TimeSlicing, shares: 1001}", "shared.shares: must be a number from 2 to 1000"),
         ("{strategy: TimeSlicing, shares: true}", "shared.shares: must be a number"),
-        ("{strategy: TimeSlicing, shares: '4'}", "shared.shares: must be a number"),
-        ("{strategy: TimeSlicing, shares: null}", "shared.shares: must be a number"),
         ("{strategy: MPS, memory: 5Gi}", "shared.memory: must be a mapping with step"),
         ("{strategy: MPS, memory: {}}", "shared.memory.step: must be an amount of memory such as 5Gi"),
         ("{strategy: MPS, memory: {step: 5GB}}", "shared.memory.step: must be an amount of memory"),
-        ("{strategy: MPS, memory: {step: true}}", "shared.memory.step: must be an amount of memory"),
         ("{strategy: MPS, memory: {step: 0}}", "shared.memory.step: must be a multiple of 1Mi"),
-        ("{strategy: MPS, memory: {step: -1Gi}}", "shared.memory.step: must be a multiple of 1Mi"),
         ("{strategy: MPS, memory: {step: 512Ki}}", "shared.memory.step: must be a multiple of 1Mi"),
-        ("{strategy: MPS, memory: {step: 5G}}", "shared.memory.step: must be a multiple of 1Mi"),
         ("{strategy: MPS, memory: {step: 1Gi, most: 2Gi}}", "shared.memory.most: unknown field"),
         ("{strategy: MPS, shares: 4, fractional: 1}", "shared.fractional: must be true or false"),
     ],

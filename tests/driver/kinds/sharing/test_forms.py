@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from driver.devices.device import Device, RequestPolicy, Version
-from driver.hardware.gpu import Gpu, Inventory
-from driver.nvml.pci_address import PciAddress
+from driver.hardware.gpu import Inventory
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
@@ -18,7 +18,6 @@ GIB = 2**30
 H100_BYTES = (81559 - 454) * 2**20  # the driver keeps 454 MiB for itself
 SLICED = "{strategy: TimeSlicing, shares: 4}"
 SERVED = "{strategy: MPS, shares: 4}"
-LAID_OUT = "mig: {layout: all-3g}"
 
 
 def machine(name: str = "hgx-h100", gpus: int = 1) -> Inventory:
@@ -145,18 +144,6 @@ def test_only_while_it_is_not_known_what_the_driver_keeps_nothing_is_shared_by_m
     assert ([doubt.whole for doubt in found.doubts], found.devices) == ([True], ())
 
 
-def test_a_partition_is_shared_with_all_its_memory() -> None:
-    alone, shared = (offered(rule).devices for rule in (LAID_OUT, f"{LAID_OUT}, shared: {SLICED}"))
-    assert [one.capacity["memory"] for one in shared] == [one.capacity["memory"] for one in alone]
-
-
-def test_only_mps_on_a_whole_gpu_isolates_memory() -> None:
-    assert one(f"shared: {SERVED}").attributes["memoryIsolation"] == "mps"
-    assert one(f"shared: {SLICED}").attributes["memoryIsolation"] == "none"
-    partitions = offered("mig: {layout: all-3g}, shared: {strategy: MPS, shares: 2}").devices
-    assert {device.attributes["memoryIsolation"] for device in partitions} == {"none"}
-
-
 def test_a_fractional_gpu_is_selected_like_a_whole_one_and_says_how_its_parts_are_kept_apart() -> None:
     whole = node_offers(machine(gpus=2)).devices[0]
 
@@ -166,13 +153,6 @@ def test_a_fractional_gpu_is_selected_like_a_whole_one_and_says_how_its_parts_ar
     assert fractional.attributes == {**whole.attributes, **told}
     assert fractional.attributes["type"] == "gpu"
     assert "nvlinkDomain" in fractional.attributes
-
-
-def test_what_is_not_known_of_the_memory_is_not_published() -> None:
-    device = one(f"shared: {SLICED}", of_first(machine(), memory_bytes=None))
-
-    assert device.capacity == {"shares": 4}
-    assert device.policies.keys() == {"shares"}
 
 
 @pytest.mark.parametrize(
@@ -221,48 +201,76 @@ def test_a_gpu_that_cannot_be_shared_so_is_kept_back(
     assert told.startswith(reason)
 
 
-def test_the_smallest_step_that_is_named_is_taken() -> None:
-    assert one("shared: {strategy: MPS, memory: {step: 1690Mi}}").capacity["memory"] // (1690 * 2**20) <= 48
+@cache
+def node(name: str) -> Inventory:
+    """The first GPU of a machine; of a ``guest``, of one that is ``cut``, or in MIG mode that is ``on``."""
+    name, _, state = name.partition(" ")
+    if state == "cut":
+        return of_first(mig_inventory(name, "cut"))
+    if state == "on":
+        return of_first(look(with_mode_on(name)))
+    return of_first(machine(name), **({"virtualization": "vgpu", "mig": None} if state else {}))
 
 
-def test_the_strategy_that_is_possible_stays() -> None:
-    guest = of_first(machine(), virtualization="vgpu", mig=None)
-
-    found = offered(f"shared: [{SERVED}, {SLICED}]", guest)
-
-    assert shapes(found) == ["ts-4"]
-    assert found.counter_sets == ()
-    assert reasons(found) == [("shared", "MPS: MPS needs a compute mode that a vGPU does not have")]
+STATIC = ["static-1g-10gb-2", "static-1g-10gb-3", "static-2g-20gb-0", "static-3g-40gb-4"]
+SLICES = {f"memory-slice-{number}" for number in range(8)}
+MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
+STAYS_ON = "MIG mode is on and changes only with a GPU reset"
+TOO_MANY = "MPS of 1g.10gb: 7 shares are more than the 6 clients that MPS serves on it"
+EACH_WAY = f"shared: [{SLICED}, {SERVED}]"
+SEVEN = "shared: {strategy: MPS, shares: 7}"
 
 
 @pytest.mark.parametrize(
-    ("rule", "shape"),
+    ("machine", "rule", "shape", "withheld", "counters"),
     [
-        (f"offer: whole, mig: off, shared: {SLICED}", ["ts-4", "whole"]),
-        (f"shared: [{SLICED}, {SERVED}]", ["ts-4", "mps-4"]),
-        (f"offer: whole, shared: [{SERVED}, {SLICED}]", ["mps-4", "ts-4", "whole"]),
+        ("hgx-h100", f"offer: whole, mig: off, shared: {SLICED}", ["ts-4", "whole"], {}, {"gpu"}),
+        ("hgx-h100", EACH_WAY, ["ts-4", "mps-4"], {}, {"gpu"}),
+        ("hgx-h100", f"offer: whole, {EACH_WAY}", ["ts-4", "mps-4", "whole"], {}, {"gpu"}),
+        (
+            *("hgx-h100 guest", EACH_WAY, ["ts-4"]),
+            *({"shared": "MPS: MPS needs a compute mode that a vGPU does not have"}, set()),
+        ),
+        (
+            *("hgx-h100", f"mig: {{dynamic: {{profiles: [3g]}}}}, {EACH_WAY}"),
+            *(["mig-3g-40gb-4", "mig-3g-40gb-0", "ts-4", "mps-4", "whole"], {}),
+            SLICES,
+        ),
+        (
+            *("hgx-h100", f"mig: {{layout: [3g, 3g]}}, {EACH_WAY}"),
+            [f"mig-3g-40gb-{start}-{way}-4" for start in (4, 0) for way in ("ts", "mps")],
+            *({}, {"mig-3g-40gb-4", "mig-3g-40gb-0"}),
+        ),
+        (
+            *("hgx-h100", f"mig: {{layout: [1g, 3g]}}, {SEVEN}", ["mig-3g-40gb-0-mps-7"]),
+            *({"shared": TOO_MANY}, set()),
+        ),
+        ("hgx-h100", f"mig: {{layout: all-1g}}, {SEVEN}", [], {"gpu": TOO_MANY}, set()),
+        ("hgx-h100", f"offer: hidden, shared: {SLICED}", [], {"gpu": "the node configuration hides"}, set()),
+        ("hgx-h100 cut", f"shared: {SLICED}", [], {"gpu": MODE_ON}, set()),
+        (
+            *("hgx-h100 cut", f"offer: whole, shared: {SLICED}", STATIC),
+            *({"whole": "its static MIG partitions are offered", "shared": "its static MIG"}, set()),
+        ),
+        (
+            *("dgx-a100 on", f"offer: whole, mig: {{dynamic: {{profiles: [7g]}}}}, shared: {SLICED}"),
+            *(["mig-7g-40gb-0"], {"whole": STAYS_ON, "shared": STAYS_ON}, SLICES),
+        ),
     ],
 )
-def test_forms_that_exclude_each_other_take_the_counter_of_their_gpu(rule: str, shape: list[str]) -> None:
-    found = offered(rule)
+def test_forms_stand_beside_each_other_and_take_the_counters_of_their_gpu(
+    machine: str, rule: str, shape: list[str], withheld: dict[str, str], counters: set[str]
+) -> None:
+    found = offered(rule, node(machine))
 
     assert shapes(found) == shape
-    [counters] = found.counter_sets
-    assert counters.counters == {"gpu": 1}
-    assert {(one.counter_set, *one.consumes.items()) for one in found.devices} == {
-        (counters.name, ("gpu", 1))
-    }
-    assert all(one.capacity.keys() <= {"memory", "shares"} for one in found.devices)
-
-
-def test_everything_at_once_takes_the_counters_of_partitions() -> None:
-    found = offered(f"mig: {{dynamic: {{profiles: [3g]}}}}, shared: [{SLICED}, {SERVED}]")
-
-    assert shapes(found) == ["mig-3g-40gb-4", "mig-3g-40gb-0", "ts-4", "mps-4", "whole"]
-    [counters] = found.counter_sets
-    assert all(one.consumes == counters.counters for one in found.devices[2:])
-    assert "multiprocessors" in found.devices[-1].capacity
-    assert found.devices[2].capacity.keys() == {"memory", "shares"}
+    assert [part for part, _ in reasons(found)] == list(withheld)
+    assert all(reason.startswith(withheld[part]) for part, reason in reasons(found))
+    assert {name for one in found.counter_sets for name in one.counters} == counters
+    if counters:
+        assert all(one.consumes.keys() <= counters and one.consumes for one in found.devices)
+    whole = [one for one in found.devices if one.span is None and counters]
+    assert all(one.consumes == found.counter_sets[0].counters for one in whole)
 
 
 def test_shares_fill_a_node_from_its_first_gpu_and_whole_gpus_from_its_last() -> None:
@@ -277,18 +285,6 @@ def test_shares_fill_a_node_from_its_first_gpu_and_whole_gpus_from_its_last() ->
         "gpu-0000-43-00-0",
         "gpu-0000-1b-00-0",
     ]
-
-
-def test_fractional_gpus_stand_among_the_whole_ones() -> None:
-    fractional = "shared: {strategy: TimeSlicing, shares: 2, fractional: true}"
-    found = offered(f'when: "gpu.index == 1", {fractional}', machine(gpus=3))
-
-    assert [one.name for one in found.devices] == [
-        "gpu-0000-1b-00-0",
-        "gpu-0000-43-00-0-ts-frac-2",
-        "gpu-0000-52-00-0",
-    ]
-    assert found.counter_sets == ()
 
 
 def test_partitions_are_shared_instead_of_given_out_whole() -> None:
@@ -306,20 +302,6 @@ def test_partitions_are_shared_instead_of_given_out_whole() -> None:
         assert shared.attributes == {**alone.attributes, **told}
 
 
-def test_partitions_that_are_shared_in_two_ways_have_a_counter_each() -> None:
-    found = offered(f"mig: {{layout: [3g, 3g]}}, shared: [{SLICED}, {SERVED}]")
-
-    assert shapes(found) == [
-        "mig-3g-40gb-4-ts-4",
-        "mig-3g-40gb-4-mps-4",
-        "mig-3g-40gb-0-ts-4",
-        "mig-3g-40gb-0-mps-4",
-    ]
-    [counters] = found.counter_sets
-    assert counters.counters == {"mig-3g-40gb-4": 1, "mig-3g-40gb-0": 1}
-    assert [dict(one.consumes) for one in found.devices[:2]] == [{"mig-3g-40gb-4": 1}] * 2
-
-
 def test_the_partitions_of_an_admin_are_shared_with_their_uuid() -> None:
     cut = of_first(mig_inventory("hgx-h100", "cut"))
 
@@ -331,68 +313,3 @@ def test_the_partitions_of_an_admin_are_shared_with_their_uuid() -> None:
         one.attributes["uuid"] for one in exclusive.devices
     ]
     assert found.counter_sets == ()
-
-
-def test_a_gpu_in_mig_mode_is_not_shared_as_a_whole() -> None:
-    cut = of_first(mig_inventory("hgx-h100", "cut"))
-
-    assert reasons(offered(f"shared: {SLICED}", cut)) == [
-        ("gpu", "MIG mode is on, so the GPU cannot be used as a whole")
-    ]
-    beside = offered(f"offer: whole, shared: {SLICED}", cut)
-    assert {device.attributes["type"] for device in beside.devices} == {"mig"}
-    assert [part for part, _ in reasons(beside)] == ["whole", "shared"]
-
-
-def test_of_a_partition_mps_serves_the_clients_of_its_compute_slices() -> None:
-    rule = "mig: {layout: [1g, 3g]}, shared: {strategy: MPS, shares: 7}"
-
-    found = offered(rule)
-
-    assert shapes(found) == ["mig-3g-40gb-0-mps-7"]
-    assert reasons(found) == [
-        ("shared", "MPS of 1g.10gb: 7 shares are more than the 6 clients that MPS serves on it")
-    ]
-
-
-def test_partitions_none_of_which_can_be_shared_keep_the_gpu_back() -> None:
-    found = offered("mig: {layout: all-1g}, shared: {strategy: MPS, shares: 7}")
-
-    assert found.devices == ()
-    assert found.counter_sets == ()
-    [(part, reason)] = reasons(found)
-    assert part == "gpu"
-    assert reason.startswith("MPS of 1g.10gb: 7 shares")
-
-
-def test_where_mig_keeps_the_whole_gpu_back_it_is_not_shared_either() -> None:
-    on = of_first(look(with_mode_on("dgx-a100")))
-
-    found = offered(f"mig: dynamic, shared: {SLICED}", on)
-
-    assert {one.span is None for one in found.devices} == {False}
-    assert reasons(found) == [
-        ("whole", "MIG mode is on and changes only with a GPU reset"),
-        ("shared", "MIG mode is on and changes only with a GPU reset"),
-    ]
-
-
-def test_a_hidden_gpu_is_not_shared() -> None:
-    assert reasons(offered(f"offer: hidden, shared: {SLICED}")) == [
-        ("gpu", "the node configuration hides it")
-    ]
-
-
-def test_a_gpu_of_which_hardly_anything_is_known_can_be_time_sliced() -> None:
-    bare = Gpu(PciAddress.parse("0000:8a:00.0"), "GPU-x", 0, 0)
-
-    device = one(f"shared: {SLICED}", Inventory((bare,)))
-
-    assert device.attributes == {
-        "type": "shared",
-        "uuid": "GPU-x",
-        "sharing": "time-slicing",
-        "memoryIsolation": "none",
-        "index": 0,
-        "resource.kubernetes.io/pciBusID": "0000:8a:00.0",
-    }

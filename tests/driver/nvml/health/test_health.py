@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from driver.nvml.api import Code, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.health.calls import EccErrors, FabricHealth, RecoveryAction, RemappedRows
+from driver.nvml.health.calls import FabricHealth
 from driver.nvml.health.real import fabric_health_of
 from driver.nvml.real import RealNvml
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
-from tests.driver.nvml.c_library_health import ACTIONS, RECOVERY_ACTION_FIELD
+from tests.driver.nvml.c_library_health import RECOVERY_ACTION_FIELD
 
 Open = Callable[[FakeMachine], NvmlDevice]
 
@@ -36,25 +36,10 @@ def ask(request: pytest.FixtureRequest) -> Open:
     return through
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_a_recovery_action_is_told_by_its_name(ask: Open, action: RecoveryAction) -> None:
+def test_an_action_that_is_newer_than_this_driver_is_unknown_and_an_older_one_knows_none(ask: Open) -> None:
     machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    machine.recovery_action(0, action)
-    assert device.recovery_action() == action
-    machine.reset(0)
-    assert device.recovery_action() == "none"
-
-
-def test_an_action_that_is_newer_than_this_driver_is_unknown(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
     machine.recovery_action(0, None)
-    assert device.recovery_action() is None
-
-
-def test_an_older_driver_knows_no_recovery_action(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
+    assert ask(machine).recovery_action() is None
     machine.driver_back("550.90.07")
     with pytest.raises(NotSupported):
         ask(machine).recovery_action()
@@ -66,75 +51,6 @@ def test_the_binding_takes_a_field_that_the_driver_refuses_for_not_supported() -
     library.unknown_fields = frozenset({RECOVERY_ACTION_FIELD})
     with pytest.raises(NotSupported):
         first_gpu(RealNvml(load=lambda _: library)).recovery_action()
-
-
-def test_rows_wait_for_a_reset_and_those_that_failed_stay(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    assert device.remapped_rows() == RemappedRows(0, 0, pending=False, failed=False)
-    machine.rows(0, RemappedRows(1, 3, pending=True, failed=True))
-    assert device.remapped_rows() == RemappedRows(1, 3, pending=True, failed=True)
-    machine.reset(0)
-    assert device.remapped_rows() == RemappedRows(1, 3, pending=False, failed=True)
-
-
-def test_pages_are_retired_before_ampere_alone(ask: Open) -> None:
-    machine = FakeMachine.open("t4")
-    device = ask(machine)
-    assert device.retired_pages_pending() is False
-    machine.page_pending(0, True)
-    assert device.retired_pages_pending() is True
-    with pytest.raises(NotSupported):
-        device.remapped_rows()
-    with pytest.raises(NotSupported):
-        ask(FakeMachine.open("a30-quad")).retired_pages_pending()
-
-
-def test_memory_that_no_reset_repairs_is_told_from_r615_on(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    with pytest.raises(NotSupported):
-        ask(machine).unrepairable_memory()
-    machine.driver_back("615.36.01")
-    device = ask(machine)
-    assert device.unrepairable_memory() is False
-    machine.unrepairable(0, True)
-    assert device.unrepairable_memory() is True
-    machine.reset(0)
-    assert device.unrepairable_memory() is True
-    machine.replace_board(0)
-    assert device.unrepairable_memory() is False
-
-
-def test_errors_are_counted_until_the_driver_is_loaded_anew(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    machine.ecc(0, EccErrors(7, 2))
-    assert ask(machine).ecc_errors() == EccErrors(7, 2)
-    machine.driver_gone()
-    machine.driver_back()
-    assert ask(machine).ecc_errors() == EccErrors(0, 0)
-
-
-@pytest.mark.parametrize(
-    "fabric",
-    [
-        FabricHealth("healthy"),
-        FabricHealth("unhealthy", ("access-timeout", "route-unhealthy")),
-        FabricHealth("limited-capacity", ("degraded-bandwidth",)),
-        FabricHealth("unhealthy", ("wrong-configuration",)),
-        FabricHealth("healthy", ("route-recovery",)),
-    ],
-    ids=str,
-)
-def test_the_fabric_is_told_with_its_faults(ask: Open, fabric: FabricHealth) -> None:
-    machine = FakeMachine.open("gb200-tray")
-    device = ask(machine)
-    machine.fabric_health(0, fabric)
-    assert device.fabric_health() == fabric
-
-
-def test_a_gpu_outside_of_a_fabric_has_no_fabric_health(ask: Open) -> None:
-    with pytest.raises(NotSupported):
-        ask(FakeMachine.open("dgx-a100")).fabric_health()
 
 
 def test_a_driver_without_the_summary_is_asked_by_its_mask() -> None:
@@ -176,10 +92,3 @@ def test_mig_mode_takes_links_down_where_it_ends_them(ask: Open) -> None:
     device.set_mig_mode(True)
     machine.reset(0)
     assert bool(device.nvlinks()) != ended
-
-
-def test_a_vgpu_guest_is_told_nothing_of_the_board(ask: Open) -> None:
-    device = ask(FakeMachine.open("a100-vgpu-guest"))
-    for question in (device.recovery_action, device.remapped_rows, device.ecc_errors):
-        with pytest.raises(NotSupported):
-            question()

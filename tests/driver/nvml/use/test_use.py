@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
 from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice
 from driver.nvml.real import RealNvml
-from driver.nvml.use.calls import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+from driver.nvml.use.calls import ProcessUse
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.use.calls import IDLE_CELSIUS
-from fakegpu.use.state import ProcessState
 from tests.driver.nvml.c_library import CLibrary
 
 Open = Callable[[FakeMachine], NvmlDevice]
@@ -51,48 +47,6 @@ def cut(machine: FakeMachine, parts: int = 2) -> None:
     nvml.shutdown()
 
 
-def test_an_idle_gpu_uses_what_its_driver_reserves(ask: Open) -> None:
-    device = ask(FakeMachine.open("hgx-h100"))
-    assert device.memory_use() == MemoryUse(device.memory_bytes(), 0, 454 * MIB)
-    assert device.utilisation() == Utilisation(0, 0)
-    assert device.temperature_celsius() == IDLE_CELSIUS
-    assert 0 < device.power_milliwatts() < device.power_limit_milliwatts() == 700_000
-    assert device.processes() == ()
-    assert device.busy_processes() == ()
-
-
-def test_a_busy_gpu_tells_who_uses_how_much(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    machine.use(
-        0,
-        compute=0.75,
-        memory=0.5,
-        power_milliwatts=512_000,
-        temperature_celsius=66,
-        processes={71: GIB, 12: ProcessState(12, 2 * GIB, 0.25), 40: ProcessState(40, None)},
-    )
-    assert device.utilisation() == Utilisation(0.75, 0.5)
-    assert device.memory_use().used_bytes == 3 * GIB
-    assert (device.power_milliwatts(), device.temperature_celsius()) == (512_000, 66)
-    assert device.processes() == (ProcessUse(12, 2 * GIB), ProcessUse(40, None), ProcessUse(71, GIB))
-    assert device.busy_processes() == (ProcessBusy(12, 0.25),)
-    machine.use(0, used_bytes=5 * GIB, processes={})
-    assert device.processes() == ()
-    assert device.busy_processes() == ()
-    assert device.memory_use().used_bytes == 5 * GIB
-
-
-def test_memory_of_cuda_clients_is_used_memory(ask: Open, tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    groups = machine.pretend_cgroups(tmp_path / "cgroups")
-    device = ask(machine)
-    client = machine.cuda(0, groups.make("/pod").path, 88)
-    client.allocate(GIB)
-    assert device.processes() == (ProcessUse(88, GIB),)
-    assert device.memory_use().used_bytes == GIB
-
-
 def test_partitions_share_the_memory_of_their_gpu_instance(ask: Open) -> None:
     machine = FakeMachine.open("hgx-h100")
     cut(machine)
@@ -111,17 +65,6 @@ def test_partitions_share_the_memory_of_their_gpu_instance(ask: Open) -> None:
         device.partition_memory_use(first.gpu_instance_id, 7)
 
 
-def test_with_mig_on_nobody_tells_how_busy_the_whole_gpu_is(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    cut(machine)
-    device = ask(machine)
-    for question in (device.utilisation, device.busy_processes):
-        with pytest.raises(NotSupported):
-            question()
-    assert device.power_milliwatts()
-    assert device.memory_use().total_bytes == device.memory_bytes()
-
-
 def test_the_second_sample_of_a_gpu_instance_tells_how_busy_it_was(ask: Open) -> None:
     machine = FakeMachine.open("hgx-h100")
     cut(machine, parts=1)
@@ -134,16 +77,6 @@ def test_the_second_sample_of_a_gpu_instance_tells_how_busy_it_was(ask: Open) ->
     for _ in range(2):
         assert device.partition_utilisation(large.gpu_instance_id) == pytest.approx(0.5)
         assert device.partition_utilisation(small.gpu_instance_id) == 0
-
-
-def test_before_hopper_no_partition_tells_how_busy_it_is(ask: Open) -> None:
-    machine = FakeMachine.open("dgx-a100")
-    device = ask(machine)
-    device.set_mig_mode(True)
-    machine.reset(0)
-    for _ in range(2):
-        with pytest.raises(NotSupported):
-            device.partition_utilisation(0)
 
 
 @pytest.mark.parametrize("frees", [True, False])
@@ -163,29 +96,3 @@ def test_samples_end_with_their_session(*, frees: bool) -> None:
         nvml.shutdown()
     assert len(library.samples) == 4
     assert (set(library.samples) == {"freed"}) == frees
-
-
-def test_a_reset_ends_what_was_said_of_use(ask: Open) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    device = ask(machine)
-    machine.use(0, compute=1.0, used_bytes=GIB)
-    machine.reset(0)
-    assert device.utilisation() == Utilisation(0, 0)
-    assert device.memory_use().used_bytes == 0
-
-
-def test_a_vgpu_guest_is_not_told_what_the_board_draws(ask: Open) -> None:
-    device = ask(FakeMachine.open("a100-vgpu-guest"))
-    for question in (device.power_milliwatts, device.power_limit_milliwatts, device.temperature_celsius):
-        with pytest.raises(NotSupported):
-            question()
-    assert device.utilisation() == Utilisation(0, 0)
-
-
-def test_a_mig_device_draws_no_power_of_its_own() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    cut(machine)
-    nvml = machine.nvml()
-    nvml.init()
-    with pytest.raises(ConfigError, match="power"):
-        machine.use(nvml.device_by_index(0).mig_devices()[0].uuid, power_milliwatts=1)

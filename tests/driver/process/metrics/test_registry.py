@@ -5,20 +5,16 @@ from __future__ import annotations
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
+from driver.process.http_endpoint import HttpEndpoint
 from driver.process.metrics.registry import Metrics, endpoint, serve
 from driver.process.metrics.table import Reading
 from driver.process.service import Service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from driver.process.http_endpoint import HttpEndpoint
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -45,28 +41,6 @@ def test_a_failed_operation_is_counted_by_its_outcome(error: Exception, outcome:
     assert value(metrics, "operations_total", operation="prepare", outcome=outcome) == 1
     assert value(metrics, "operations_total", operation="prepare", outcome="ok") == 0
     assert value(metrics, "operations_in_flight", operation="prepare") == 0
-
-
-def test_an_operation_is_in_flight_until_it_ends_and_then_has_a_duration() -> None:
-    metrics = Metrics()
-    with metrics.operation("unprepare"):
-        assert value(metrics, "operations_in_flight", operation="unprepare") == 1
-        assert value(metrics, "operations_in_flight", operation="prepare") == 0
-    labels = {"operation": "unprepare", "outcome": "ok"}
-    assert value(metrics, "operation_duration_seconds_count", **labels) == 1
-    assert value(metrics, "operation_duration_seconds_bucket", le="45.0", **labels) == 1
-    assert value(metrics, "operation_duration_seconds_bucket", le="0.001", **labels) is not None
-
-
-def test_slice_writes_nvml_failures_and_restarts_are_counted() -> None:
-    metrics = Metrics()
-    metrics.slice_written("update")
-    metrics.nvml_failed("hung")
-    metrics.reflector_restarted()
-    assert value(metrics, "slice_writes_total", verb="update") == 1
-    assert value(metrics, "slice_writes_total", verb="create") == 0
-    assert value(metrics, "nvml_failures_total", reason="hung") == 1
-    assert value(metrics, "reflector_restarts_total") == 1
 
 
 PARTITION = {
@@ -114,15 +88,6 @@ def test_what_cannot_be_told_leaves_the_other_numbers_alone() -> None:
     assert value(metrics, "prepared_claims") == 3
 
 
-@pytest.mark.parametrize("labels", [{}, {**PARTITION, "device": "a", "colour": "green"}])
-def test_a_value_has_the_labels_of_the_table_and_no_others(labels: dict[str, str]) -> None:
-    metrics = Metrics()
-    metrics.show(lambda: [Reading("gpu_dra_partition_info", labels, 1)], "gpu_dra_partition_info")
-
-    with pytest.raises(ValueError, match="has the labels"):
-        list(metrics.registry.collect())
-
-
 def test_a_phase_counts_for_the_operation_of_its_thread_and_for_none_outside_of_one() -> None:
     metrics = Metrics("kubeletplugin")
     metrics.phase("locks", 1.0)
@@ -152,18 +117,6 @@ def test_writes_of_journal_and_specs_are_phases_and_count_outside_of_operations_
         assert value(metrics, "phase_duration_seconds_count", **labels) == 1
 
 
-def test_calls_and_requests_and_xids_are_counted_by_what_they_were() -> None:
-    metrics = Metrics()
-    metrics.nvml_called("uuid", 0.01)
-    metrics.request_ended("GET", "resourceclaims", "2xx", 0.01)
-    metrics.xid_seen("0000:8a:00.0", 79)
-
-    assert value(metrics, "nvml_call_duration_seconds_count", call="uuid") == 1
-    labels = {"verb": "GET", "resource": "resourceclaims", "outcome": "2xx"}
-    assert value(metrics, "api_request_duration_seconds_count", **labels) == 1
-    assert value(metrics, "gpu_xids_total", pci_bus_id="0000:8a:00.0", xid="79") == 1
-
-
 @contextmanager
 def running(served: HttpEndpoint) -> Iterator[None]:
     thread = threading.Thread(target=served.run)
@@ -185,14 +138,6 @@ def test_the_endpoint_serves_the_numbers_and_lets_the_address_go() -> None:
     again = endpoint(address, metrics)
     with running(again):
         assert again.port == served.port
-
-
-def test_without_an_address_nothing_is_served() -> None:
-    threads = threading.active_count()
-
-    serve(Service(), "", Metrics())
-
-    assert threading.active_count() == threads
 
 
 def test_an_address_that_is_none_is_named_with_its_flag() -> None:

@@ -42,8 +42,3 @@ def test_a_process_makes_no_series_of_another(process: str) -> None:
     allowed = {row.name.removesuffix("_total") for row in TABLE.rows if process in row.processes}
     assert made <= allowed
     assert made
-
-
-def test_a_name_that_the_table_has_not_is_no_series() -> None:
-    with pytest.raises(KeyError):
-        Metrics().show(list, "gpu_dra_colour")

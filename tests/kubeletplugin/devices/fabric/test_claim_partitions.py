@@ -37,14 +37,6 @@ def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
     assert (connected(node), records(node)) == ((), [])
 
 
-def test_a_partition_of_the_number_zero_is_one_as_any_other(node: FakeNode) -> None:
-    whole = claim_modules(node, "all", *range(1, 9))
-    node.prepare(whole)
-    assert connected(node) == (0,)
-    node.unprepare(whole)
-    assert connected(node) == ()
-
-
 def test_the_journal_comes_before_the_fabric_and_the_fabric_before_the_gpus(node: FakeNode) -> None:
     ref = claim_modules(node, "train", 3, 4)
     node.prepare(ref)
@@ -162,15 +154,6 @@ def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> No
     assert (connected(node), records(node)) == ((), [])
 
 
-def test_what_was_left_active_goes_before_its_gpus_are_handed_out(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2, 3, 4)
-    node.prepare(ref)
-    node.machine.fabric.fail("deactivate", times=1)
-    node.unprepare(ref)
-    node.prepare(claim_modules(node, "next", 2))
-    assert connected(node) == (8,)
-
-
 def test_a_fabric_manager_that_is_away_is_waited_for(node: FakeNode) -> None:
     node.prepare(claim_modules(node, "first", 1))
     node.machine.fabric.stop()
@@ -207,16 +190,6 @@ def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_wa
         node.prepare(claim_modules(node, "third", 4))
 
 
-def test_a_lost_partition_that_cannot_come_back_keeps_no_other_claim(node: FakeNode) -> None:
-    node.prepare(claim_modules(node, "train", 1, 2))
-    node.machine.fabric.start(keeps=False)
-    node.machine.fabric.fail("activate", -10, times=1)
-    node.fabric.run_once()
-    assert connected(node) == ()
-    node.fabric.run_once()
-    assert connected(node) == (3,), "it is tried again"
-
-
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("by", ["keeper", "prepare"])
 def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_anew(
@@ -230,16 +203,6 @@ def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_a
         assert node.machine.fabric.state.active == (2, 3)
     node.prepare(claim_modules(node, "third", 3))
     assert node.machine.fabric.state.active == connected(node) == (2, 3, 9)
-
-
-def test_a_restart_is_made_good_also_for_what_nobody_needs_any_more(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
-    node.machine.fabric.stop()
-    node.unprepare(ref)
-    node.machine.fabric.start(keeps=True)
-    node.fabric.run_once()
-    assert (connected(node), node.machine.fabric.state.active, records(node)) == ((), (), [])
 
 
 def test_a_fabric_manager_that_waits_for_a_list_is_told_that_nothing_is_active(node: FakeNode) -> None:
