@@ -20,12 +20,6 @@ def test_what_is_written_reads_back_as_the_same_number(count: int) -> None:
     assert parse_quantity(format_bytes(count)) == count
 
 
-def test_bytes_are_written_with_the_largest_binary_suffix_that_divides_them() -> None:
-    assert format_bytes(81559 * 2**20) == "81559Mi"
-    assert format_bytes(0) == "0"
-    assert format_bytes(1000) == "1000"
-
-
 @pytest.mark.parametrize(
     ("text", "canonical", "form"),
     [

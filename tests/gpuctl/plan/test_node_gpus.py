@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from gpuctl.plan.node_gpus import GpuFacts, published_gpus, ranges
+from gpuctl.plan.node_gpus import GpuFacts, published_gpus
 from gpuctl.plan.planned import plan_node
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, published
 
@@ -60,10 +58,3 @@ def test_what_a_slice_does_not_say_is_absent_and_what_makes_no_sense_is_too() ->
     nothing = GpuFacts("gpu-x", None, None, None, None, None, None, ())
     assert gpus[0] == nothing
     assert (gpus[1].label, gpus[1].numa_node, gpus[1].nvlink_island) == ("gpu-y", None, None)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"), [((), ""), ((4,), "4"), ((0, 1, 2, 5), "0-2,5"), ((7, 3, 4), "3-4,7")]
-)
-def test_ranges(numbers: tuple[int, ...], text: str) -> None:
-    assert ranges(numbers) == text

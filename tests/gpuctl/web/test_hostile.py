@@ -124,18 +124,6 @@ def test_a_slice_that_makes_no_sense_is_a_problem_of_its_node_alone() -> None:
     assert [one.nodes for one in view.problems] == [("node-b",)]
 
 
-def test_slices_of_other_drivers_and_the_class_of_admins_are_left_out() -> None:
-    (other,), (own,) = slices(""), slices("")
-    other["spec"]["driver"] = "nic.example.com"
-    other["metadata"]["name"] = "other"
-    every = {"selectors": [{"cel": {"expression": "true"}}]}
-    classes = [{"metadata": {"name": name}, "spec": every} for name in ("all", "monitoring")]
-
-    view = seen_as(Seen([other, own]), classes=classes)
-
-    assert [(one.name, one.devices, one.free) for one in view.tiers] == [("all", 8, 8)]
-
-
 @pytest.mark.parametrize(
     ("text", "html"),
     [

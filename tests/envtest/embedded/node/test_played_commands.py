@@ -59,14 +59,6 @@ def test_a_program_of_the_driver_goes_on_until_its_container_ends(program: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [("true", 0), ("false", 1), ("exit 3", 3), ("false; exit", 1), ("true && exit 300", 44), ("", 0)],
-)
-def test_a_script_ends_with_a_code(text: str, code: int) -> None:
-    assert Played("sh", "-c", text).code == code
-
-
-@pytest.mark.parametrize(
     ("words", "what"),
     [
         ((), "the image's own command"),
