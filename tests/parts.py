@@ -59,7 +59,6 @@ TAKE_LONG = (
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",
-    "tests/kubeletplugin/devices/kinds/vgpu/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py::test_the_next_start_finishes_what_a_crash_has_left",
     "tests/kubeletplugin/sharing/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/sharing/mps/test_daemon_shm.py",
