@@ -56,6 +56,7 @@ TAKE_LONG = (
     "tests/gpuctl/verify/change/test_crash_sweep.py",
     "tests/gpuctl/verify/change/test_machines.py",
     "tests/gpuctl/verify/test_cuda_checks.py",
+    "tests/kubeletplugin/claims/test_crashes.py::test_a_real_process_may_end_before_any_change_of_the_disk",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",

@@ -150,7 +150,8 @@ class FakePublished(PublishedDevices):
 class FakeNode(ShownNode):
     """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
-    ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
+    ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well, and
+    another process can have the node by its folder.
     With ``binds`` its PCI functions can change drivers.
     """
 
@@ -169,8 +170,12 @@ class FakeNode(ShownNode):
         self.listing_failures: list[DriverError] = []
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
-        self.driver_root = lay_driver_root(folder / "driver", self.machine)
-        self.sysfs = lay_sysfs(folder, self.machine)
+        is_new = not self.cdi.exists()
+        self.driver_root, self.sysfs = folder / "driver", folder / "sys"
+        if is_new:
+            lay_driver_root(self.driver_root, self.machine)
+            lay_sysfs(folder, self.machine)
+            self.cdi.mkdir()
         self.controllers = Controllers(lambda _number: None)
         self._pci: PciParts | None = None
         if binds:
@@ -178,7 +183,6 @@ class FakeNode(ShownNode):
             self.kernel = FakeKernel(self.sysfs, self.machine)
             users = pretended_users(self.machine)
             self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)
-        self.cdi.mkdir()
         self.api: dict[tuple[str, str], dict[str, Any]] = {}
         self.api_failures: list[DriverError] = []
         self.before_get: Callable[[], None] = lambda: None

@@ -230,19 +230,6 @@ def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp
     node.stop()
 
 
-def test_a_spec_that_cannot_be_made_again_yet_comes_back_when_the_driver_does(node: FakeNode) -> None:
-    lost = node.claim("lost", 0)
-    node.prepare(lost)
-    node.spec_path(lost).unlink()
-    (node.driver_root / "usr").rename(node.driver_root / "away")
-
-    node.reconciler.restore_specs()
-    assert not node.spec_path(lost).exists()
-    (node.driver_root / "away").rename(node.driver_root / "usr")
-    node.reconciler.restore_specs()
-    assert node.spec_path(lost).exists()
-
-
 @pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])
 def test_a_driver_that_was_replaced_while_nobody_looked_is_seen(node: FakeNode, *, restarts: bool) -> None:
     """A container that starts again would mount what is not there any more."""

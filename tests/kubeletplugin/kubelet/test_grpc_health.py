@@ -106,13 +106,6 @@ def test_every_part_counts() -> None:
     assert states == [False, True, True, False]
 
 
-def test_what_is_closed_serves_no_more() -> None:
-    serving = Serving("a")
-    serving.close()
-    serving.up("a")
-    assert not serving.state.value
-
-
 V1 = "/v1.DRAResourceHealth/NodeWatchResources"
 V1ALPHA1 = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
 WELL = DeviceHealth("node/gpu", "gpu-0", Health("Healthy"), 1_700_000_000)

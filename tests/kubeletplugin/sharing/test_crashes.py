@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimRefused
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import class_slicing, mps
 
@@ -244,26 +242,3 @@ def test_the_larger_share_of_two_may_end(node: FakeNode, step: str) -> None:
     node.unprepare(large)
     assert node.daemon_limits() == before
     assert_shared(node, "mps", small)
-
-
-@pytest.mark.parametrize(
-    ("operation", "form", "fewest_ends"),
-    [("prepare", "mps-4", 10), ("unprepare", "mps-4", 6), ("prepare", "ts-4", 8)],
-)
-def test_a_real_process_may_end_before_any_change_of_the_disk(
-    tmp_path: Path, crashes: Crashes, operation: str, form: str, fewest_ends: int
-) -> None:
-    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-
-    def made(folder: Path) -> tuple[FakeNode, ClaimRef, str]:
-        node = FakeNode(folder, on_disk=True)
-        return node, node.claim_shares("train", node.shared(form), uid=UID), node.shared(form)
-
-    for node, ref, ended in crashes.ends(tmp_path, operation, "a30-quad", made, fewest_ends):
-        node.sharing_reconciler.run_once()
-        if not ended and operation == "unprepare":
-            node.assert_as_before()
-        assert node.prepare(ref)
-        node.unprepare(ref)
-        node.assert_as_before()
-        assert node.prepare(node.claim("next", 0))

@@ -233,7 +233,7 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
 
-    def made(folder: Path) -> tuple[MemoryNode, ClaimRef, str]:
+    def made(folder: Path) -> tuple[MemoryNode, ClaimRef]:
         node = limiting(folder, on_disk=True)
         device = node.shared("ts-4")
         ref = node.claim_shares("train", device, uid=UID)
@@ -242,7 +242,7 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         if operation == "unprepare":
             node.prepare(ref)
             node.run(node.entry(ref).devices[0].cdi_device)
-        return node, ref, device
+        return node, ref
 
     for node, ref, _ in crashes.ends(tmp_path, operation, "l4-quad", made, fewest_ends):
         node.prepare(ref)

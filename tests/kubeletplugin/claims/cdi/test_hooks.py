@@ -53,14 +53,6 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_the_copy_is_used_with_all_that_it_knows(node: Node) -> None:
-    hook = node.hooks(HookSource(node.image)).of(FILES, node.host)
-
-    assert hook is not None
-    assert Path(hook.path).parent.parent == hooks_folder(node.data)
-    assert len(hook.calls) == 5
-
-
 def test_without_a_copy_that_of_the_driver_root_is_used_by_the_hosts_path(node: Node) -> None:
     hooks = node.hooks(NO_HOOK)
 

@@ -111,14 +111,6 @@ def test_a_hook_is_given_no_call_that_it_does_not_know() -> None:
     assert [name for name, *_ in hooks_of(Hook("/opt/nvidia-cdi-hook"))] == [LINKS, CACHE]
 
 
-def test_a_host_without_ldconfig_gets_no_linker_cache(tmp_path: Path) -> None:
-    host = HostPaths(tmp_path, Path("/"))
-    assert CACHE not in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
-    (tmp_path / "sbin").mkdir()
-    (tmp_path / "sbin/ldconfig").touch()
-    assert CACHE in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
-
-
 def test_settings_have_places_of_their_own_in_the_container() -> None:
     files = replace(FILES, settings=(Placed("/usr/share/vulkan/a.json", "/etc/vulkan/a.json"),))
     mounts = spec(files, CONTAINER)["containerEdits"]["mounts"]

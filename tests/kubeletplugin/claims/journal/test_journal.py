@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from kubeletplugin.claims.journal.entry import (
     encode,
 )
 from kubeletplugin.claims.journal.journal import _MOST_ASIDE, Journal
-from tests.eventually import eventually
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
 
@@ -166,27 +164,6 @@ def test_an_entry_of_a_newer_schema_holds_its_gpu(tmp_path: Path) -> None:
 
     assert [(one.uid, one.devices[0].kind) for one in journal.holders(GPU_0)] == [("u-1", "schema 2")]
     assert journal.take_set_aside() == ()
-
-
-def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> None:
-    journal = alone(tmp_path)
-    journal.put(entry("u-1"))
-    waiting, woken = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        waiting.set()
-        journal.wait_for_release(60)
-        woken.set()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    assert waiting.wait(5)
-
-    def release() -> bool:  # again and again, since it may not be waiting yet
-        journal.put(replace(entry("u-1"), state="released"))
-        return woken.is_set()
-
-    eventually("it is woken long before its own time is over", release, seconds=30)
 
 
 texts = st.text(max_size=20)

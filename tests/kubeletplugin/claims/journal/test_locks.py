@@ -56,26 +56,6 @@ def test_keys_are_taken_in_one_order_whatever_order_they_are_named_in(tmp_path: 
                 pass
 
 
-def test_a_waiting_thread_goes_on_when_the_key_is_let_go(tmp_path: Path) -> None:
-    locks = KeyedLocks(tmp_path / "locks")
-    order: list[str] = []
-    waiting = threading.Event()
-
-    def second() -> None:
-        waiting.set()
-        with locks.holding(["GPU 1"], 10):
-            order.append("second")
-
-    with locks.holding(["GPU 1"], 1):
-        thread = threading.Thread(target=second)
-        thread.start()
-        assert waiting.wait(5)
-        order.append("first")
-    thread.join(5)
-
-    assert order == ["first", "second"]
-
-
 def _hold(path: Path, channel: Connection) -> None:
     with KeyedLocks(path).holding(["GPU 1"], 5):
         channel.send("held")

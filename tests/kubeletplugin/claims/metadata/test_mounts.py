@@ -144,11 +144,6 @@ def test_a_gpu_of_which_no_slice_was_seen_has_its_uuid_and_its_address() -> None
     }
 
 
-def test_what_was_published_is_told_as_it_was() -> None:
-    published = {"productName": {"string": "H100"}, "driverVersion": {"version": "580.1.0"}}
-    assert published.items() <= device_attributes(HELD, kind_of(HELD), published).items()
-
-
 def test_what_a_kind_tells_stands_before_what_was_published() -> None:
     told = device_attributes(
         HELD,

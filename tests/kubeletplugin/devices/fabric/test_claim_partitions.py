@@ -22,7 +22,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
     position,
     records,
 )
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 
 def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
@@ -205,18 +205,6 @@ def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_a
     assert node.machine.fabric.state.active == connected(node) == (2, 3, 9)
 
 
-def test_a_fabric_manager_that_waits_for_a_list_is_told_that_nothing_is_active(node: FakeNode) -> None:
-    node.machine.fabric.start(keeps=True)
-    node.prepare(claim_modules(node, "train", 1, 2))
-    assert connected(node) == (3,)
-
-
-def test_a_keeper_without_records_asks_nobody(node: FakeNode) -> None:
-    node.machine.fabric.fail("partitions")
-    node.fabric.run_once()
-    assert len(node.machine.fabric.state.faults) == 1
-
-
 def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
     node.driver_generation = "load-1"
     ref = claim_modules(node, "train", 1, 2, 3, 4)
@@ -269,3 +257,24 @@ def test_a_node_without_a_shared_fabric_is_asked_once(tmp_path: Path) -> None:
     assert (connected(node), (tmp_path / "fabric").exists()) == ((), False)
     assert FakeMachine.open("dgx-a100").fabric.state.connected == ()
     node.stop()
+
+
+@pytest.mark.parametrize("step", ["fabric deactivated", "fabric forgotten", *STEPS_OF_ACTIVATING])
+def test_a_gpu_is_handed_out_without_the_partition_of_a_claim_that_has_ended(
+    node: FakeNode, step: str
+) -> None:
+    ref = claim_modules(node, "train", 5, 6)
+    node.prepare(ref)
+    node.machine.fabric.stop()
+    node.unprepare(ref)
+    node.machine.fabric.start(keeps=True)
+    assert records(node) == ["partition-5"], "the partition could not be deactivated"
+
+    following = claim_modules(node, "next", 6)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(following)
+    node.restart()
+
+    node.prepare(following)
+    assert (connected(node), records(node)) == ((12,), ["partition-12"])

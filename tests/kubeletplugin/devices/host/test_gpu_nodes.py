@@ -89,14 +89,6 @@ def test_a_control_node_that_went_is_missed(scene: Scene) -> None:
         scene.nodes.control(scene.now())
 
 
-def test_another_minor_is_another_gpu(scene: Scene) -> None:
-    first, second = (
-        scene.nodes.whole(scene.pci(), 0, scene.now()),
-        scene.nodes.whole(scene.pci(), 1, scene.now()),
-    )
-    assert (first[0].path, second[0].path) == ("/dev/nvidia0", "/dev/nvidia1")
-
-
 def test_what_could_not_be_found_is_not_remembered(scene: Scene) -> None:
     (scene.dev / "nvidia0").unlink()
     with pytest.raises(NodeIncomplete):

@@ -97,15 +97,3 @@ def test_prepare_and_unprepare_of_a_whole_gpu_enter_neither_sharing_nor_partitio
         node.stop()
 
     assert (prepared, again, unprepared) == (set(), set(), set())
-
-
-def test_the_watch_sees_what_a_partition_costs(tmp_path: Path) -> None:
-    called = Called()
-    with called.watching():
-        node = FakeNode(tmp_path, "hgx-h100")
-        claim = node.claim_devices("small", node.partition(0, "1g.10gb", 0))
-
-        prepared = called.by(lambda: node.prepare(claim))
-        node.stop()
-
-    assert "held.py HeldMade.make" in prepared

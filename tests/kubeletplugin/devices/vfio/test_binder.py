@@ -209,16 +209,6 @@ def test_bind_goes_on_with_a_function_that_was_in_doubt(scene: GroupScene) -> No
     assert (scene.drivers(), scene.overrides()) == (OWN_DRIVERS, {})
 
 
-def test_a_function_that_was_in_doubt_is_given_back(scene: GroupScene) -> None:
-    scene.kernel.late.add(GPU)
-    with pytest.raises(FunctionInDoubt):
-        scene.bind()
-    scene.kernel.let_go()
-    scene.restore()
-
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
-
-
 def test_what_waits_for_one_function_keeps_no_other_from_being_given_back(scene: GroupScene) -> None:
     scene.bind()
     scene.kernel.late.add(USB)

@@ -15,7 +15,7 @@ from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
 from kubeletplugin.kubelet.wire.containers import ContainerMemory, ContainerName
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.memory.one_gpu import containers_in_all
-from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNode
+from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, MemoryNode
 
 
 def test_a_container_alone_has_all_of_its_claim_and_not_a_byte_more(l4s: MemoryNode) -> None:
@@ -216,11 +216,6 @@ def test_unprepare_looks_at_no_container_of_another_claim(l4s: MemoryNode) -> No
     assert looked == [containers[0].cgroup]
 
 
-def test_more_than_the_gpu_has_is_refused(l4s: MemoryNode) -> None:
-    with pytest.raises(Exception, match="INVALID_ARGUMENT"):
-        l4s.run(l4s.share("u-1", 2 * L4_BYTES))
-
-
 def test_support_is_asked_once_for_each_load_of_the_driver(l4s: MemoryNode) -> None:
     limits = GpuLimits(l4s.discovery, lambda: l4s.driver_generation)
     l4s.driver_generation = "1"
@@ -251,13 +246,6 @@ def test_what_a_container_has_and_uses_is_told(l4s: MemoryNode) -> None:
 def test_a_container_that_has_ended_is_not_told_of(l4s: MemoryNode) -> None:
     l4s.end(l4s.run(l4s.share("u-1", 4 * GIB)))
     assert l4s.memory.used() == ()
-
-
-def test_each_look_asks_anew(l4s: MemoryNode) -> None:
-    container = l4s.run(l4s.share("u-1", 4 * GIB))
-    assert [one.used_bytes for one in l4s.memory.used()] == [0]
-    l4s.cuda(container).allocate(GIB)
-    assert [one.used_bytes for one in l4s.memory.used()] == [GIB]
 
 
 def test_what_a_container_with_two_shares_of_a_gpu_uses_fills_one_before_the_other(l4s: MemoryNode) -> None:

@@ -21,26 +21,6 @@ from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, Container, 
 STEPS = ("memory lowered", "memory noted", "memory limited")
 
 
-def test_a_limit_that_nvml_takes_and_does_not_hold_lets_no_container_start(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.machine.lie("set_memory_limits")
-    with pytest.raises(ClaimBlocked, match=r"NVML accepted a limit of 8589934592 bytes .* but reports none"):
-        l4s.run(device)
-    l4s.machine.heal()
-    l4s.memory.run_once()
-    assert l4s.files() == []
-
-
-def test_a_container_that_cannot_be_brought_down_keeps_the_next_from_starting(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    l4s.machine.lie("set_memory_limits", times=1)
-    with pytest.raises(ClaimBlocked, match="reports 8589934592 bytes"):
-        l4s.run(device, "b")
-    second = l4s.run(device, "b")
-    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
-
-
 def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:
     l4s.patience_seconds = 10.0
     l4s.restart()

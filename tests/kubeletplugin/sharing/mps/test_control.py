@@ -87,17 +87,6 @@ def serving(mps: MpsScene, supervisor: Supervisor) -> Iterator[SocketServer]:
             server.stop(0)
 
 
-def test_daemons_that_run_and_none_at_all_are_ready(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    with serving(mps, supervisor) as server:
-        probes = probes_of(supervisor, server.path, Pulse())
-        assert probes.ready() == ""
-
-        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-
-        assert [probes.started(), probes.alive(), probes.ready()] == [""] * 3
-
-
 def test_a_daemon_that_does_not_run_is_named_and_ends_nothing(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
     with serving(mps, supervisor) as server:

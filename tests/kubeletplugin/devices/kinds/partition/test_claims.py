@@ -165,3 +165,17 @@ def test_a_partition_of_an_admin_and_one_of_ours_in_one_claim(node: FakeNode) ->
     assert len(node.prepare(ref)) == 2
     node.unprepare(ref)
     assert node.instances() == (theirs,)
+
+
+def test_the_first_share_makes_the_partition_and_the_last_destroys_it(node: FakeNode) -> None:
+    device = f"{node.partition(0, '3g.40gb', 4)}-ts-2"
+    refs = [node.claim_shares(name, device) for name in "ab"]
+    for ref in refs:
+        node.prepare(ref)
+        assert node.starts() == [4]
+    assert node.partition_uuid(refs[0]) == node.partition_uuid(refs[1])
+    node.unprepare(refs[0])
+    assert node.starts() == [4]
+    assert node.prepare(refs[1]), "it is still whole"
+    node.unprepare(refs[1])
+    assert (node.starts(), node.mig_enabled()) == ([], False)

@@ -121,16 +121,6 @@ def test_a_static_partition_that_is_not_there_is_refused(scene: Scene, made: str
         scene.static("3g-40gb", 4)
 
 
-def test_a_static_partition_is_never_destroyed(scene: Scene) -> None:
-    scene.turn_on()
-    scene.foreign_part(scene.foreign(9, 4, 4), 2)
-    record = scene.static("3g-40gb", 4)
-
-    scene.destroy(record)
-
-    assert scene.partitions.exists(scene.pci(), record)
-
-
 def test_a_static_partition_that_the_admin_destroyed_exists_no_more(scene: Scene) -> None:
     scene.turn_on()
     scene.foreign_part(scene.foreign(9, 4, 4), 2)

@@ -163,46 +163,11 @@ def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: s
     assert made(node) == {pci: vgpu}
 
 
-MAKING = ("begun", "vgpu", "committed", "metadata written", "spec written")
-UNMAKING = ("spec removed", "releasing", "destroyed", "released")
 WORDS = {L40S: "nvidia/current_vgpu_type", A100: "nvidia-471/create"}
 
 Open = Callable[[str], FakeNode]
 
 each_framework = pytest.mark.parametrize("machine", [L40S, A100])
-
-
-@each_framework
-def test_a_prepare_that_crashed_is_finished_or_taken_back(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    for number, step in enumerate(MAKING):
-        ref = node.claim_devices(f"vm-{number}", DEVICES[machine])
-        for goes_on in (True, False):
-            node.crash_after = step
-            with pytest.raises(Crash):
-                node.prepare(ref)
-            node.restart()
-            if goes_on:
-                node.prepare(ref)
-                assert len(made(node)) == 1, step
-            assert node.unprepare(ref) is None
-            assert made(node) == {}, step
-
-
-@each_framework
-def test_an_unprepare_that_crashed_is_finished(open_node: Open, machine: str) -> None:
-    node = open_node(machine)
-    for number, step in enumerate(UNMAKING):
-        ref = node.claim_devices(f"vm-{number}", DEVICES[machine])
-        node.prepare(ref)
-        node.crash_after = step
-        with pytest.raises(Crash):
-            node.unprepare(ref)
-        node.restart()
-
-        assert node.unprepare(ref) is None
-        assert made(node) == {}, step
-        assert not node.spec_path(ref).exists()
 
 
 @each_framework
