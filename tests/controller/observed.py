@@ -38,9 +38,9 @@ class Observed:
         self.all: list[Offers] = []
         self.held: list[frozenset[str]] = []
         self.incidents = IncidentStore()
-        discovery = Discovery(self.machine.nvml(), sysfs, guard)
+        self.discovery = Discovery(self.machine.nvml(), sysfs, guard)
         self.observer = Observer(
-            *(discovery, lambda: self.rules, self.metrics, self.events, self._offered),
+            *(self.discovery, lambda: self.rules, self.metrics, self.events, self._offered),
             **{"on_check": self.incidents.gpus_checked, **more},
         )
         if state is not None:

@@ -9,7 +9,6 @@ import pytest
 
 from fakegpu.machine.spec import known_machines
 from gpuctl.plan.planned import PlannedNode
-from kubernetes_rules.allocator.requests import MOST_DEVICES
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
@@ -20,7 +19,6 @@ from tests.deviceclasses.published_nodes import (
     SAME_GPUS,
     SHARED_PARTITIONS,
     TIME_SLICED,
-    all_plans,
     devices,
     plan,
     profile_of,
@@ -125,18 +123,6 @@ def test_samples_get_what_they_say_and_wait_where_that_is_not_offered(machine: s
     assert found == {sample: expected.get(machine) for sample, (_, expected) in GIVEN.items()}
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_a_sample_has_an_answer_on_every_node(machine: str) -> None:
-    for planned in all_plans(machine).values():
-        for sample, file in FILES.items():
-            if sample == "monitoring" and len(devices(planned)) > MOST_DEVICES:
-                continue  # a claim has at most 32 devices, as the sample says
-            found = forms(file, planned) or ""
-            whole = ("large", "medium", "fraction", "monitoring", "one-claim-mps", "one-claim-time-slicing")
-            shared = sample not in whole
-            assert "whole" not in found or not shared, sample
-
-
 @pytest.mark.parametrize(
     ("sample", "configuration", "on_each"),
     [
@@ -162,14 +148,6 @@ def test_shares_fill_a_gpu_before_they_spill_over_to_the_next(
     assert len({one["device"] for one in given[:on_each]}) == 1
     assert given[on_each]["device"] != given[0]["device"]
     assert len({one["shareID"] for one in given}) == on_each + 1
-
-
-def test_shares_on_two_gpus_are_so() -> None:
-    planned = plan("hgx-h100", TIME_SLICED)
-    uuids = {device["name"]: device["attributes"]["uuid"]["string"] for device in devices(planned)}
-
-    for found in results(FILES["two-gpus"], planned, 8):
-        assert len({uuids[one["device"]] for one in found}) == 2
 
 
 @pytest.mark.parametrize(

@@ -57,15 +57,6 @@ def test_what_stands_there_today_gets_what_it_asks_for(file: Path) -> None:
     assert [forms[one["device"]] for one in allocations[0]["devices"]["results"]] == GIVEN[file.stem]
 
 
-@pytest.mark.parametrize("name", ["v1alpha2", "v1beta1"])
-def test_old_versions_of_the_api_are_not_served(name: str, server: EmbeddedApiServer) -> None:
-    versions = {one["apiVersion"] for one in objects(FOLDER / "old" / f"{name}.yaml")}
-
-    assert [ask(server, "GET", f"/apis/{version}").code for version in sorted(versions)] == [404] * len(
-        versions
-    )
-
-
 def test_v1_with_the_fields_of_v1beta1_is_refused_field_by_field(server: EmbeddedApiServer) -> None:
     device_class, claim = objects(FOLDER / "old" / "mixed-up.yaml")
 

@@ -22,7 +22,6 @@ class Programs:
         self.root = build_driver_root(folder / "root", self.machine)
         self.pipes = folder / "pipe"
         self.logs = folder / "log"
-        self._started: list[subprocess.Popen[str]] = []
 
     def uuid(self, index: int) -> str:
         return self.machine.uuid(self.machine.pci(index))
@@ -54,19 +53,6 @@ class Programs:
         assert code == 0
         return lines
 
-    def starting(self, *options: str, said: str = "") -> subprocess.Popen[str]:
-        """The same as a process under way; what it says is read by the caller."""
-        process = subprocess.Popen(
-            [self.root / "usr/bin/nvidia-cuda-mps-control", *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment(),
-        )  # fmt: skip
-        assert process.stdin is not None
-        process.stdin.write(said)
-        process.stdin.close()
-        process.stdin = None
-        self._started.append(process)
-        return process
-
     def daemon_pid(self) -> int:
         return int((self.pipes / "nvidia-cuda-mps-control.pid").read_text())
 
@@ -77,5 +63,3 @@ class Programs:
             line = Connection(self.pipes, PRIVILEGED)
             line.ask({"command": "quit -t 0"})
             line.close()
-        for process in self._started:
-            process.communicate(timeout=DEADLINE_SECONDS)

@@ -51,12 +51,6 @@ def test_minors_are_those_of_the_kernel_driver(place: tuple[int, ...], minor: in
     assert access_minor(*place) == minor
 
 
-def test_without_instances_there_are_only_the_capabilities_of_the_administrator(root: Path) -> None:
-    assert files(root) == ALWAYS
-    assert (root / CAPABILITIES / "mig/config").read_text().startswith("DeviceFileMinor: 1\n")
-    assert "DeviceFileMode: 292\n" in (root / CAPABILITIES / "mig/monitor").read_text()
-
-
 def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
     root: Path, machine: FakeMachine
 ) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked
 from driver.nvml.memory_limits import Cgroup
 from fakegpu.machine.cgroups import FakeCgroups
 
@@ -18,13 +17,6 @@ def groups(tmp_path: Path) -> FakeCgroups:
     return FakeCgroups(tmp_path / "pretended", tmp_path / "v1")
 
 
-def test_a_process_lies_in_the_group_that_was_made_for_it(groups: FakeCgroups) -> None:
-    made = groups.make("/kubepods.slice/pod1/a")
-    assert made.path == "/sys/fs/cgroup/kubepods.slice/pod1/a"
-    assert groups.of_process("0::/kubepods.slice/pod1/a\n") == made
-    assert groups.is_there(made)
-
-
 def test_a_later_group_at_the_same_path_is_another_one(groups: FakeCgroups) -> None:
     for path in ("/a", "/pod/a"):
         first = groups.make(path)
@@ -34,14 +26,6 @@ def test_a_later_group_at_the_same_path_is_another_one(groups: FakeCgroups) -> N
         assert second.path == first.path
         assert not groups.is_there(first)
         assert groups.is_there(second)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0::/gone\n", "0::/../../etc\n", "0::/\n", "nonsense", "9:memory:/gone\n0::/\n"]
-)
-def test_a_process_without_a_group_that_is_there_has_to_wait(groups: FakeCgroups, text: str) -> None:
-    with pytest.raises(ClaimBlocked, match="no pretended control group"):
-        groups.of_process(text)
 
 
 @pytest.mark.parametrize("path", ["/..", "/a/../../b", "/", "/a\0b"])

@@ -16,7 +16,6 @@ from fakegpu.driver_files.driver_root import (
     build_driver_root,
     build_sysfs,
 )
-from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import known_machines
 
@@ -43,19 +42,6 @@ def test_every_node_is_there_and_is_a_character_device(tmp_path: Path, machine: 
         status = node.stat()
         assert stat.S_ISCHR(status.st_mode)
         assert (os.major(status.st_rdev), os.minor(status.st_rdev)) == (1, 3)
-
-
-def test_libraries_have_the_version_of_the_driver_and_their_sonames(
-    tmp_path: Path, machine: FakeMachine
-) -> None:
-    folder = build_driver_root(tmp_path, machine) / LIBRARY_FOLDER
-    assert (folder / "libcuda.so").resolve().name == "libcuda.so.570.133.20"
-    assert (folder / "libnvidia-ml.so.1").resolve().name == "libnvidia-ml.so.570.133.20"
-    machine.driver_gone()
-    machine.driver_back("575.51.03")
-    build_driver_root(tmp_path, machine)
-    assert (folder / "libcuda.so.1").resolve().name == "libcuda.so.575.51.03"
-    assert not list(folder.glob("*570*"))
 
 
 @pytest.mark.parametrize("name", known_machines())

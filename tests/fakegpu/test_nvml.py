@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from driver.errors import ConfigError
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.state import MachineState
 from fakegpu.nvml.fake_nvml import FakeNvml
+from tests.examples import examples
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -26,15 +33,6 @@ def nvml(machine: FakeMachine) -> FakeNvml:
     nvml = machine.nvml()
     nvml.init()
     return nvml
-
-
-def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine) -> None:
-    with pytest.raises(ConfigError, match="no call 'uid'"):
-        machine.fail("uid")
-    with pytest.raises(ConfigError, match="no GPU 8"):
-        machine.fail("uuid", gpu=8)
-    with pytest.raises(ConfigError, match="changes nothing"):
-        machine.fail_after("gpu_instances")
 
 
 def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> None:
@@ -69,3 +67,28 @@ def test_a_broken_state_file_is_refused_with_its_name(tmp_path: Path, text: str)
     state.write_text(text)
     with pytest.raises(ConfigError, match=r"state\.json"):
         FakeMachine.open(f"fake:t4@{state}")
+
+
+def _draw_all_fields(kind: object, known: set[object]) -> None:
+    """Have Hypothesis draw fields with defaults as well, of a dataclass and of those inside."""
+    if isinstance(kind, type) and is_dataclass(kind) and kind not in known:
+        known.add(kind)
+        for hint in get_type_hints(kind).values():
+            _draw_all_fields(hint, known)
+        st.register_type_strategy(kind, st.builds(kind, **{field.name: ... for field in fields(kind)}))
+    for inner in get_args(kind):
+        _draw_all_fields(inner, known)
+
+
+addresses = st.builds(
+    PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)
+)
+st.register_type_strategy(PciAddress, addresses)
+st.register_type_strategy(float, st.floats(allow_nan=False))  # which is not equal to itself
+_draw_all_fields(MachineState, {PciAddress})
+
+
+@settings(max_examples=examples(60))
+@given(st.from_type(MachineState))
+def test_a_state_is_read_back_as_it_was_written(state: MachineState) -> None:
+    assert MachineState.from_json(state.to_json("m"), "m") == state

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from driver.nvml.api import Code
+from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine.capabilities import CAPABILITY_NODES, VISIBLE_NODES, access_minor
+from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import load_machine
+from fakegpu.smi.topology import matrix_lines
+from fakegpu.sysfs.kernel import FakeKernel
 from tests.fakegpu.programs import Programs
 
 
@@ -18,33 +25,6 @@ def programs(tmp_path: Path) -> Programs:
 
 def modes(programs: Programs) -> list[str]:
     return [gpu.compute_mode for gpu in programs.machine.state.gpus.values()]
-
-
-def time_slices(programs: Programs) -> list[int]:
-    return [gpu.time_slice for gpu in programs.machine.state.gpus.values()]
-
-
-@pytest.mark.parametrize("words", [("--set-timeslice=2",), ("--set-timeslice", "2")])
-def test_sets_the_time_slice_of_the_gpu_that_is_named(programs: Programs, words: tuple[str, ...]) -> None:
-    code, _ = programs.smi("compute-policy", "-i", programs.uuid(3), *words)
-    assert code == 0
-    assert time_slices(programs) == [0, 0, 0, 2, 0, 0, 0, 0]
-    code, lines = programs.smi("compute-policy", "-l")
-    assert code == 0
-    assert [line.split()[1:4] for line in lines if "Timeslice" in line][2:4] == [
-        ["2", "Timeslice", "Default"],
-        ["3", "Timeslice", "Medium"],
-    ]
-
-
-def test_a_guest_has_no_time_slice(tmp_path: Path) -> None:
-    guest = Programs(tmp_path, "a100-vgpu-guest")
-    said = [
-        "Failed to set timeslice policy with value Long for GPU 0 : Not Supported",
-        "Failed to set timeslice for requested devices : Not Supported",
-    ]
-    assert guest.smi("compute-policy", "-i", "0", "--set-timeslice=3") == (3, said)
-    assert any("N/A" in line for line in guest.smi("compute-policy", "-l")[1])
 
 
 def test_a_gpu_that_is_not_there_a_lost_one_and_no_driver_have_codes_of_their_own(programs: Programs) -> None:
@@ -67,3 +47,115 @@ def test_linked_gpus_before_ampere_are_only_reset_together(tmp_path: Path, machi
     assert set(modes(programs)) == {"prohibited"}
     assert programs.smi("--gpu-reset")[0] == 0
     assert set(modes(programs)) == {"default"}
+
+
+CUBE = """\
+\tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
+GPU0\t X \tNV1\tNV1\tNV2\tNV2\tSYS\tSYS\tSYS\t0-19,40-59\t0\t\tN/A
+GPU1\tNV1\t X \tNV2\tNV1\tSYS\tNV2\tSYS\tSYS\t0-19,40-59\t0\t\tN/A
+"""
+
+
+def said(root: Path, visible: str | None = None) -> str:
+    """What the program prints; with ``visible`` in a container that the embedded runtime plays."""
+    environment = {} if visible is None else {VISIBLE_NODES: visible}
+    words = [str(root / "usr/bin/nvidia-smi"), "topo", "-m"]
+    return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def test_a_cube_mesh_is_drawn_with_its_links_and_its_distances(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path, FakeMachine.open("dgx1-v100"))
+
+    assert said(root).startswith(CUBE)
+
+
+@pytest.mark.parametrize("machine", ["dgx1-v100", "hgx-h100", "l40s-octo", "t4", "a100-vgpu-guest-quad"])
+def test_the_program_says_the_same_whether_it_reaches_the_machine_or_not(
+    machine: str, tmp_path: Path
+) -> None:
+    alone = build_driver_root(tmp_path / "alone", FakeMachine.open(machine))
+    known = build_driver_root(
+        tmp_path / "known", FakeMachine.open(f"fake:{machine}@{tmp_path / 'state.json'}")
+    )
+
+    assert (
+        said(alone)
+        == said(known)
+        == "".join(f"{line}\n" for line in matrix_lines(load_machine(machine).slots))
+    )
+
+
+SECONDS = 5.0
+
+
+def listed(root: Path) -> str:
+    """What the program prints where it cannot reach the machine's state, as in a container."""
+    program = (root / "usr/bin/nvidia-smi").read_text()
+    done = subprocess.run(
+        ["/bin/sh", "-c", program, "nvidia-smi", "-L"], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_gpu_that_was_with_vfio_is_listed_by_the_minor_that_it_has_now(tmp_path: Path) -> None:
+    machine = FakeMachine.open("a30-quad")
+    root = build_driver_root(tmp_path / "driver", machine)
+    kernel = FakeKernel(build_sysfs(tmp_path, machine), machine)
+    first = min(machine.state.gpus)
+    before = machine.state.gpus[first].minor
+    assert machine.uuid(first) in listed(root)
+
+    drivers = tmp_path / "sys/bus/pci/drivers/nvidia"
+    kernel.write(drivers / "unbind", str(first), SECONDS)
+    assert machine.uuid(first) not in listed(root)
+    kernel.write(drivers / "bind", str(first), SECONDS)
+
+    assert machine.state.gpus[first].minor != before
+    assert machine.uuid(first) in listed(root)
+
+
+def test_a_container_lists_its_gpus_from_zero_as_nvml_counts_them(tmp_path: Path) -> None:
+    machine = FakeMachine.open("a30-quad")
+    root = build_driver_root(tmp_path, machine)
+    for minor in (0, 2):
+        (root / f"dev/nvidia{minor}").unlink()
+
+    assert listed(root).splitlines() == [
+        f"GPU 0: NVIDIA A30 (UUID: {machine.uuid(machine.pci(1))})",
+        f"GPU 1: NVIDIA A30 (UUID: {machine.uuid(machine.pci(3))})",
+    ]
+
+
+def cut_in_two(machine: FakeMachine) -> tuple[str, str]:
+    """Make a 2g and a 1g of the first GPU; the UUIDs of both."""
+    nvml = machine.nvml()
+    nvml.init()
+    gpu = nvml.device_by_index(0)
+    gpu.set_mig_mode(enabled=True)
+    profiles = {profile.name: profile.id for profile in gpu.gpu_instance_profiles()}
+    for name, start in (("2g.20gb", 0), ("1g.10gb", 2)):
+        place = next(one for one in gpu.gpu_instance_placements(profiles[name]) if one.start == start)
+        made = gpu.create_gpu_instance(profiles[name], place)
+        widest = max(gpu.compute_instance_profiles(made.id), key=lambda profile: profile.slices)
+        gpu.create_compute_instance(made.id, widest.id)
+    first, second = gpu.mig_devices()
+    return first.uuid, second.uuid
+
+
+def test_partitions_are_listed_below_their_gpu_and_in_a_container_its_own_alone(tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    root = build_driver_root(tmp_path, machine)
+    two, one = cut_in_two(machine)
+    lines = listed(root).splitlines()
+
+    assert lines[1:3] == [
+        f"  MIG 2g.20gb     Device  0: (UUID: {two})",
+        f"  MIG 1g.10gb     Device  1: (UUID: {one})",
+    ]
+
+    instance = next(
+        gi.id for gi in machine.state.gpus[machine.pci(0)].mig.instances if gi.placement.size == 2
+    )
+    (root / CAPABILITY_NODES / f"nvidia-cap{access_minor(0, instance)}").unlink()
+
+    assert listed(root).splitlines()[1] == f"  MIG 1g.10gb     Device  0: (UUID: {one})"

@@ -90,21 +90,6 @@ def test_a_partition_that_a_process_holds_is_tainted_and_goes_when_it_ends(
     wait_offered(driver, lambda listed: not any(kind(one).endswith("tainted") for one in listed))
 
 
-def test_partitions_survive_restarts_of_plugin_and_controller(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, profile("1g.10gb"))
-    start(cluster, namespace, gpu_pod("train"))
-    before = cut(driver)
-    driver.process("kubeletplugin").kill()
-    driver.start_plugin()
-    driver.wait_serving()
-    start(cluster, namespace, gpu_pod("second"))
-    assert before[0][0] in cut(driver)[0]
-    assert len(cut(driver)[0]) == 2
-    end(cluster, namespace, "train", "second")
-    wait_cut(driver, {})
-
-
 def _mig_devices(driver: DriverNode) -> list[Any]:
     nvml = driver.machine.nvml()
     nvml.init()

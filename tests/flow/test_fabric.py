@@ -130,30 +130,6 @@ def test_specs_written_for_nvidias_driver_get_a_partition_that_is_active_meanwhi
     wait_connected(fabric, {four, partition(fabric, namespace, "waits", 4)})
 
 
-def test_a_fabric_manager_that_is_started_anew_is_told_what_pods_have(
-    fabric: DriverNode, namespace: str
-) -> None:
-    cluster = fabric.cluster
-    template(cluster, namespace, "pair", 2, "partition2")
-    cluster.api.create(pod_of("train", "pair"), namespace)
-    wait_running(cluster, namespace, "train")
-    number = partition(fabric, namespace, "train", 2)
-
-    fabric.machine.fabric.start(keeps=True)
-
-    eventually(
-        f"partition {number} alone is active",
-        lambda: fabric.machine.fabric.state.active,
-        lambda active: active == (number,),
-    )
-    assert fabric.machine.fabric.state.connected == (number,)
-    fabric.process("kubeletplugin").kill()
-    fabric.start_plugin()
-    fabric.wait_serving()
-    end(cluster, namespace, "train")
-    wait_connected(fabric, set())
-
-
 def test_a_virtual_machine_and_a_container_have_partitions_beside_each_other(
     fabric: DriverNode, namespace: str
 ) -> None:

@@ -16,7 +16,6 @@ from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.memory.cuda import OutOfMemory
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
-from tests.flow.claims import wait_unschedulable
 from tests.flow.memory_scene import (
     GIB,
     cgroup_of,
@@ -31,7 +30,6 @@ from tests.flow.memory_scene import (
     status_of,
     wait_container,
 )
-from tests.flow.test_pods_and_claims import wait_refused
 
 HELD, COUNTED = "shared-memory", "shared-timesliced"
 NEXT_POD = "0b9dc6a0-8f43-4f2b-9d0c-5f6ad1bd9e05"
@@ -165,22 +163,3 @@ def test_no_container_misses_its_plugin_while_that_is_replaced(driver: DriverNod
     driver.start_plugin()
     driver.wait_serving()
     second.stop()
-
-
-def test_no_node_that_only_counts_is_picked_for_a_share_that_holds(
-    nodes: tuple[DriverNode, DriverNode], namespace: str
-) -> None:
-    holds, counts = nodes
-    cluster = holds.cluster
-    memory_template(cluster, namespace, "held", "30Gi", HELD)
-    memory_template(cluster, namespace, "counted", "30Gi", COUNTED)
-
-    cluster.api.create(memory_pod("waits", "held"), namespace)
-    wait_unschedulable(cluster, namespace, "waits")
-    start_held(cluster, namespace, memory_pod("runs", "counted"))
-
-    assert "cannot allocate all claims" in wait_refused(cluster, namespace, "waits")
-    stored = cluster.api.get(paths.pod("runs", namespace))
-    assert stored["spec"]["nodeName"] == counts.node.name
-    (spec,) = counts.node.cdi_dir.glob("k8s.gpu.nvidia.com-claim_*.json")
-    assert "gpu-memory-hook" not in spec.read_text(), "nothing is promised, so nothing is in the way"

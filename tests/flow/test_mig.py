@@ -7,7 +7,6 @@ from typing import Any
 from driver.nvml.mig import Placement
 from envtest.client import paths
 from gpuctl.demo.driver_node import DriverNode
-from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -24,10 +23,8 @@ from tests.flow.mig_scene import (
     admin_cuts,
     configured,
     cut,
-    devices_since,
     end,
     kind,
-    no_slice_written,
     offered,
     partition_nodes,
     pod_of,
@@ -132,20 +129,3 @@ def test_a_changed_layout_waits_for_the_claims_of_the_old_one(driver: DriverNode
         assert [size for places in cut(driver).values() for _, size in places] == [4, 4]
         end(cluster, namespace, "large", "beside")
         wait_cut(driver, {})
-
-
-def test_devices_go_only_after_the_api_server_has_stored_their_taint(driver: DriverNode) -> None:
-    api, rules = driver.cluster.api, driver.folder / RULES
-    with configured(driver, LAYOUT.format(layout="all-1g")):
-        listed = wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 7)
-        since = api.request("GET", paths.resource_slice())["metadata"]["resourceVersion"]
-        with no_slice_written(driver):
-            rules.write_text(LAYOUT.format(layout="[3g, 3g]"))
-            process = driver.process("controller")
-            eventually("it tried for long", lambda: process.log.count("cannot publish") > 4)
-        newest = wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 2)
-
-        last = {device["name"]: kind(device) for device in devices_since(driver, since)}
-        gone = {one["name"] for one in listed} - {one["name"] for one in newest}
-        assert len(gone) == 7
-        assert {last.get(name) for name in gone} == {"mig tainted"}

@@ -16,7 +16,7 @@ from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import request, wait_running, wait_unschedulable
-from tests.flow.mig_scene import pod_of, template, wait_offered
+from tests.flow.mig_scene import pod_of, template
 from tests.flow.several_machines import installed_on
 
 HOLDS, COUNTS = range(2)
@@ -102,20 +102,3 @@ def test_who_insists_on_memory_that_holds_gets_it_and_waits_where_it_is_only_cou
     assert "is older than R615" in told
     api.create(pod_of("any", "shared-timesliced"), namespace)
     assert nodes.node_of(namespace, "any") == COUNTS
-
-
-def test_what_is_published_follows_the_nvidia_driver_down_and_up(nodes: Nodes, namespace: str) -> None:
-    driver = nodes.drivers[HOLDS]
-    before = driver.machine.state.driver_version
-    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
-    driver.machine.driver_gone()
-    driver.machine.driver_back("580.95.05")
-    try:
-        wait_offered(driver, lambda devices: isolation(devices) == {(None, "none")})
-        nodes.cluster.api.create(pod_of("late", "shared-memory"), namespace)
-        wait_unschedulable(nodes.cluster, namespace, "late")
-    finally:
-        driver.machine.driver_gone()
-        driver.machine.driver_back(before)
-    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
-    assert nodes.node_of(namespace, "late") == HOLDS

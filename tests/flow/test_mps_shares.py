@@ -1,4 +1,4 @@
-"""MPS shares outlive what ends on their node: the plugin, the supervisor, a daemon, the CDI folder."""
+"""MPS shares outlive the plugin, and a container in which MPS would hide a GPU does not start."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import wait_for
-from fakegpu.machine.faults import MPS_START
 from fakegpu.mps.client import CudaProcess
-from gpuctl.demo.driver_node import MPS, DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
-from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_running
+from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 from tests.flow.memory_scene import status_of
-from tests.flow.mig_scene import end, wait_offered
+from tests.flow.mig_scene import end
 from tests.flow.share_scene import (
     LIMITS,
     SAMPLES,
@@ -23,7 +22,6 @@ from tests.flow.share_scene import (
     daemon_pid,
     defaults,
     given,
-    is_settled,
     mps_environment,
     pipes_of,
     shared,
@@ -33,7 +31,6 @@ from tests.flow.share_scene import (
     wait_no_daemon,
 )
 from tests.flow.test_explain import explained
-from tests.flow.test_pods_and_claims import wait_refused
 
 ONE_GPU = """version: v1
 rules:
@@ -47,10 +44,8 @@ rules:
   - {when: gpu.index == 2, offer: whole}
   - offer: hidden
 """
-SHARED_MIB = 81559 - 454
 """The memory of an H100 without what its driver keeps."""
 
-QUARTER_MIB = SHARED_MIB // 4
 
 Object = dict[str, Any]
 
@@ -90,42 +85,6 @@ def blocked(devices: list[Object]) -> list[str]:
         for taint in device.get("taints") or ()
         if taint["key"] == "gpu.nvidia.com/blocked"
     ]
-
-
-def test_without_the_supervisor_nothing_new_starts_until_the_next_one_has_started_the_daemon_anew(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    with shared(driver, namespace, ONE_GPU):
-        started(driver, namespace, "before")
-        pipes = pipes_of(driver, namespace, "before")
-        pid = daemon_pid(pipes)
-        driver.process(MPS).kill()
-        wait_offered(driver, lambda devices: blocked(devices) == ["mps-daemon"])
-        cluster.api.create(gpu_pod("during"), namespace)
-        wait_refused(cluster, namespace, "during")
-        driver.start_mps()
-        wait_offered(driver, is_settled)
-        wait_running(cluster, namespace, "during")
-        assert daemon_pid(pipes) != pid
-        with clients(driver, namespace, "before", "during") as limits:
-            assert [one.pinned_mib for one in limits] == [{"0": QUARTER_MIB}] * 2
-
-
-def test_a_daemon_that_ends_is_started_anew_with_its_limits(driver: DriverNode, namespace: str) -> None:
-    with shared(driver, namespace, ONE_GPU):
-        started(driver, namespace, "worker")
-        pipes = pipes_of(driver, namespace, "worker")
-        pid = daemon_pid(pipes)
-        driver.machine.spoil_mps("refuse", MPS_START, words="no room for a daemon")
-        ask_mps(driver, pipes, "quit -t 0")
-        wait_offered(driver, lambda devices: blocked(devices) == ["mps-daemon"])
-        driver.machine.heal_mps()
-        wait_offered(driver, is_settled)
-        assert daemon_pid(pipes) != pid
-        assert defaults(driver, pipes) == (["25.0"], [f"{QUARTER_MIB // 1024}G"])
-        with clients(driver, namespace, "worker") as (limits,):
-            assert (limits.percentage, limits.pinned_mib) == (25.0, {"0": QUARTER_MIB})
 
 
 def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_claim(

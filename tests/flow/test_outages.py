@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from driver.process.sockets import service_socket_name
 from envtest.client import paths
 from envtest.client.waiting import wait_gone
 from gpuctl.demo.driver_node import DriverNode
@@ -40,25 +39,6 @@ def test_a_kubelet_restart_wipes_the_slices_and_they_come_back(driver: DriverNod
     wait_released(driver, uid)
 
 
-def test_a_plugin_restart_leaves_pods_and_slices_alone(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("before"))
-    before = wait_published(driver)
-
-    assert driver.process("kubeletplugin").stop() == 0
-    assert not driver.plugin_socket.exists()
-    driver.start_plugin()
-    driver.wait_serving()
-
-    start(cluster, namespace, gpu_pod("after"))
-    assert gpu_nodes(cluster, namespace, "after") != gpu_nodes(cluster, namespace, "before")
-    after = wait_published(driver)
-    assert [s["metadata"]["resourceVersion"] for s in after] == [
-        s["metadata"]["resourceVersion"] for s in before
-    ], "nothing changed, so nothing was written"
-
-
 def test_a_killed_plugin_goes_on_where_it_was(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
     make_template(cluster, namespace)
@@ -91,28 +71,6 @@ def test_a_lost_cdi_spec_comes_back_when_the_container_is_started_again(
 
     assert uid in spec_files(driver)
     assert gpu_nodes(cluster, namespace, "second") == gpu_nodes(cluster, namespace, "first")
-
-
-def test_two_instances_serve_side_by_side_during_a_rolling_update(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("before"))
-    uid = claim_of(cluster, namespace, "before")["metadata"]["uid"]
-    pod_uid = "11111111-2222-3333-4444-555555555555"
-    new = driver.start_second_plugin(pod_uid)
-    try:
-        driver.wait_serving(driver.data_dir / service_socket_name(pod_uid))
-        start(cluster, namespace, gpu_pod("during"))
-        assert driver.process("kubeletplugin").stop() == 0
-        start(cluster, namespace, gpu_pod("after"))
-        nodes = [gpu_nodes(cluster, namespace, name) for name in ("before", "during", "after")]
-        assert len({tuple(found) for found in nodes}) == 3
-        cluster.api.delete(paths.pod("before", namespace))
-        wait_released(driver, uid)
-    finally:
-        driver.start_plugin()
-        driver.wait_serving()
-        new.stop()
 
 
 def test_an_api_server_outage_loses_nothing(driver: DriverNode, namespace: str) -> None:

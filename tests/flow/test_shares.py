@@ -18,13 +18,11 @@ from tests.flow.share_scene import (
     NODE_CONFIGS,
     given,
     mps_environment,
-    share_of,
     shared,
     uuids_seen,
     wait_first_gpu,
 )
 from tests.flow.test_pods_and_claims import wait_refused
-from tests.flow.told_scene import assert_told_alike
 
 TWO_GPUS = """version: v1
 rules:
@@ -125,28 +123,6 @@ def test_the_time_slice_of_the_class_is_set_with_the_first_share_and_put_back_af
         end(cluster, namespace, "second")
         wait_first_gpu(driver, ("default", 0))
         end(cluster, namespace, "plain")
-
-
-def test_an_admin_looks_at_a_gpu_whose_shares_are_in_use(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    label = {"resource.kubernetes.io/admin-access": "true"}
-    cluster.api.patch(paths.namespace(namespace), {"metadata": {"labels": label}})
-    with shared(driver, namespace, TWO_GPUS):
-        make_template(cluster, namespace, request(device_class=SHARED))
-        start(cluster, namespace, gpu_pod("worker"))
-        template(
-            cluster,
-            namespace,
-            "look",
-            request(device_class="monitoring", allocationMode="All", adminAccess=True),
-        )
-        start(cluster, namespace, pod_of("admin", "look"))
-        seen = uuids_seen(driver, namespace, "admin")
-        assert len(seen) == 2
-        assert uuids_seen(driver, namespace, "worker")[0] in seen
-        assert_told_alike(driver, namespace, "admin", "GpuReady")
-        assert_told_alike(driver, namespace, "worker", "ShareReady")
-        assert share_of(driver, namespace, "worker").held["share"]["shares"] == 1
 
 
 def on_first(driver: DriverNode, device_class: str, more: str = "true") -> Object:

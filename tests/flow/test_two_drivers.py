@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from envtest.client import paths
@@ -12,7 +11,6 @@ from tests.flow.claims import (
     claim_of,
     gpu_nodes,
     gpu_pod,
-    make_template,
     request,
     start,
     wait_published,
@@ -56,23 +54,6 @@ def given(driver: DriverNode, namespace: str, pod: str) -> tuple[dict[str, Any],
         if device["name"] == devices["gpu"]
     )
     return attributes, devices["nic"]
-
-
-def test_a_claim_whose_other_result_belongs_to_another_driver(driver: DriverNode, namespace: str) -> None:
-    cluster, node = driver.cluster, driver.node
-    with cards_on(driver, {"eth1": {}}):
-        make_template(cluster, namespace, request("gpu"), request("nic", DRIVER))
-        start(cluster, namespace, gpu_pod("both"))
-
-        claim = claim_of(cluster, namespace, "both")
-        uid = claim["metadata"]["uid"]
-        results = claim["status"]["allocation"]["devices"]["results"]
-        assert {result["driver"] for result in results} == {DRIVER, "gpu.nvidia.com"}
-        assert len(gpu_nodes(cluster, namespace, "both")) == 1
-        (spec,) = node.cdi_dir.glob(f"*{uid}.json")
-        assert len(json.loads(spec.read_text())["devices"]) == 1
-        cluster.api.delete(paths.pod("both", namespace))
-        wait_released(driver, uid)
 
 
 def test_a_gpu_and_a_card_are_on_one_pcie_root(driver: DriverNode, namespace: str) -> None:

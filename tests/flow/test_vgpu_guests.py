@@ -160,24 +160,3 @@ def test_an_unlicensed_machine_takes_no_pod_until_it_has_its_license(guests: Gue
     set_licenses(guests, licensed=True)
     wait_running(guests.cluster, namespace, "waiting")
     assert guests.node_of("waiting", namespace) == FOUR_VGPUS
-
-
-def test_passthrough_and_vgpu_of_one_host_serve_side_by_side(guests: Guests, namespace: str) -> None:
-    make_template(guests.cluster, namespace, of_profile("A30-2-12C"))
-    start(guests.cluster, namespace, gpu_pod("on-vgpu"))
-    whole = f"device.attributes['{CLASS}'].virtualization == 'none'"
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "whole"},
-        "spec": {"spec": {"devices": {"requests": [request(selectors=[{"cel": {"expression": whole}}])]}}},
-    }
-    guests.cluster.api.create(template, namespace)
-    pod = gpu_pod("passed-through")
-    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "whole"}]
-    start(guests.cluster, namespace, pod)
-
-    assert guests.node_of("on-vgpu", namespace) in (HALF, OTHER_HALF)
-    assert guests.node_of("passed-through", namespace) == PASSED_THROUGH
-    [gpu] = gpu_nodes(guests.cluster, namespace, "passed-through")
-    assert gpu in ("/dev/nvidia0", "/dev/nvidia1")

@@ -93,13 +93,6 @@ def test_the_help_explains_each_flag_with_its_default_and_its_variable(module: s
     assert {option.opts[0] for option in COMMANDS[module].params} == {*FLAGS[module], *WITHOUT_VALUE[module]}
 
 
-@both
-def test_no_variable_makes_a_process_say_its_version_and_end(module: str) -> None:
-    _, lines = failed(module, GPU_DRA_VERSION="1")
-
-    assert "--node-name" in lines[-1]
-
-
 def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
     def variables(flags: list[str]) -> dict[str, str]:
         pairs = (flag.removeprefix("--").split("=", 1) for flag in flags)

@@ -180,13 +180,3 @@ def test_a_claim_in_flight_is_finished_when_the_plugin_is_told_to_stop(node: Nod
         assert len(node.devices()) == 8
         assert controller.stop() == 0
         assert len(node.devices()) == 8
-
-
-def test_a_controller_that_waits_for_the_api_server_ends_by_itself_as_a_containers_process_has_to(
-    node: Node,
-) -> None:
-    node.server.stop()
-    with node.controller() as controller:
-        controller.wait_for("cannot read the node")
-
-        assert controller.stop() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.health.incident_store import IncidentStore, read_incidents, write_incidents
+from controller.health.incident_store import (
+    FORGET_SECONDS,
+    HOLD_SECONDS,
+    Damping,
+    IncidentStore,
+    held_seconds,
+    read_incidents,
+    write_incidents,
+)
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
+from driver.errors import StorageError
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.judge import Incident
@@ -223,6 +233,13 @@ WRONG = ({"pci": "gpu"}, {"reported_class": "bad"})
 WRITTEN = {"pci": PCI, "span": None, "xid": 95, "reported_class": None, "at": 1.0}
 
 
+def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
+    folder.mkdir()
+    os.mkfifo(folder / "incidents.json")
+    with pytest.raises(StorageError):
+        read_incidents(folder)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -270,6 +287,9 @@ def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept
     assert kept.taints == ["lost=nvmlX"]
     kept.look(WELL, after=31.0)
     assert kept.taints == []
+    kept.look(lost)
+    kept.look()
+    assert kept.taints == [], "the GPU is gone"
 
 
 steps = st.lists(
@@ -333,3 +353,28 @@ def test_events_the_file_and_resets_are_told_in_any_order(
         return kept.taints
 
     assert taints(order) == taints(["file", "events", "resets"])
+
+
+def test_a_fault_that_lasts_is_no_return() -> None:
+    damping = Damping()
+    for now in range(100):
+        damping.note_bad("gpu", float(now))
+    assert damping.note_well("gpu", 101.0)
+
+
+def test_what_was_well_for_an_hour_begins_anew() -> None:
+    damping = Damping()
+    for now in (0.0, 2.0, 4.0, 6.0):
+        damping.note_bad("gpu", now)
+        damping.note_well("gpu", now + 1)
+    later = 8.0 + FORGET_SECONDS
+    damping.note_bad("gpu", later)
+    assert damping.note_well("gpu", later + 1)
+    assert damping.note_well("another", later)
+    damping.forget_old(later + 2 + FORGET_SECONDS)
+    assert len(damping) == 0
+
+
+@given(st.integers(0, 10_000))
+def test_it_takes_longer_with_each_return_and_never_for_ever(returns: int) -> None:
+    assert held_seconds(returns) <= held_seconds(returns + 1) <= HOLD_SECONDS[1]

@@ -108,16 +108,6 @@ def test_a_gpu_that_falls_off_the_bus_leaves_the_events_of_the_others(node: Sick
     node.published.becomes(lambda: node.taints().get(node.name(5)) == RESET_BY_95)
 
 
-def test_a_gpu_that_hangs_keeps_no_other_from_being_heard(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    node = SickNode(server, tmp_path, deadline_seconds=1.0).start()
-    try:
-        node.machine.hang(gpu=0)
-        node.machine.xid(5, 94, gpu_instance=3, compute_instance=0)
-        node.published.becomes(lambda: node.taints().get(node.name(5)) == ["xid=94:NoSchedule"])
-    finally:
-        node.end()
-
-
 def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slices(
     server: EmbeddedApiServer, tmp_path: Path
 ) -> None:

@@ -94,3 +94,12 @@ def test_a_refusal_is_an_error_and_not_an_empty_answer(
     server.fail(verb, path, code=403)
     with pytest.raises(Forbidden):
         look(client)
+
+
+def test_more_pods_than_fit_in_one_page_are_all_read(server: EmbeddedApiServer, client: KubeClient) -> None:
+    allocate(server, "shared", "gpu-a")
+    for number in range(500):
+        bind_pod(server, f"p{number:03}", "shared")
+    allocate(server, "last", "gpu-b")
+    assert look(client) == {"gpu-a", "gpu-b"}
+    assert server.count("list", "pods") == 2

@@ -8,7 +8,7 @@ import pytest
 
 from controller.publish.restore_missing import recalled
 from driver.devices.device import Device
-from driver.devices.gpu_policy import GpuPolicy, MigOffer
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.errors import NvmlError
@@ -148,14 +148,6 @@ def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_chang
     node.rules = one_rule(GpuPolicy("hidden"), "gpu.index == 0")
     node.observer.check()
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
-
-
-def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> None:
-    node = Observed(guard, "dgx-a100")
-    node.rules = one_rule(GpuPolicy(mig=MigOffer("dynamic")))
-    node.observer.check()
-    assert node.events.posted == []
-    assert {held.part for held in node.all[0].withheld} == {"partitions"}
 
 
 def test_a_gpu_that_the_plugin_is_at_work_on_does_not_hang(node: Observed) -> None:

@@ -114,16 +114,6 @@ rules:
 """
 
 
-def test_the_labels_of_the_node_choose_the_rules_whenever_they_change(tmp_path: Path) -> None:
-    file = File(tmp_path / "rules.yaml", pools("offer: whole", "offer: partitions"))
-    seen: list[str] = []
-    for pool in ("inference", "training", "elsewhere"):
-        file.labels = {"pool": pool}
-        seen.append(*file.forms())
-
-    assert seen == ["whole", "partitions", "hidden"]
-
-
 def test_what_is_wrong_with_another_pool_does_no_harm_here(tmp_path: Path) -> None:
     log = StringIO()
     configure("info", log)

@@ -48,13 +48,3 @@ def test_a_gpu_that_a_claim_has_is_left_out(host: Host) -> None:
     assert host.wanted[-1] == {SECOND}
     host.observer.plugin_reports(NodeState())
     assert host.wanted[-1] == {FIRST, SECOND}
-
-
-def test_without_the_word_there_is_none(host: Host) -> None:
-    host.rules = one_rule("vgpu: {profiles: [L40S-8Q]}")
-    host.observer.plugin_reports(NodeState())
-    host.observer.check()
-    assert host.wanted == [frozenset()]
-    host.rules = WORD
-    host.observer.check()
-    assert host.wanted[-1] == {FIRST, SECOND}

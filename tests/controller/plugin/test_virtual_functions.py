@@ -64,12 +64,6 @@ def test_each_gpu_is_asked_for_once(tmp_path: Path, plugin: FakePlugin) -> None:
         assert one.failures.empty()
 
 
-def test_nothing_is_asked_for_while_nothing_is_wanted(tmp_path: Path, plugin: FakePlugin) -> None:
-    with asking(tmp_path / "dra.sock", again_seconds=0.01) as one:
-        one.asking.set_wanted(frozenset())
-    assert plugin.enabled == []
-
-
 def test_a_failure_is_told_once_and_asked_for_again(tmp_path: Path, plugin: FakePlugin) -> None:
     plugin.failure = "it is in use"
     with asking(tmp_path / "dra.sock", again_seconds=0.01) as one:

@@ -55,3 +55,11 @@ def test_a_stale_socket_and_other_files_are_no_plugin(tmp_path: Path) -> None:
 def test_a_folder_whose_sockets_nobody_could_bind_is_an_error(tmp_path: Path) -> None:
     with ThreadPoolExecutor(MOST_PLUGINS) as pool, pytest.raises(ConfigError, match="107"):
         PluginWatch(tmp_path / ("x" * 100), pool, threading.Event(), [], BRISK)
+
+
+def test_a_plugin_that_starts_later_is_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "made-later"
+    with watching(folder) as told:
+        folder.mkdir()
+        with FakePlugin(folder / "dra.sock"):
+            assert told.serving_comes_to(1)

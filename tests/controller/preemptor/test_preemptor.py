@@ -344,33 +344,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_pods_that_ask_for_the_same_are_decided_about_once(full: Scene, asked: list[str]) -> None:
-    for number in range(40):
-        full.waits(f"waits-{number}", 10, gpus=3)
-    played = Played(full)
-    played.round()
-    assert len(asked) == 1
-
-    played.round(changed=False)
-    assert len(asked) == 1, "nothing has changed"
-    played.round()
-    assert len(asked) == 2
-
-
-def test_a_round_that_takes_too_long_is_continued(full: Scene, asked: list[str]) -> None:
-    for number in range(4):
-        full.waits(f"waits-{number}", 10 + number, gpus=3 + number)
-    played = Played(full)
-    played.cpu.step = 0.4 * ROUND_SECONDS
-    due = played.round()
-    assert asked == ["waits-3", "waits-2"]
-    assert REST * SHORT_SECONDS <= due < REST * ROUND_SECONDS
-
-    played.clock.now += REST * 4 * ROUND_SECONDS
-    played.round(changed=False)
-    assert asked == ["waits-3", "waits-2", "waits-1", "waits-0"]
-
-
 @pytest.mark.parametrize("of", ["a running pod", "waiting pods"])
 def test_a_tenant_who_changes_labels_all_the_time_does_not_keep_others_of_its_priority_waiting(
     full: Scene, asked: list[str], of: str
@@ -409,3 +382,47 @@ def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_wai
         played.clock.now += REST * ROUND_SECONDS
         played.round(changed=False)
     assert played.told(MADE) == {"urgent", "costly"}
+
+
+def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
+    full: Scene, asked: list[str]
+) -> None:
+    for name, priority in (("first", 14), ("second", 13), ("third", 12)):
+        full.waits(name, priority, gpus=priority)
+    played = Played(full)
+    played.cpu.step = SHORT_SECONDS / 5
+    played.round()
+    full.waits("new", 11, gpus=4)
+    asked.clear()
+    played.round()
+    assert asked == ["first", "second", "new"]
+
+
+def test_a_dry_run_forgets_a_room_when_its_pod_is_gone(full: Scene) -> None:
+    full.waits("urgent", 10)
+    dry = Played(full, Behaviour(dry_run=True))
+    dry.round()
+    full.ends("urgent")
+    full.server.delete(f"{CLAIMS}/urgent")
+    dry.round()
+    full.waits("later", 10)
+    dry.round()
+    assert [name for name, word, _ in dry.heard.posted if word == "WouldBePreempted"] == ["batch", "batch"]
+
+
+def test_an_api_server_that_goes_away_between_two_evictions_ends_nobody_needlessly(full: Scene) -> None:
+    full.waits("urgent", 10, gpus=2)
+    for name in ("notebook", "batch"):
+        full.server.fail("create", f"/pods/{name}/eviction", code=503)
+    played = Played(full)
+    for _ in range(2):
+        played.round()
+        played.clock.now += 60
+    # Meanwhile the other pod has ended by itself, so nobody else has to.
+    for name in ("notebook", "batch"):
+        full.ends(name)
+    full.node("node-b")
+    full.runs("other", 1, "node-b", "gpu-0", "gpu-1")
+    played.round()
+    assert full.names() == {"urgent", "other"}
+    assert played.number("gpu_dra_preemptor_evictions_total", outcome="failed") == 2

@@ -8,22 +8,17 @@ from typing import Any
 
 import pytest
 
-from controller.observe.observer import Observer
 from controller.publish.changeover import Changeover, Published, Seen
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
-from driver.hardware.inventory import Discovery
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
-from driver.policy.offers import Offers
-from driver.process.metrics import Metrics
-from driver.slices.specs import Layout, lay_out
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
-from tests.controller.heard_events import HeardEvents
-from tests.controller.mig_node import POOL
+from tests.controller.mig_node import POOL, slices
+from tests.controller.observed import Observed
 
 Object = dict[str, Any]
 
@@ -38,12 +33,12 @@ class Node:
     """A fake machine with its kernel, the controller's look at it, and what it would have published."""
 
     def __init__(self, folder: Path, guard: Guard, rule: str, machine: str) -> None:
-        self.machine = FakeMachine.open(f"{machine}@{folder / 'state.json'}")
+        self.flag = f"{machine}@{folder / 'state.json'}"
+        self.machine = FakeMachine.open(self.flag)
         self.sysfs = build_sysfs(folder, self.machine)
         self.gpus = sorted(self.machine.state.gpus)
         self.kernel = FakeKernel(self.sysfs, self.machine)
         self.kernel.load_module("vfio_pci", SECONDS)  # from then on there is IOMMUFD
-        self.events = HeardEvents()
         self.guard = guard
         self.rules = parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "rules")
         self.allocated: frozenset[str] = frozenset()
@@ -53,45 +48,25 @@ class Node:
 
     def begin(self) -> None:
         """Start a controller, which knows nothing but what is stored."""
-        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self.guard)
         self.changeover = Changeover(POOL, lambda: self.allocated, 0.0, Backoff(0.0, 0.0))
         self.remembered = Published()
-        self.offers: list[Offers] = []
-        self.observer = Observer(
-            self.discovery,
-            lambda: self.rules,
-            Metrics(),
-            self.events,
-            lambda offers, _held, _gpus: self.offers.append(offers),
-        )
+        self.seen = Observed(self.guard, self.flag, None, self.sysfs)
+        self.seen.rules = self.rules
         self.tell(*self.held)
 
     def tell(self, *held: str) -> None:
         """The plugin says what claims hold."""
         self.held = held
-        self.observer.plugin_reports(NodeState(held))
+        self.seen.observer.plugin_reports(NodeState(held))
 
     def look(self) -> list[Object]:
-        """Look, publish, and give the specs that are stored then."""
-        self.observer.check()
-        self.discovery.close()
-        layout = self.next_layout()
-        assert layout.rejected == ()
-        self.slices = [
-            {
-                "metadata": {"name": f"{index:05x}"},
-                "spec": {**spec, "pool": {**spec["pool"], "generation": 1}},
-            }
-            for index, spec in enumerate(layout.specs)
-        ]
-        return self.slices
-
-    def next_layout(self) -> Layout:
-        """What is to be published now."""
-        seen = Seen(self.offers[-1], frozenset(self.held), self.slices)
+        """Look, publish, and give what is stored then."""
+        self.seen.observer.check()
+        self.seen.discovery.close()
+        seen = Seen(self.seen.all[-1], frozenset(self.held), self.slices)
         self.remembered = self.changeover.step(self.remembered, seen)
-        offers = self.remembered.offers
-        return lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
+        self.slices = slices(self.remembered.offers)
+        return self.slices
 
     def bind(self, gpu: int, driver: str) -> None:
         """Have another kernel driver take a GPU, as prepare and unprepare do."""
@@ -150,7 +125,7 @@ def test_the_slices_are_the_same_while_a_virtual_machine_has_a_gpu_and_afterward
     node.bind(gpu, "nvidia")
     node.tell()
     assert node.look() == before
-    assert node.events.posted == []
+    assert node.seen.events.posted == []
 
 
 def test_all_gpus_of_a_node_may_be_with_virtual_machines(node: Node) -> None:
@@ -194,3 +169,12 @@ def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they
     node.look()
     assert [name for name in node.names() if name.startswith(mine)] == [f"{mine}-vfio"]
     assert node.taints() == set()
+
+
+def test_what_needs_the_nvidia_driver_waits_for_it_with_a_taint(tmp_path: Path, guard: Guard) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
+    node.look()
+    names = node.names()
+    node.machine.driver_gone()
+    node.look()
+    assert (node.names(), node.taints()) == (names, {"gpu.nvidia.com/driver-not-loaded"})

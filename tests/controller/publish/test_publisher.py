@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from controller.publish.publisher import Wanted
 from driver.devices.device import Taint
 from driver.errors import ConfigError
+from driver.policy.offers import Doubt, Offers
 from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
@@ -68,6 +70,15 @@ def test_nothing_is_published_before_the_gpus_are_known(published: Published) ->
 
     published.becomes(lambda: len(published.slices()) == 1)
     assert published.complete()
+
+
+def test_where_nothing_is_published_nothing_is_written_before_something_is_known(
+    published: Published,
+) -> None:
+    hung = Taint("gpu.nvidia.com/unresponsive", "nvmlDeviceGetCount_v2", "NoSchedule")
+    blind = Offers((), (), doubts=(Doubt(None, whole=True, taints=(hung,)),))
+    published.publisher._sync(Wanted(blind, frozenset(), ()))  # noqa: SLF001 - one sync, without waiting for what never comes
+    assert published.writes() == 0
 
 
 def test_slices_that_are_wiped_again_and_again_come_back_as_soon_as_those_that_were_wiped_once(

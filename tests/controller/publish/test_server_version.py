@@ -88,3 +88,13 @@ def test_the_minor_version_is_its_digits(
     client = KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
 
     assert server_version(client) == version
+
+
+def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    server.minor = "34"
+    one, _, waits, stop = supported_server(server, tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(one.wait)
+        assert waits.refused.wait(WAIT_SECONDS)
+        stop.set()
+        assert not wait.result(WAIT_SECONDS)

@@ -115,19 +115,6 @@ def test_slices_become_what_is_wanted_with_few_writes(
     assert made.empty == (not (deleted or updated or created))
 
 
-def test_an_update_keeps_the_time_of_a_taint() -> None:
-    taint = {"key": "k", "effect": "NoSchedule"}
-    wanted = spec("a")
-    wanted["devices"][0] |= {"taints": [taint], "attributes": {"new": {"int": 1}}}
-    there = spec("a")
-    there["devices"][0]["taints"] = [{**taint, "timeAdded": "2026-01-01T00:00:00Z"}]
-
-    made = plan([wanted], stored("00000-x", there))
-
-    [update] = made.updates
-    assert update.spec["devices"][0]["taints"][0]["timeAdded"] == "2026-01-01T00:00:00Z"
-
-
 def test_a_taint_keeps_its_time_where_its_device_comes_into_another_slice() -> None:
     taint = {"key": "k", "effect": "NoSchedule"}
     first, second = spec("a"), spec("b")

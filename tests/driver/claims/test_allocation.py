@@ -126,24 +126,19 @@ def test_a_malformed_object_is_refused_not_a_crash(broken: dict[str, Any]) -> No
         read_claim(broken, "u-1", OURS)
 
 
+def exactly(request: str) -> list[dict[str, Any]]:
+    return [{"name": request, "exactly": {"deviceClassName": "tier-a"}}]
+
+
+EITHER = [{"name": name, "deviceClassName": f"tier-{name}"} for name in ("large", "small")]
+
+
 @pytest.mark.parametrize(
     ("request_of_result", "requests", "device_class"),
     [
-        ("gpu", [{"name": "gpu", "exactly": {"deviceClassName": "tier-a"}}], "tier-a"),
-        (
-            "gpu/small",
-            [
-                {
-                    "name": "gpu",
-                    "firstAvailable": [
-                        {"name": "large", "deviceClassName": "tier-a"},
-                        {"name": "small", "deviceClassName": "tier-b"},
-                    ],
-                }
-            ],
-            "tier-b",
-        ),
-        ("gpu", [{"name": "other", "exactly": {"deviceClassName": "tier-a"}}], ""),
+        ("gpu", exactly("gpu"), "tier-a"),
+        ("gpu/small", [{"name": "gpu", "firstAvailable": EITHER}], "tier-small"),
+        ("gpu", exactly("other"), ""),
         ("gpu", [{"name": "gpu"}], ""),
         ("gpu", None, ""),
     ],

@@ -19,15 +19,6 @@ def test_the_partitions_are_asked_for_once() -> None:
     assert seen.current() == told
 
 
-def test_what_is_active_is_no_news() -> None:
-    fabric = FakeMachine.open(MACHINE).fabric
-    seen = KnownFabric(fabric.manager())
-    told = seen.current()
-    fabric.manager().activate(3)
-    fabric.start(keeps=True)
-    assert seen.current() == told
-
-
 def test_a_fabric_manager_that_never_told_leaves_it_open() -> None:
     fabric = FakeMachine.open(MACHINE).fabric
     fabric.fail("partitions", -8)

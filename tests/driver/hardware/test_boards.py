@@ -67,10 +67,3 @@ def test_without_a_bound_driver_nvml_decides(scene: Scene) -> None:
     scene.machine.driver_gone()
     with pytest.raises(DriverNotLoaded):
         scene.boards.identity(scene.pci)
-
-
-def test_a_board_without_mig_is_known_as_such(scene: Scene, tmp_path: Path) -> None:
-    assert scene.boards.identity(scene.pci).can_do_mig
-    machine = FakeMachine.open("l4-quad")
-    boards = Boards(Discovery(machine.nvml(), tmp_path, Guard(5.0)), tmp_path)
-    assert not boards.identity(machine.pci(0)).can_do_mig

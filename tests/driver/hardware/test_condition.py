@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -14,7 +15,7 @@ from driver.health.judge import verdicts_of_problems
 from driver.health.verdict import health_of, taints_of
 from driver.nvml.api import Code
 from driver.nvml.deadline import Guard
-from driver.nvml.health.calls import FabricHealth, RecoveryAction, RemappedRows
+from driver.nvml.health.calls import FabricHealth, RemappedRows
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
@@ -29,74 +30,40 @@ def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
     return [*named], health_of(found).word
 
 
-@pytest.mark.parametrize(
-    ("action", "taint", "word"),
-    [
-        ("reset", ("needs-reset", "reset", "NoSchedule"), "Unhealthy"),
-        ("bus-reset", ("needs-reset", "bus-reset", "NoSchedule"), "Unhealthy"),
-        ("drain-and-reset", ("needs-reset", "drain-and-reset", "NoSchedule"), "Healthy"),
-        ("node-reboot", ("needs-reboot", "node-reboot", "NoSchedule"), "Unhealthy"),
-        ("system-reboot", ("needs-reboot", "system-reboot", "NoSchedule"), "Unhealthy"),
-        ("drain-p2p", ("fabric", "drain-p2p", "NoSchedule"), "Unhealthy"),
-        ("recover-imex", ("fabric", "recover-imex", "NoSchedule"), "Unhealthy"),
-    ],
-)
-def test_each_recovery_action_but_none_keeps_new_pods_away(
-    action: RecoveryAction, taint: tuple[str, str, str], word: str
-) -> None:
-    assert told(Condition(action)) == ([taint], word)
+def rows(*, pending: bool = False, failed: bool = False) -> Condition:
+    return Condition(rows=RemappedRows(1, 1, pending=pending, failed=failed), page_pending=False)
+
+
+def fabric(summary: Literal["healthy", "unhealthy", "limited-capacity", "unknown"], *found: str) -> Condition:
+    return Condition(fabric=FabricHealth(summary, found))
 
 
 @pytest.mark.parametrize(
     ("condition", "taint", "word"),
     [
+        (Condition("reset"), ("needs-reset", "reset", "NoSchedule"), "Unhealthy"),
+        (Condition("bus-reset"), ("needs-reset", "bus-reset", "NoSchedule"), "Unhealthy"),
+        (Condition("drain-and-reset"), ("needs-reset", "drain-and-reset", "NoSchedule"), "Healthy"),
+        (Condition("node-reboot"), ("needs-reboot", "node-reboot", "NoSchedule"), "Unhealthy"),
+        (Condition("system-reboot"), ("needs-reboot", "system-reboot", "NoSchedule"), "Unhealthy"),
+        (Condition("drain-p2p"), ("fabric", "drain-p2p", "NoSchedule"), "Unhealthy"),
+        (Condition("recover-imex"), ("fabric", "recover-imex", "NoSchedule"), "Unhealthy"),
         (Condition(unrepairable=True), ("memory", "unrepairable", "NoSchedule"), "Unhealthy"),
-        (
-            Condition(rows=RemappedRows(0, 1, pending=False, failed=True)),
-            ("memory", "rows-failed", "NoSchedule"),
-            "Unhealthy",
-        ),
-        (
-            Condition(rows=RemappedRows(0, 1, pending=True, failed=False)),
-            ("memory", "rows-pending", "None"),
-            "Healthy",
-        ),
+        (rows(failed=True), ("memory", "rows-failed", "NoSchedule"), "Unhealthy"),
+        (rows(pending=True), ("memory", "rows-pending", "None"), "Healthy"),
         (Condition(page_pending=True), ("memory", "page-pending", "NoSchedule"), "Healthy"),
-        (
-            Condition(fabric=FabricHealth("unhealthy", ("route-unhealthy",))),
-            ("fabric", "unhealthy", "NoSchedule"),
-            "Unhealthy",
-        ),
-        (
-            Condition(fabric=FabricHealth("healthy", ("degraded-bandwidth",))),
-            ("fabric", "degraded-bandwidth", "None"),
-            "Healthy",
-        ),
-        (
-            Condition(fabric=FabricHealth("limited-capacity")),
-            ("fabric", "limited-capacity", "None"),
-            "Healthy",
-        ),
+        (fabric("unhealthy", "route-unhealthy"), ("fabric", "unhealthy", "NoSchedule"), "Unhealthy"),
+        (fabric("healthy", "degraded-bandwidth"), ("fabric", "degraded-bandwidth", "None"), "Healthy"),
+        (fabric("limited-capacity"), ("fabric", "limited-capacity", "None"), "Healthy"),
+        # What is well or not told is no problem.
+        *((one, None, "Healthy") for one in (NOT_ASKED, Condition("none"), rows(), fabric("healthy"))),
+        (fabric("unknown"), None, "Healthy"),
     ],
 )
-def test_memory_and_fabric_that_are_not_well_are_told(
-    condition: Condition, taint: tuple[str, str, str], word: str
+def test_what_is_wrong_keeps_new_pods_away_or_is_told(
+    condition: Condition, taint: tuple[str, str, str] | None, word: str
 ) -> None:
-    assert told(condition) == ([taint], word)
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        NOT_ASKED,
-        Condition("none"),
-        Condition(rows=RemappedRows(1, 1, pending=False, failed=False), page_pending=False),
-        Condition(fabric=FabricHealth("healthy")),
-        Condition(fabric=FabricHealth("unknown")),
-    ],
-)
-def test_what_is_well_or_not_told_is_no_problem(condition: Condition) -> None:
-    assert told(condition) == ([], "Healthy")
+    assert told(condition) == ([taint] if taint else [], word)
 
 
 def test_the_worst_of_several_faults_names_the_taint() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import NvmlError
-from driver.hardware.gate import Gate, LetGo
+from driver.hardware.gate import LetGo
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import NvmlTimeout
 from driver.nvml.deadline import Guard
@@ -109,11 +109,3 @@ def test_a_session_that_does_not_end_is_not_let_go_of(tmp_path: Path, how: str) 
         raise AssertionError
     eyes.machine.heal()
     eyes.guard.close()
-
-
-def test_a_gate_that_could_not_be_closed_is_open() -> None:
-    gate = Gate()
-    with gate.entered(0.0), pytest.raises(LetGo), gate.closed(0.0):
-        raise AssertionError
-    with gate.entered(0.0):
-        pass

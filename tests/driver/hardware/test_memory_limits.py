@@ -85,3 +85,11 @@ def test_a_no_of_a_gpu_that_was_in_mig_mode_from_the_beginning_says_nothing(node
     assert "memory_limits" not in gpus[0].unanswered
     nvml.device_by_index(0).set_mig_mode(enabled=False)
     assert set(limits(node)) == {True}
+
+
+def test_limits_that_the_root_has_tell_it_too(four: Node, tmp_path: Path) -> None:
+    four.machine.pretend_cgroups(tmp_path / "groups")
+    nvml = four.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(0).set_memory_limits("/sys/fs/cgroup", 0, 2**30)
+    assert limits(four) == [True] * 4

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from driver.hardware import pci
+from driver.hardware.pci import PRODUCTS, product_name
 from driver.nvml.pci_address import PciAddress
+from fakegpu.machine.spec import known_machines, load_machine
 
 Question = Callable[["Path", PciAddress], object]
 GPU = PciAddress.parse("0000:8a:00.0")
@@ -102,3 +104,16 @@ def test_only_card_and_render_nodes_are_drm_nodes(tmp_path: Path) -> None:
     for name in ("renderD130", "card2", "controlD66", "card2-DP-1", "version"):
         (device / "drm" / name).mkdir(parents=True)
     assert pci.drm_nodes(tmp_path, GPU) == ("card2", "renderD130")
+
+
+@pytest.mark.parametrize("machine", known_machines())
+def test_the_table_agrees_with_the_machines(machine: str) -> None:
+    product = load_machine(machine).product
+    if product.virtualization != "vgpu":  # a guest is named after its vGPU
+        assert product.name in PRODUCTS.get(product.device_id, (product.name,))
+
+
+def test_a_name_is_told_where_it_is_certain() -> None:
+    assert product_name(0x26B9) == "NVIDIA L40S"
+    assert product_name(0x20B0) is None
+    assert product_name(0x0001) is None

@@ -75,4 +75,5 @@ def test_one_license_is_enough() -> None:
     lacking = LicensableFeature(WORKSTATION, licensed=False, enabled=True)
     there = LicensableFeature(COMPUTE, licensed=True, enabled=True, expires=SOON)
 
+    assert license_of(()) is None
     assert license_of((lacking, there)) == VgpuLicense(COMPUTE, licensed=True, expires=SOON)

@@ -9,10 +9,11 @@ import pytest
 
 from driver.devices.limits import device_faults
 from driver.devices.names import DRIVER_NAME
+from driver.fabric.api import FabricGpu, FabricPartition
 from driver.hardware.call_effects import FABRIC_PARTITIONS
 from driver.hardware.gpu import Gpu
 from driver.hardware.inventory import Discovery
-from driver.kinds.fabric import in_common
+from driver.kinds.fabric import KnownGpu, by_size, in_common, physical_ids
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
@@ -20,7 +21,7 @@ from driver.policy.offers import Offers, node_offers
 from fakegpu.driver_files.driver_root import build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
 
-ONE, TWO = PciAddress(0, 0x1B, 0, 0), PciAddress(0, 0x43, 0, 0)
+ONE, TWO, THREE = (PciAddress(0, bus, 0, 0) for bus in (0x1B, 0x43, 0x52))
 
 
 @pytest.fixture
@@ -111,3 +112,41 @@ def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
     assert in_common(placed, [ONE, TWO]) == {"partition2": 3}
     assert in_common(placed, [ONE]) == placed[ONE]
     assert in_common({}, [ONE]) == {}
+
+
+def partition(number: int, *gpus: FabricGpu) -> FabricPartition:
+    return FabricPartition(number, gpus)
+
+
+def test_module_ids_count_where_nothing_else_is_told() -> None:
+    partitions = [partition(0, FabricGpu(1), FabricGpu(2))]
+    known = [KnownGpu(ONE, "GPU-a", 2), KnownGpu(TWO, "GPU-b", 1), KnownGpu(THREE, "GPU-c", 9)]
+    assert physical_ids(partitions, known) == {ONE: 2, TWO: 1}
+
+
+def test_a_gpu_that_nvml_does_not_have_is_found_by_its_address() -> None:
+    partitions = [partition(0, FabricGpu(7, pci=ONE), FabricGpu(8, "GPU-b"))]
+    assert physical_ids(partitions, [KnownGpu(ONE), KnownGpu(TWO, "GPU-b", 3)]) == {ONE: 7, TWO: 8}
+
+
+def test_a_number_never_overrides_an_identity() -> None:
+    """As on HGX A100, where the fabric manager counts otherwise than NVML."""
+    partitions = [partition(0, FabricGpu(1, "GPU-a", ONE), FabricGpu(2))]
+    assert physical_ids(partitions, [KnownGpu(ONE, "GPU-a", 2), KnownGpu(TWO, "GPU-b", 2)]) == {ONE: 1}
+
+
+def test_identities_that_contradict_each_other_name_nobody() -> None:
+    partitions = [partition(0, FabricGpu(1, "GPU-a"), FabricGpu(2, pci=ONE))]
+    assert physical_ids(partitions, [KnownGpu(ONE, "GPU-a", 1)]) == {}
+
+
+def test_two_gpus_with_one_number_are_both_left_out() -> None:
+    partitions = [partition(0, FabricGpu(1), FabricGpu(2))]
+    known = [KnownGpu(ONE, None, 1), KnownGpu(TWO, None, 1), KnownGpu(THREE, None, 2)]
+    assert physical_ids(partitions, known) == {THREE: 2}
+
+
+def test_a_size_of_which_a_gpu_is_in_several_partitions_is_left_out() -> None:
+    both = [partition(0, FabricGpu(1), FabricGpu(2)), partition(1, FabricGpu(1), FabricGpu(3))]
+    assert by_size([*both, partition(4, FabricGpu(1))], 1) == {1: 4}
+    assert by_size(both, 2) == {2: 0}

@@ -122,6 +122,13 @@ def test_memory_in_steps_begins_where_cuda_can_start() -> None:
         assert device_faults(device, DRIVER_NAME) == ()
 
 
+def test_a_gpu_with_too_little_memory_for_two_shares_is_withheld() -> None:
+    rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
+    [held] = offered(rule, node(memory_bytes=540 * 2**20, reserved_bytes=0)).withheld
+    assert held.reason.startswith("TimeSlicing: 540Mi of its memory can be shared, less than two shares")
+    assert offered(rule, node(memory_bytes=576 * 2**20, reserved_bytes=0)).devices
+
+
 @pytest.mark.parametrize(("shares", "offers"), [(44, True), (45, False)])
 def test_shares_in_which_cuda_could_not_start_are_withheld(shares: int, offers: bool) -> None:
     found = offered(f"shared: {{strategy: TimeSlicing, shares: {shares}}}")
@@ -133,15 +140,6 @@ def test_shares_in_which_cuda_could_not_start_are_withheld(shares: int, offers: 
             "a memory limit below 512Mi (memoryLimits: false turns these limits off)"
         )
         assert offered("memoryLimits: false, shared: {strategy: TimeSlicing, shares: 45}").devices
-
-
-def test_a_gpu_with_too_little_memory_for_two_shares_is_withheld() -> None:
-    rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
-    [held] = offered(rule, node(memory_bytes=540 * 2**20, reserved_bytes=0)).withheld
-    assert held.reason.startswith(
-        "TimeSlicing: 540Mi of its memory can be shared, less than two shares: CUDA"
-    )
-    assert offered(rule, node(memory_bytes=576 * 2**20, reserved_bytes=0)).devices
 
 
 @pytest.mark.parametrize("machine", known_machines())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ApiError
 from driver.kube import errors
 from driver.kube.client import KubeClient
+from driver.kube.credentials import Credentials
+from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, resource_of
 from envtest.embedded.server import EmbeddedApiServer
 from tests.eventually import eventually
@@ -132,28 +136,6 @@ def test_a_watch_from_a_version_that_is_too_old_is_gone(
         list(client.watch(NODES, {"resourceVersion": "1"}, idle_seconds=5))
 
 
-def test_the_hook_hears_verb_resource_and_outcome(server: EmbeddedApiServer, client: KubeClient) -> None:
-    heard: list[tuple[str, str, str]] = []
-    hooked = KubeClient(
-        client._credentials,  # noqa: SLF001 # the same server, without another kubeconfig
-        "test",
-        lambda verb, resource, outcome, _seconds: heard.append((verb, resource, outcome)),
-    )
-    with pytest.raises(errors.NotFound):
-        hooked.get(NODE_A)
-    with pytest.raises(errors.Unreachable):
-        list(hooked.watch(NODES, {}, idle_seconds=0.05))
-    server.stop()
-    with pytest.raises(errors.Unreachable):
-        hooked.create(NODES, node("a"))
-
-    assert heard == [
-        ("GET", "nodes", "4xx"),
-        ("WATCH", "nodes", "2xx"),
-        ("POST", "nodes", "unreachable"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("url", "resource"),
     [
@@ -175,3 +157,33 @@ def test_hostile_names_stay_within_their_path_segment() -> None:
         "/apis/resource.k8s.io/v1/namespaces/a%2F..%2Fb/resourceclaims/x%3Fy%23z"
     )
     assert object_path(RESOURCE_SLICES, "../nodes").endswith("/resourceslices/..%2Fnodes")
+
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_before_the_first_answer_it_is_this_machines(client: KubeClient) -> None:
+    assert abs(client.server_time() - datetime.now(UTC)) < MINUTE
+
+
+@pytest.mark.parametrize("off", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_it_is_the_servers_and_goes_on(server: EmbeddedApiServer, tmp_path: Path, off: timedelta) -> None:
+    clock = Clock()
+    credentials = Credentials(server.write_kubeconfig(tmp_path / "kubeconfig"))
+    client = KubeClient(credentials, "test", clock=clock)
+    server.ahead_seconds = off.total_seconds()
+
+    with pytest.raises(NotFound):  # a refusal tells the time as well
+        client.get("/api/v1/nodes/nobody")
+
+    assert abs(client.server_time() - datetime.now(UTC) - off) < MINUTE
+    clock.now += 1800.0
+    assert abs(client.server_time() - datetime.now(UTC) - off - HOUR / 2) < MINUTE

@@ -97,6 +97,10 @@ def test_without_a_driver_root_it_is_loaded_when_it_comes_and_when_it_changes(
     nvml = RealNvml(load=Linker(tmp_path))
     with pytest.raises(DriverNotLoaded):
         nvml.init()
+    folder.mkdir()
+    (folder / SONAME).write_text("not a library")
+    with pytest.raises(LibraryUnusable, match=f"{folder / SONAME}: file too short"):
+        nvml.init()
 
     versions = []
     for version in ("570.1.1", "580.1.1"):
@@ -106,7 +110,22 @@ def test_without_a_driver_root_it_is_loaded_when_it_comes_and_when_it_changes(
     assert versions == ["570.1.1", "580.1.1"]
 
 
+@compiled
+def test_a_library_that_only_the_linker_finds_is_loaded_anew_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    linker = Linker(tmp_path)
+    linker.linked = build(tmp_path / "wsl", "570.1.1")
+    nvml = RealNvml(load=linker)
+    before = version_of(nvml)
+    build(tmp_path / "wsl", "580.1.1")
+    assert (before, version_of(nvml)) == ("570.1.1", "580.1.1")
+
+
 def test_a_file_that_is_no_library_is_told_with_its_path_and_the_linkers_words(tmp_path: Path) -> None:
+    with pytest.raises(DriverNotLoaded, match=str(tmp_path)):
+        RealNvml(DriverRoots.fixed(tmp_path)).init()
     path = tmp_path / FOLDER / SONAME
     path.parent.mkdir(parents=True)
     path.write_text("not a library")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
 from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.errors import ConfigError
 from driver.hardware.gpu import Gpu
+from driver.health.health_rules import SCHEMA as HEALTH
 from driver.nvml.pci_address import PciAddress
-from driver.policy.config import load_config, parse_config
+from driver.policy.config import load_config, parse_config, parse_file, pool_schema, rule_schema
 from driver.policy.rules import NodeConfig, Rule
 
 A100 = Gpu(PciAddress.parse("0000:07:00.0"), "GPU-a", 0, 0, product_name="NVIDIA A100-SXM4-40GB", numa_node=3)
@@ -164,3 +168,211 @@ def test_forms_that_contradict_sharing_are_refused(rule: str, message: str) -> N
 
     assert message in str(refused.value)
     assert "; " not in str(refused.value).split(" is wrong: ")[1]
+
+
+POOLS = """
+version: v1
+pools:
+  - name: first
+    nodeSelector: {matchLabels: {pool: a}, matchExpressions: [{key: gpu, operator: NotIn, values: [t4]}]}
+    rules: [{offer: partitions}]
+  - name: second
+    nodeSelector: {matchLabels: {pool: a}}
+    rules: [{offer: hidden}]
+  - name: third
+    nodeSelector: {matchExpressions: [{key: bare, operator: Exists}]}
+rules: [{offer: whole}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("labels", "forms"),
+    [
+        ({"pool": "a"}, ["partitions"]),
+        ({"pool": "a", "gpu": "t4"}, ["hidden"]),
+        ({"bare": ""}, []),
+        ({"pool": "b"}, ["whole"]),
+        ({}, ["whole"]),
+    ],
+)
+def test_the_first_pool_that_takes_the_node_in_decides(labels: dict[str, str], forms: list[str]) -> None:
+    assert [rule.policy.form for rule in parse_config(POOLS, "test", labels).rules] == forms
+
+
+def test_without_labels_a_file_with_pools_says_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"has pools of nodes, but the node's labels are not known"):
+        parse_config(POOLS, "test")
+
+
+def pool(text: str, others: str = "[{offer: whole}]") -> str:
+    """A file with one pool, before one that takes nodes of the pool b."""
+    good = "{name: b, nodeSelector: {matchLabels: {pool: b}}, rules: [{offer: hidden}]}"
+    return f"{{version: v1, pools: [{text}, {good}], rules: {others}}}"
+
+
+SELECTOR = "nodeSelector: {matchLabels: {pool: a}}"
+WRONG_RULES = f"{{name: a, {SELECTOR}, rules: [{{offer: half}}]}}"
+WRONG_SELECTOR = "{name: a, nodeSelector: {matchLabels: {pool: 7}}}"
+
+
+def test_wrong_rules_concern_the_nodes_of_their_pool_alone() -> None:
+    file = parse_file(pool(WRONG_RULES), "test")
+
+    with pytest.raises(
+        ConfigError, match=r"^the pool a of the node configuration test .*pools\[0\]\.rules\[0\]\.offer"
+    ):
+        file.pool_of({"pool": "a"})
+    assert file.pool_of({"pool": "b"}).name == "b"
+    assert file.pool_of({}).name == ""
+    assert [*file.wrong_elsewhere({"pool": "a"})] == []
+    [told] = file.wrong_elsewhere({"pool": "b"})
+    assert "the pool a of the node configuration test is wrong: pools[0].rules[0].offer" in told
+
+
+def test_wrong_rules_of_all_other_nodes_concern_these_alone() -> None:
+    file = parse_file(pool(f"{{name: a, {SELECTOR}}}", "[{offer: half}]"), "test")
+
+    assert file.pool_of({"pool": "a"}).name == "a"
+    with pytest.raises(ConfigError, match=r"^the node configuration test is wrong: rules\[0\]\.offer"):
+        file.pool_of({})
+
+
+def test_a_pool_with_a_wrong_selector_may_mean_any_node_that_none_before_it_takes() -> None:
+    after = parse_file(pool(WRONG_SELECTOR), "test")
+    with pytest.raises(ConfigError, match="the pool a of"):
+        after.pool_of({"pool": "b"})
+    good = f"{{name: z, {SELECTOR}}}"
+    before = parse_file(f"{{version: v1, pools: [{good}, {WRONG_SELECTOR}]}}", "test")
+    assert before.pool_of({"pool": "a"}).name == "z"
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("7", "pools[0]: must be a mapping"),
+        (f"{{{SELECTOR}}}", "pools[0].name: must be a string"),
+        ("{name: a, nodeSelector: {}}", "pools[0].nodeSelector: must be a mapping with matchLabels"),
+        (f"{{name: a, {SELECTOR}, colour: 1}}", "pools[0].colour: unknown field"),
+        (f"{{name: a, {SELECTOR}, rules: {{}}}}", "pools[0].rules: must be a list"),
+        ("{name: a, nodeSelector: {matchLabels: [a]}}", "nodeSelector.matchLabels: must be a mapping"),
+        ("{name: a, nodeSelector: {matchLabels: {a b: c}}}", "'a b' is no label key"),
+        (
+            "{name: a, nodeSelector: {matchLabels: {a: true}}}",
+            "matchLabels.a: must be a label's value, in quotes",
+        ),
+        ("{name: a, nodeSelector: {matchExpressions: {}, a: b}}", "must be a mapping with"),
+        ("{name: a, nodeSelector: {matchExpressions: [7]}}", "matchExpressions[0]: must be a mapping"),
+        (
+            "{name: a, nodeSelector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}}",
+            "operator: must be",
+        ),
+        ("{name: a, nodeSelector: {matchExpressions: [{key: a, operator: In}]}}", "values: In needs some"),
+        ("{name: a, nodeSelector: {matchExpressions: [{key: a, operator: In, values: [1]}]}}", "in quotes"),
+        (
+            "{name: a, nodeSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
+            "values: Exists takes none",
+        ),
+        (
+            "{name: a, nodeSelector: {matchExpressions: [{key: a, operator: Exists, not: b}]}}",
+            "not: unknown field",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_pool_is_told_with_its_path(entry: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_file(pool(entry), "test").pool_of({"pool": "a"})
+
+    assert message in str(refused.value)
+
+
+def test_the_second_of_two_pools_with_one_name_is_wrong() -> None:
+    file = parse_file(pool(f"{{name: b, {SELECTOR}}}"), "test")
+
+    assert file.pool_of({"pool": "a"}).name == "b"
+    with pytest.raises(ConfigError, match=r"pools\[1\]\.name: another pool has the name b"):
+        file.pool_of({"pool": "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{version: v1, pools: {}}", "pools: must be a list"),
+        ("{version: v2, pools: []}", "version: must be v1"),
+        (f"{{version: v1, pool: [], pools: [{WRONG_RULES}]}}", "pool: unknown field"),
+    ],
+)
+def test_what_concerns_every_node_refuses_the_file(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_file(text, "test")
+
+
+SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
+RULE = jsonschema.Draft7Validator(rule_schema())
+POOL = jsonschema.Draft7Validator(pool_schema())
+
+
+def takes(rule: Any) -> bool:
+    """Whether the driver takes it."""
+    try:
+        parse_config(yaml.safe_dump({"version": "v1", "rules": [rule]}), "test")
+    except ConfigError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
+def test_the_rules_of_every_sample_fit(sample: Path) -> None:
+    for rule in yaml.safe_load(sample.read_text())["rules"]:
+        RULE.validate(rule)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
+def test_what_every_sample_says_of_faults_fits(sample: Path) -> None:
+    jsonschema.Draft7Validator(HEALTH).validate(yaml.safe_load(sample.read_text()).get("health", {}))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"offer": "hidden", "when": "gpu.index == 0"},
+        {"mig": False},
+        {"mig": "dynamic"},
+        {"mig": {"layout": {"1g.10gb": 2, "3g.40gb": 1}}},
+        {"shared": {"strategy": "MPS", "shares": 4, "memory": {"step": "1Gi"}}},
+        {"shared": {"strategy": "MPS", "memory": {"step": 1073741824}, "fractional": True}},
+        {
+            "shared": [{"strategy": "TimeSlicing", "shares": 2}, {"strategy": "MPS", "shares": 2}],
+            "offer": "whole",
+        },
+    ],
+)
+def test_what_the_driver_takes_fits(rule: Any) -> None:
+    assert takes(rule)
+    RULE.validate(rule)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {},
+        {"offer": "half"},
+        {"mig": True},
+        {"mig": {"layout": {"1g": 0}}},
+        {"mig": {"dynamic": {}, "layout": "all-1g"}},
+        {"shared": {"strategy": "Fair", "shares": 2}},
+        {"shared": {"strategy": "MPS", "shares": 1}},
+        {"shared": {"strategy": "MPS", "shares": 2, "fractional": "yes"}},
+    ],
+)
+def test_what_does_not_fit_the_driver_refuses_too(rule: Any) -> None:
+    assert not RULE.is_valid(rule)
+    assert not takes(rule)
+
+
+def test_a_pool_has_a_name_a_selector_and_rules() -> None:
+    good = {"name": "a", "nodeSelector": {"matchLabels": {"a": "b"}}, "rules": [{"offer": "whole"}]}
+    POOL.validate(good)
+    changes: list[dict[str, Any]] = [{"nodeSelector": {}}, {"rules": [{"ofer": 1}]}, {"a": 1}]
+    for change in changes:
+        assert not POOL.is_valid({**good, **change})
+    assert not POOL.is_valid({"rules": []})

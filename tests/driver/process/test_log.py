@@ -107,3 +107,8 @@ def test_a_line_of_a_library_has_the_same_form(stream: Log) -> None:
     line = next(line for line in stream.lines() if line["module"] == "urllib3")
     assert (line["event"], line["level"], line["op"]) == ("retrying /apis", "warning", op_id)
     assert all("quiet" not in line["event"] for line in stream.lines())
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(stream: Log) -> None:
+    stream.close()
+    log.info("nobody reads this")

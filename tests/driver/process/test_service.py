@@ -198,3 +198,12 @@ def test_loops_that_fail_on_many_nodes_at_once_do_not_come_back_at_once() -> Non
     for seconds in found:
         assert all(most / 2 <= one <= most for one, most in zip(seconds, longest, strict=True))
     assert found[0] != found[1]
+
+
+def test_a_pool_does_work_until_the_service_ends() -> None:
+    service = Service()
+    pool = service.pool("claims", 2)
+    assert pool.submit(lambda: threading.current_thread().name).result().startswith("claims")
+    service.stop()
+    with pytest.raises(RuntimeError):
+        pool.submit(int)

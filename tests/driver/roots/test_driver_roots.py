@@ -79,16 +79,6 @@ def test_without_a_root_nvml_says_what_was_looked_at(roots: DriverRoots) -> None
         RealNvml(roots).init()
 
 
-def test_a_root_that_is_named_counts_although_no_driver_is_there(tmp_path: Path) -> None:
-    roots = DriverRoots.fixed(tmp_path, Path("/run/nvidia/driver"))
-
-    assert roots.current().seen == tmp_path
-    (looked,) = roots.look()
-    assert (looked.path, looked.version, looked.reason) == (
-        "/run/nvidia/driver", None, "the folder is empty",
-    )  # fmt: skip
-
-
 def test_the_flags_name_a_root_or_have_it_probed(tmp_path: Path) -> None:
     lay_driver(tmp_path, CONTAINER, NEW)
     below = tmp_path / "run/nvidia/driver"

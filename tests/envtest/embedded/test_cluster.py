@@ -68,18 +68,6 @@ def test_nothing_is_left_of_a_closed_cluster() -> None:
     assert not {name for name in left if "kubelet" in name or "scheduler" in name}
 
 
-def test_a_pod_that_says_nothing_stops_neither_scheduler_nor_kubelet(
-    cluster: EmbeddedCluster, namespace: str
-) -> None:
-    metadata = {"name": "empty", "namespace": namespace, "uid": "empty"}
-    cluster.api_server.store.put(("", "pods"), (namespace, "empty"), {"metadata": metadata})
-
-    run(cluster, namespace, "well")
-
-    cluster.api_server.store.remove(("", "pods"), (namespace, "empty"))
-    NOTED.take()  # the claim controller says that it cannot read it
-
-
 def test_a_fault_is_told_when_it_comes_and_ends_no_cluster() -> None:
     """``gpuctl demo --keep`` would fail at its end for a pod of hours ago."""
     with EmbeddedCluster():

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from envtest.client.errors import MissingPrerequisite
 from envtest.real import cgroups
-from envtest.real.image import FOLDERS, root_filesystem
 from envtest.real.isolation import mounts_below
-from envtest.real.startup import check_machine, needs_loader
+from envtest.real.startup import check_machine
 
 ROOT_USER = 0
 
@@ -23,28 +20,6 @@ def test_missing_programs_are_named_with_the_packages_that_bring_them() -> None:
 
     assert "runc, unshare" in str(caught.value)
     assert str(caught.value).endswith("apt-get install busybox-static runc util-linux")
-
-
-def test_a_busybox_that_needs_libraries_is_refused(tmp_path: Path) -> None:
-    """Debian's package busybox has such a one: it could not run alone in an image."""
-    busybox = tmp_path / "busybox"
-    busybox.write_bytes(b"\x7fELF....../lib64/ld-linux-x86-64.so.2\0")
-
-    assert needs_loader(busybox)
-    with pytest.raises(MissingPrerequisite, match="a static busybox: apt-get install busybox-static"):
-        check_machine(ROOT_USER, which=lambda _: str(busybox))
-
-
-def test_image_has_folders_busybox_and_a_link_for_each_applet(tmp_path: Path) -> None:
-    busybox = tmp_path / "busybox"
-    busybox.write_bytes(b"program")
-
-    with tarfile.open(fileobj=io.BytesIO(root_filesystem(busybox, ["sh", "busybox"]))) as tar:
-        entries = {entry.name: entry for entry in tar}
-
-    assert set(entries) == {*FOLDERS, "bin/busybox", "bin/sh"}
-    assert entries["bin/busybox"].mode == 0o755
-    assert entries["bin/sh"].linkname == "busybox"
 
 
 def make_hierarchies(root: Path, names: tuple[str, ...]) -> None:

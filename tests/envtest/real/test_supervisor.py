@@ -1,4 +1,4 @@
-"""The supervisor starts, signals and waits for processes by name, and answers when it cannot."""
+"""The supervisor starts, signals and waits for processes by name, and ends with its owner."""
 
 from __future__ import annotations
 
@@ -65,22 +65,6 @@ def test_a_process_runs_with_its_environment_and_its_output_is_logged(
 
     assert wait(supervisor, "teller") == {"returncode": 4}
     assert (short_folder / "logs" / "teller.log").read_text() == "here\noh\n"
-
-
-def test_a_name_is_free_again_after_its_process_ended(supervisor: Supervisor) -> None:
-    start(supervisor, "one", "true")
-    wait(supervisor, "one")
-    start(supervisor, "one", "sleep", "1000")
-
-    assert "one runs already" in start(supervisor, "one", "true")["error"]
-    supervisor.answer({"op": "signal", "name": "one", "signal": int(signal.SIGKILL)})
-    wait(supervisor, "one")
-
-
-def test_what_cannot_be_done_is_answered_not_raised(supervisor: Supervisor) -> None:
-    assert "No such file" in start(supervisor, "lost", "/no/such/program")["error"]
-    assert "nobody" in wait(supervisor, "nobody")["error"]
-    assert "unknown operation dance" in supervisor.answer({"op": "dance"})["error"]
 
 
 def test_requests_come_through_the_socket_until_shutdown_is_asked_for(

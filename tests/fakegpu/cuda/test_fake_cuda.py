@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import CudaError
-from fakegpu.cuda.fake_cuda import CGROUP, FakeCuda
+from fakegpu.cuda.fake_cuda import FakeCuda
 from fakegpu.machine.capabilities import VISIBLE_NODES, partition_nodes
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.nvml.fake_nvml import FakeDevice
@@ -67,38 +67,6 @@ def test_it_sees_one_partition_at_most_and_no_whole_gpu_beside_it() -> None:
     assert seen(machine, CUDA_VISIBLE_DEVICES=uuids[1]) == uuids[1:]
     assert seen(machine, **{VISIBLE_NODES: f"/dev/nvidia0:{nodes}"}) == uuids[1:]
     assert seen(machine, **{VISIBLE_NODES: "/dev/nvidia0"}) == []
-
-
-def test_a_partition_has_the_memory_of_its_profile_and_is_in_use() -> None:
-    machine, (uuid, _) = partitioned()
-    cuda = FakeCuda(machine, {"CUDA_VISIBLE_DEVICES": uuid})
-    cuda.init()
-    cuda.enter(0)
-    first = gpu(machine, 0)
-    mig = first.mig_devices()[0]
-    assert cuda.name(0) == "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
-    assert cuda.memory() == (mig.memory_bytes, mig.memory_bytes)
-    cuda.allocate(GIB)
-    (process,) = first.processes()
-    place = (mig.gpu_instance_id, mig.compute_instance_id)
-    assert (process.memory_bytes, process.gpu_instance, process.compute_instance) == (GIB, *place)
-    assert first.partition_memory_use(*place).used_bytes == GIB
-    assert [(one.gpu_instance_id, one.compute_instance_id) for one in first.mig_processes()] == [place]
-    cuda.leave(0)
-    assert first.processes() == ()
-    first.destroy_compute_instance(*place)
-
-
-def test_its_control_group_limits_its_memory(tmp_path: Path) -> None:
-    machine = FakeMachine.open("l4-quad")
-    group = machine.pretend_cgroups(tmp_path).make("/pod/a").path
-    gpu(machine, 0).set_memory_limits(group, 0, 2 * GIB)
-    cuda = FakeCuda(machine, {CGROUP: group})
-    cuda.init()
-    cuda.enter(0)
-    assert cuda.memory()[0] == 2 * GIB
-    with pytest.raises(CudaError, match="OUT_OF_MEMORY"):
-        cuda.allocate(2 * GIB + 1)
 
 
 def test_mps_limits_its_memory_and_hides_what_the_daemon_does_not_serve(tmp_path: Path) -> None:

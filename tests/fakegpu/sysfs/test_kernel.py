@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,14 +60,6 @@ def scene(tmp_path: Path) -> Scene:
     return found
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> Scene:
-    """A machine on disk, which other processes can open."""
-    found = Scene(tmp_path, on_disk=True)
-    found.kernel.load_module("vfio-pci", LONG)
-    return found
-
-
 def test_a_gpu_that_leaves_the_nvidia_driver_vanishes_and_comes_back_with_another_minor(scene: Scene) -> None:
     before = scene.machine.state.gpus[ALONE].minor
     scene.rebind(ALONE, "vfio-pci")
@@ -108,44 +97,3 @@ def test_a_virtual_machine_keeps_other_drivers_away_from_its_group(scene: Scene)
     hold.release()
     scene.kernel.write(bind, str(OTHER), LONG)
     assert scene.driver(OTHER) == "nvidia"
-
-
-def test_writes_fail_do_nothing_or_hang_as_they_are_told(scene: Scene) -> None:
-    scene.machine.spoil_kernel("fail", "drivers/nvidia/unbind", error=errno.EIO, times=1)
-    with pytest.raises(OSError, match="nvidia/unbind") as refused:
-        scene.unbind(ALONE)
-    assert refused.value.errno == errno.EIO
-    scene.machine.spoil_kernel("ignore", "drivers/nvidia/unbind", times=1)
-    scene.unbind(ALONE)
-    assert scene.driver(ALONE) == "nvidia"
-    scene.machine.spoil_kernel("hang", f"{ALONE}/driver_override")
-    file = scene.sysfs / "bus/pci/devices" / str(ALONE) / "driver_override"
-    with pytest.raises(TimeoutError):
-        scene.kernel.write(file, "vfio-pci\n", AT_ONCE)
-    with pytest.raises(TimeoutError):
-        scene.kernel.read(file, AT_ONCE)
-    scene.machine.heal_kernel()
-    assert scene.kernel.read(file, LONG) == "vfio-pci\n"
-
-
-@pytest.mark.parametrize(("kind", "unbound"), [("die-before", False), ("die-after", True)])
-def test_a_process_is_killed_at_a_write(shared: Scene, kind: str, unbound: bool) -> None:
-    shared.machine.spoil_kernel("die-before" if kind == "die-before" else "die-after", "unbind", times=1)
-    program = (
-        "from pathlib import Path\nfrom fakegpu.machine.fake_machine import FakeMachine\n"
-        "from fakegpu.sysfs.kernel import FakeKernel\n"
-        f"sysfs = Path({str(shared.sysfs)!r})\nmachine = FakeMachine.open({shared.flag!r})\n"
-        f"FakeKernel(sysfs, machine).write(sysfs / 'bus/pci/drivers/nvidia/unbind', {str(ALONE)!r}, 1)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert (shared.driver(ALONE) is None) == unbound
-    assert shared.agrees()
-
-
-def test_a_tree_that_a_killed_process_left_half_changed_is_made_true(shared: Scene) -> None:
-    (shared.sysfs / "bus/pci/drivers/nvidia" / str(ALONE)).unlink()
-    (shared.sysfs / "bus/pci/drivers/vfio-pci" / str(ALONE)).symlink_to("nowhere")
-    assert not shared.agrees()
-    FakeKernel(shared.sysfs, FakeMachine.open(shared.flag))
-    assert shared.agrees()

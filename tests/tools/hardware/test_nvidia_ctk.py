@@ -17,7 +17,6 @@ from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.gpuctl.verify.subjects import built_machine
 from tools.conformance.cdi_edits import (
     ALL_CALLS,
-    calls_in_order,
     own_spec,
     unaccepted,
 )
@@ -74,15 +73,6 @@ def test_each_difference_without_a_reason_is_named_and_those_with_one_are_not(no
     first, second = unaccepted(theirs, ours)
     assert first == f"{node.gpu.uuid}: only ours has the device"
     assert second.startswith("all containers: calls: update-application-profile, ")
-
-
-def test_the_same_edits_are_ok_also_from_an_older_release_and_behind_a_warning(node: Node) -> None:
-    theirs = node.ours()
-    assert node.compare(theirs, before="echo 'time=now level=warning {' >&2").status == "ok"
-    refusal = "case $* in *feature-flag*) echo 'flag provided but not defined: -feature-flag'; exit 1;; esac"
-    assert node.compare(theirs, before=refusal).status == "ok"
-    calls = [{"args": ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/hook"]}]
-    assert calls_in_order({"hooks": calls}) == ["update-ldcache"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
 from tests.nvml_library.library import compile_nvml
-from tools.hardware.machine_file import NvmlAnswers, machine_file
 from tools.hardware.recording import CALLS, LEFT_OUT, MACHINE, write_recording
 from tools.hardware.stand_ins import StandIns
 
@@ -124,20 +123,6 @@ def test_a_gpu_that_hangs_costs_only_what_comes_after_the_call(tmp_path: Path) -
     assert [one["code"] for one in calls if one["call"] == "nvlinks" and "code" in one] == [Code.UNKNOWN]
     assert "nvmlDeviceGetPowerUsage" in (folder / LEFT_OUT).read_text()
     assert len(load_machine(str(folder / MACHINE)).slots) == 4
-
-
-def test_gpus_of_a_second_model_are_left_out_and_named(tmp_path: Path) -> None:
-    subject_of(tmp_path, machine_in(tmp_path, "a30-quad"))
-    gpus = []
-    for minor, bus in enumerate(("17", "65", "ca", "e3")):
-        named = identity(f"0000:{bus}:00.0", "NVIDIA A30" if minor else "Tesla T4", minor)
-        gpus.append(NvmlAnswers({**named, "compute_capability": (8, 0)}))
-    made = machine_file(VERSIONS, gpus, tmp_path / "sys", ())
-    assert [one["pci"] for one in made.document["gpus"]] == [one.pci for one in gpus[1:]]
-    assert made.left_out == ("GPU 0000:17:00.0: it is a Tesla T4, and a machine has one model",)
-    # NVML gave neither brand nor architecture, and none is invented.
-    (tmp_path / "made.yaml").write_text(made.text())
-    assert load_machine(str(tmp_path / "made.yaml")).product.architecture is None
 
 
 XML = """<?xml version="1.0" ?>

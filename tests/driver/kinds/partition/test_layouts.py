@@ -13,9 +13,7 @@ from driver.hardware.gpu import GpuMig
 from driver.kinds.partition.layouts import (
     Placed,
     find_profile,
-    largest_profile,
     layout_profiles,
-    memory_slices,
     packing_order,
     place,
 )
@@ -165,17 +163,6 @@ def test_no_more_of_a_profile_are_placed_than_nvml_allows() -> None:
 
     assert place(layout_profiles(["1g", "1g"], limited), limited) is not None
     assert place(layout_profiles(["1g", "1g", "1g"], limited), limited) is None
-
-
-@pytest.mark.parametrize(
-    ("machine", "whole", "slices"),
-    [("hgx-h100", "7g.80gb", 8), ("a30-quad", "4g.24gb", 4), ("rtx-pro-6000-octo", "4g.96gb", 12)],
-)
-def test_the_largest_profile_is_the_plain_one_of_all_slices(machine: str, whole: str, slices: int) -> None:
-    largest = largest_profile(mig(machine))
-
-    assert largest is not None
-    assert (largest.name, memory_slices(mig(machine))) == (whole, slices)
 
 
 def test_partitions_are_packed_from_the_edge_that_takes_least_from_bigger_ones() -> None:

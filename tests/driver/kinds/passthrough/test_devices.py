@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from driver.kinds.passthrough.kind import passthrough_uuid
+import pytest
+
+from driver.errors import ConfigError
+from driver.kinds.passthrough.kind import parse_passthrough_name, passthrough_device_name, passthrough_uuid
+from driver.nvml.pci_address import PciAddress
+from driver.policy.config import parse_config
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, GIB, SECOND, function, gpu, node, offered
 
 ALONE = "offer: passthrough"
@@ -69,3 +74,87 @@ def test_gpus_that_go_together_say_what_they_have_in_common_and_have_it_all() ->
     assert device.attributes["architecture"] == "Ada"
     assert {"productName", "deviceID", "numaNode"}.isdisjoint(device.attributes)
     assert device.capacity == {"addressableMemory": 1024 * 2**20, "memory": 90 * GIB}
+
+
+GPUS = [PciAddress.parse(f"0000:{bus:02x}:00.0") for bus in (0x07, 0x0F, 0x47, 0x4E, 0x87)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_name_is_read_back(count: int) -> None:
+    name = passthrough_device_name(GPUS[:count])
+    assert name is not None
+    assert parse_passthrough_name(name) == tuple(GPUS[:count])
+
+
+def test_one_gpu_is_named_like_the_whole_gpu() -> None:
+    assert passthrough_device_name(GPUS[:1]) == "gpu-0000-07-00-0-vfio"
+    assert passthrough_device_name(GPUS[:2]) == "gpu-0000-07-00-0-0000-0f-00-0-vfio"
+
+
+def test_more_gpus_than_a_name_holds_have_none() -> None:
+    assert passthrough_device_name(GPUS) is None
+
+
+def test_a_domain_of_eight_digits_is_read() -> None:
+    far = PciAddress.parse("10000:01:00.0")
+    assert parse_passthrough_name(passthrough_device_name([far]) or "") == (far,)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu-0000-07-00-0",
+        "gpu-0000-07-00-0-vfio\n",
+        "gpu-0000-07-00-8-vfio",
+        "gpu-0000-0F-00-0-vfio",
+        "gpu-0000-0f-00-0-0000-07-00-0-vfio",
+        "gpu-0000-07-00-0-0000-07-00-0-vfio",
+        "gpu--vfio",
+        "",
+    ],
+)
+def test_what_no_node_publishes_is_no_name(name: str) -> None:
+    assert parse_passthrough_name(name) is None
+
+
+def errors(rule: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "rules")
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "form", "beside"),
+    [
+        ("offer: passthrough", "passthrough", None),
+        ("offer: passthrough, passthrough: true", "passthrough", True),
+        ("passthrough: true", "whole", True),
+        ("passthrough: false", "whole", False),
+        ("passthrough: true, shared: {strategy: TimeSlicing, shares: 2}", "shared", True),
+        ("passthrough: true, mig: {layout: all-1g}", "partitions", True),
+    ],
+)
+def test_a_rule_offers_passthrough_alone_or_beside_the_other_forms(
+    rule: str, form: str, beside: bool | None
+) -> None:
+    [found] = parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "rules").rules
+    assert found.policy.form == form
+    assert found.policy.more.get("passthrough") is beside
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ("passthrough: 1", "rules[0].passthrough: must be true or false"),
+        ("passthrough: 'yes'", "rules[0].passthrough: must be true or false"),
+        ("offer: passthrough, passthrough: false", "rules[0].passthrough: must not be false"),
+        ("offer: passthrough, mig: dynamic", "rules[0].offer: must not be passthrough for partitions"),
+        ("offer: passthrough, mig: {layout: all-1g}", "must not be passthrough for partitions"),
+        (
+            "offer: passthrough, shared: {strategy: TimeSlicing, shares: 2}",
+            "rules[0].offer: must not be passthrough with shared",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_told_with_its_path(rule: str, error: str) -> None:
+    assert error in errors(rule)

@@ -83,12 +83,3 @@ def test_a_mask_alone_tells_whether_anything_runs_over_the_fabric(mask: int, exp
 
 def test_a_summary_that_is_newer_than_this_driver_is_unknown() -> None:
     assert fabric_health_of(0x1AA, 77) == FabricHealth("unknown")
-
-
-def test_mig_mode_takes_links_down_where_it_ends_them(ask: Open) -> None:
-    machine = FakeMachine.open("dgx-a100")
-    ended = machine.spec.links_end_with_mig
-    device = ask(machine)
-    device.set_mig_mode(True)
-    machine.reset(0)
-    assert bool(device.nvlinks()) != ended

@@ -96,3 +96,12 @@ def test_samples_end_with_their_session(*, frees: bool) -> None:
         nvml.shutdown()
     assert len(library.samples) == 4
     assert (set(library.samples) == {"freed"}) == frees
+
+
+def test_before_hopper_no_partition_tells_how_busy_it_is(ask: Open) -> None:
+    machine = FakeMachine.open("dgx-a100")
+    device = ask(machine)
+    device.set_mig_mode(True)
+    machine.reset(0)
+    with pytest.raises(NotSupported):
+        device.partition_utilisation(0)

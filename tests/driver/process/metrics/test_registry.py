@@ -103,20 +103,6 @@ def test_a_phase_counts_for_the_operation_of_its_thread_and_for_none_outside_of_
     assert value(metrics, "phase_duration_seconds_count", operation="unprepare", phase="locks") == 0
 
 
-def test_writes_of_journal_and_specs_are_phases_and_count_outside_of_operations_too() -> None:
-    metrics = Metrics("kubeletplugin")
-    metrics.journal_written(0.001)
-    with metrics.operation("prepare"):
-        metrics.journal_written(0.001)
-        metrics.cdi_written(0.001)
-
-    assert value(metrics, "journal_write_duration_seconds_count") == 2
-    assert value(metrics, "cdi_write_duration_seconds_count") == 1
-    for phase in ("journal", "files"):
-        labels = {"operation": "prepare", "phase": phase}
-        assert value(metrics, "phase_duration_seconds_count", **labels) == 1
-
-
 @contextmanager
 def running(served: HttpEndpoint) -> Iterator[None]:
     thread = threading.Thread(target=served.run)
@@ -143,3 +129,20 @@ def test_the_endpoint_serves_the_numbers_and_lets_the_address_go() -> None:
 def test_an_address_that_is_none_is_named_with_its_flag() -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:99999.*give --metrics-addr"):
         serve(Service(), "127.0.0.1:99999", Metrics())
+
+
+def test_calls_and_requests_are_counted_by_what_they_were() -> None:
+    metrics = Metrics()
+    metrics.nvml_called("uuid", 0.01)
+    metrics.request_ended("GET", "resourceclaims", "2xx", 0.01)
+    assert value(metrics, "nvml_call_duration_seconds_count", call="uuid") == 1
+    labels = {"verb": "GET", "resource": "resourceclaims", "outcome": "2xx"}
+    assert value(metrics, "api_request_duration_seconds_count", **labels) == 1
+
+
+@pytest.mark.parametrize("labels", [{}, {**PARTITION, "device": "a", "colour": "green"}])
+def test_a_value_has_the_labels_of_the_table_and_no_others(labels: dict[str, str]) -> None:
+    metrics = Metrics()
+    metrics.show(lambda: [Reading("gpu_dra_partition_info", labels, 1)], "gpu_dra_partition_info")
+    with pytest.raises(ValueError, match="has the labels"):
+        list(metrics.registry.collect())

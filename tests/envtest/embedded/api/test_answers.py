@@ -18,14 +18,6 @@ def test_discovery_names_the_resources(server: EmbeddedApiServer) -> None:
     assert core["pods"]["shortNames"] == ["po"]
 
 
-def test_openapi_says_that_fields_are_validated_here(server: EmbeddedApiServer) -> None:
-    paths = ask(server, "GET", "/openapi/v3/api/v1").body["paths"]
-
-    named = [parameter["name"] for parameter in paths["/pods/{name}"]["patch"]["parameters"]]
-    assert named == ["dryRun", "fieldValidation"]
-    assert "api/v1" in ask(server, "GET", "/openapi/v3").body["paths"]
-
-
 def test_who_looks_for_a_kind_that_nobody_describes_finds_that_there_is_none(
     server: EmbeddedApiServer,
 ) -> None:

@@ -111,17 +111,3 @@ def test_what_cannot_be_shown_is_refused(logs: Logs, query: str, code: int, word
 
     assert answer.code == code
     assert words in answer.body["message"]
-
-
-def test_a_container_has_to_be_named_where_there_are_more(logs: Logs) -> None:
-    two = [{"name": name, "image": "b"} for name in ("c", "d")]
-    logs.server.create(PODS, pod("two", containers=two))
-    logs.server.create(PODS, pod("three", containers=two, initContainers=[{"name": "i", "image": "b"}]))
-
-    told = "a container name must be specified for pod {}, choose one of: [c d]"
-    assert ask(logs.server, "GET", f"{PODS}/two/log").body["message"] == told.format("two")
-    assert ask(logs.server, "GET", f"{PODS}/three/log").body["message"] == (
-        f"{told.format('three')} or one of the init containers: [i]"
-    )
-    assert ask(logs.server, "GET", f"{PODS}/two/log?container=c").code == 204
-    assert ask(logs.server, "POST", f"{PODS}/two/log", {}).code == 405

@@ -14,12 +14,9 @@ import pytest
 from envtest.embedded.api import unforeseen
 from envtest.embedded.control import change_loop, kinds
 from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff
-from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
-from envtest.embedded.control.objects import ApiDown
 from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
-from tests.eventually import eventually
 from tests.faults import NOTED
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -62,23 +59,6 @@ def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlP
 
     assert cluster.wait_bound("well") == "node-a"
     assert "Traceback" in str(fault)
-
-
-def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs() -> None:
-    with EmbeddedApiServer() as server:
-        metadata = {"name": "nowhere", "uid": "sick"}  # where it is stored, nobody finds it by its name
-        server.store.put(kinds.NAMESPACES.collection, ("", "aaa"), {"metadata": metadata})
-        server.create(kinds.NAMESPACES.path(), {"metadata": {"name": "zebra"}})
-        controller = EmbeddedServiceAccountController(server)
-        controller.start()
-        try:
-            eventually(
-                "the namespace after the sick one has a service account",
-                lambda: [one["metadata"]["namespace"] for one in server.objects("serviceaccounts")],
-                lambda namespaces: "zebra" in namespaces,
-            )
-        finally:
-            controller.stop()
 
 
 class Loop:
@@ -143,14 +123,6 @@ def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> No
     assert again is not None
     assert 0 < again <= 1
     assert [one.doing for one in NOTED.take()] == ["a loop at sick"] * 2
-
-
-def test_no_object_is_worked_on_while_the_server_is_down() -> None:
-    done: list[str] = []
-    with pytest.raises(ApiDown):
-        ObjectBackOff("a loop").for_each([item("sick"), item("well")], failing(ApiDown("down"), done))
-
-    assert done == ["sick"]
 
 
 @pytest.mark.parametrize("plugin", ["tests.conftest", "envtest.pytest_plugin"])

@@ -13,13 +13,7 @@ from tests.envtest.embedded.control.control_plane import (
     RESOURCE,
     ControlPlane,
     control_plane,
-    head,
     request,
-)
-
-WAITS = (
-    "0/1 nodes are available: 1 {}. "
-    "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 )
 
 
@@ -100,18 +94,6 @@ def test_a_node_that_takes_no_pods_is_left_out_unless_tolerated(
     assert cluster.wait_bound("rude") == "shy"
 
 
-def test_an_invalid_pool_is_a_reason_against_its_node_only(cluster: ControlPlane) -> None:
-    cluster.add_slice("twice", "gpu-0", pool="same", count=2)
-    cluster.add_slice("again", "gpu-0", pool="same", count=2)
-    cluster.add_claim("mine")
-    cluster.add_pod("train", "mine")
-    assert cluster.wait_refused("train") == WAITS.format("invalid resource pools were encountered")
-
-    cluster.add_node("node-b")
-    cluster.add_slice("good", "gpu-0", node="node-b")
-    assert cluster.wait_bound("train") == "node-b"
-
-
 def add_erring_pod(cluster: ControlPlane) -> None:
     """The pod ``train``, whose class has a selector that fails on the node's device."""
     cluster.add_slice("s", "gpu-0", "gpu-1")
@@ -134,19 +116,6 @@ def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluste
     mend_class(cluster)  # the last event that helps
 
     assert cluster.wait_bound("train") == "node-a"
-
-
-def test_a_request_that_tolerates_the_taint_of_a_rule_for_ever_stays(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0", "gpu-1")
-    taint = {"key": "example.com/broken", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
-    spec = {"deviceSelector": {"device": "gpu-0"}, "taint": taint}
-    cluster.server.create(f"{RESOURCE}/devicetaintrules", {**head("DeviceTaintRule", "rule"), "spec": spec})
-    forever = {"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute"}
-    cluster.add_claim("brave", request(tolerations=[forever]))
-    cluster.add_pod("brave", "brave")
-
-    cluster.wait_bound("brave")
-    assert cluster.devices("brave") == ["gpu-0"]
 
 
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from controller.publish.device_metrics import offered_numbers
+from controller.publish.device_metrics import offered_numbers, sick_numbers
 from driver.devices.device import Device, Taint
-from driver.devices.taints import TAINT_RESET, TAINT_XID
+from driver.devices.taints import TAINT_BLOCKED, TAINT_DRIVER, TAINT_RESET, TAINT_XID
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
@@ -26,7 +26,7 @@ rules:
 States = Counter[tuple[str, str, str]]
 
 
-def offered(folder: Path) -> tuple[Device, ...]:
+def eight(folder: Path) -> tuple[Device, ...]:
     """The devices of eight H100: one also as partitions, one shared, six whole."""
     guard = Guard()
     try:
@@ -53,7 +53,7 @@ def tainted(device: Device, *taints: Taint) -> Device:
 
 
 def test_all_are_free_while_nobody_has_anything_and_each_is_counted_once(tmp_path: Path) -> None:
-    devices = offered(tmp_path)
+    devices = eight(tmp_path)
     found = states(devices)
 
     assert {state for _, _, state in found} == {"free"}
@@ -63,7 +63,7 @@ def test_all_are_free_while_nobody_has_anything_and_each_is_counted_once(tmp_pat
 
 
 def test_what_a_claim_has_is_allocated_and_what_lies_in_its_place_is_excluded(tmp_path: Path) -> None:
-    devices = offered(tmp_path)
+    devices = eight(tmp_path)
     partition = named(devices, "mig-1g-10gb-0")
 
     found = states(devices, partition.name)
@@ -76,7 +76,7 @@ def test_what_a_claim_has_is_allocated_and_what_lies_in_its_place_is_excluded(tm
 
 
 def test_a_taint_that_keeps_pods_away_leads_and_one_that_only_tells_does_not(tmp_path: Path) -> None:
-    devices = offered(tmp_path)
+    devices = eight(tmp_path)
     first, second, *_ = (one for one in devices if one.attributes["type"] == "gpu")
     away = tainted(first, Taint(TAINT_RESET, "", "NoSchedule"))
     told = tainted(second, Taint(TAINT_XID, "43", "None"))
@@ -84,3 +84,37 @@ def test_a_taint_that_keeps_pods_away_leads_and_one_that_only_tells_does_not(tmp
     found = states((away, told), away.name, told.name)
 
     assert found == {("whole", "", "tainted"): 1, ("whole", "", "allocated"): 1}
+
+
+def told(devices: list[Device]) -> list[dict[str, str]]:
+    return [dict(one.labels) for one in sick_numbers(devices)]
+
+
+def test_a_fault_is_told_once_however_many_forms_of_the_gpu_have_it(tmp_path: Path) -> None:
+    devices = eight(tmp_path)
+    first = [one for one in devices if one.pci == devices[0].pci]
+    xid, blocked = Taint(TAINT_XID, "94", "NoSchedule"), Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
+    assert len(first) > 1
+
+    (found,) = told([replace(one, taints=(xid, blocked)) for one in first])
+
+    (whole,) = (one for one in first if one.attributes["type"] == "gpu")
+    assert found == {
+        "uuid": whole.attributes["uuid"],
+        "pci_bus_id": str(whole.pci),
+        "key": TAINT_XID,
+        "value": "94",
+        "effect": "NoSchedule",
+    }
+
+
+def test_a_driver_that_went_away_is_told_of_each_gpu(tmp_path: Path) -> None:
+    gone = Taint(TAINT_DRIVER, "nvmlInit_v2", "NoSchedule")
+    found = told([replace(one, taints=(gone,)) for one in eight(tmp_path)])
+
+    assert [one["key"] for one in found] == [TAINT_DRIVER] * 8
+    assert len({one["pci_bus_id"] for one in found}) == 8
+
+
+def test_gpus_that_are_well_are_not_told_of(tmp_path: Path) -> None:
+    assert told(list(eight(tmp_path))) == []
