@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_files.driver_root import (
-    CONTROL_NODES,
-    build_driver_root,
-)
+from fakegpu.driver_files.driver_root import CONTROL_NODES, build_driver_root
 from fakegpu.machine.fake_machine import FakeMachine
 
 

@@ -80,10 +80,7 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
         ("offer: partitions", GpuPolicy("partitions", MigOffer("static"))),
         ("{offer: partitions, mig: dynamic}", GpuPolicy("partitions", MigOffer("dynamic"))),
         ("mig: {layout: all-1g}", GpuPolicy("partitions", MigOffer("layout", layout="all-1g"))),
-        (
-            "{offer: hidden, mig: {layout: all-1g}}",
-            GpuPolicy("hidden", MigOffer("layout", layout="all-1g")),
-        ),
+        ("{offer: hidden, mig: {layout: all-1g}}", GpuPolicy("hidden", MigOffer("layout", layout="all-1g"))),
         ("mig: {layout: all-disabled}", GpuPolicy("whole", MigOffer("off"))),
         (SHARED, GpuPolicy("shared", shared=(SLICED,))),
         (f"{{offer: whole, {SHARED}}}", GpuPolicy("whole", shared=(SLICED,))),

@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import StorageError
-from driver.process.durable import (
-    remove,
-    remove_durably,
-    remove_unfinished,
-    write_atomically,
-    write_durably,
-)
+from driver.process.durable import remove, remove_durably, remove_unfinished, write_atomically, write_durably
 from tests.power_cut import PowerCutDisk
 
 Write = Callable[..., None]

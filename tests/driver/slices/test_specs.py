@@ -77,10 +77,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "a name in upper case": {"name": "GPU-0"},
     "a name that is too long": {"name": "g" * 64},
     "more than 32 attributes": {"attributes": numbered("a", 33)},
-    "more than 32 attributes and capacities": {
-        "attributes": numbered("a", 30),
-        "capacity": numbered("c", 3),
-    },
+    "more than 32 attributes and capacities": {"attributes": numbered("a", 30), "capacity": numbered("c", 3)},
     "an attribute name with a dash": {"attributes": {"a-b": 1}},
     "an attribute name that is too long": {"attributes": {"a" * 33: 1}},
     "an attribute with a bad domain": {"attributes": {"Bad_Domain/a": 1}},
