@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "90"))
 """Far longer than anything takes on a busy machine: it is reached only when something has gone wrong."""
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05

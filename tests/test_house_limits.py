@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,11 @@ MIN_LINES_BESIDE_ITS_IMPORTER = 60
 """A shorter module is merged into the only module that imports it, if both are in one folder."""
 APART: dict[str, str] = {}
 """Short modules that stay apart from their single importer, each with the reason."""
+MOST_TESTS = {("driver", "controller", "kubeletplugin"): 1.0}
+"""The lines of tests for each line of the code in these folders together; ``MOST_OTHER_TESTS`` elsewhere."""
+MOST_OTHER_TESTS = 0.6
+NOT_COUNTED = ("contract", "crash", "faults", "machine", "no_over_commit", "sequences", "sweep")
+"""Words in the names of tests that try whole worlds: state machines, sweeps of crashes, contracts."""
 NAMES_THAT_SAY_NOTHING = frozenset(
     {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc", "shared", "core"}
 )
@@ -153,6 +159,23 @@ def test_no_short_module_lies_beside_its_single_importer() -> None:
 def test_few_lines_are_imports() -> None:
     ours = [one for file, one in measured().items() if not file.startswith("tests/")]
     assert sum(one.import_lines for one in ours) <= MOST_IMPORT_LINES * sum(one.code_lines for one in ours)
+
+
+def test_tests_are_no_longer_than_what_they_test() -> None:
+    code, tests = Counter[str](), Counter[str]()
+    for file, one in measured().items():
+        first, second, *_ = (*Path(file).parts, "")
+        if first != "tests":
+            code[first] += one.code_lines
+        elif not any(word in Path(file).stem for word in NOT_COUNTED):
+            tests[second] += one.code_lines
+    together = {folder for folders in MOST_TESTS for folder in folders}
+    limits = MOST_TESTS | {(name,): MOST_OTHER_TESTS for name in code.keys() - together - {"proto"}}
+    assert {
+        folders: round(share, 2)
+        for folders, most in limits.items()
+        if (share := sum(tests[one] for one in folders) / sum(code[one] for one in folders)) > most
+    } == {}
 
 
 def test_comments_docstrings_and_blank_lines_are_not_code() -> None:

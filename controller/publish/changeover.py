@@ -219,11 +219,7 @@ class _Scene:
 
     def looked(self, allocated: frozenset[str]) -> _Scene:
         """The scene after a look at the claims found these devices of the pool."""
-        self.leaving = {
-            name: at
-            for name, at in self.leaving.items()
-            if at > self.now or name in allocated or name in self.held
-        }
+        self.leaving = {name: at for name, at in self.leaving.items() if at > self.now or name in self.held}
         self.leaving |= {name: self.now for name in allocated - self.leaving.keys() if self._goes(name)}
         self.allocated = allocated & self.leaving.keys()
         self.known |= {place for place, at in self.unknown.items() if at <= self.now}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +17,7 @@ from driver.kube.paths import NODES, object_path
 from driver.policy.config import parse_file
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
-from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.api_server import RealApiServer
-from envtest.real.build import go_programs
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
@@ -194,27 +189,6 @@ def test_the_driver_understands_the_node_configuration(name: str) -> None:
         assert len(file.pool_of({"pool": "a"}).rules.rules) == 3
         assert file.pool_of({"gpu": "l4"}).name == "b"
     assert file.pool_of({}).name == ""
-
-
-@pytest.mark.parametrize("program", HELMS)
-def test_an_example_of_a_node_configuration_is_rendered_as_the_page_says(
-    program: str, tmp_path: Path
-) -> None:
-    page = (PACKAGE_ROOT / "docs" / "node-configuration.md").read_text()
-    (tmp_path / "deploy").symlink_to(PACKAGE_ROOT / "deploy")
-    shown = subprocess.run(
-        ["bash", "-euc", page.partition("```sh\n")[2].partition("```")[0]],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{go_programs(program)}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert shown.returncode == 0, shown.stderr
-    example = PACKAGE_ROOT / "deploy" / "examples" / "node-config" / "mps.yaml"
-    config = yaml.safe_load(shown.stdout)["data"]["config.yaml"]
-    assert yaml.safe_load(config) == yaml.safe_load(example.read_text())
 
 
 @pytest.mark.parametrize("program", HELMS)
@@ -392,14 +366,3 @@ def test_in_another_namespace_the_policies_name_its_service_accounts() -> None:
     assert "serviceaccount:gpu-dra:" not in text
     assert "namespace: gpu-dra" not in text
     assert "gpu-dra-webhook.elsewhere.svc" not in text  # it stands in the certificate alone
-
-
-def test_each_class_can_be_left_out() -> None:
-    all_classes = {name for kind, name in by_name(rendered()) if kind == "DeviceClass"}
-    without = {
-        name for kind, name in by_name(rendered({"deviceClasses": {"large": False}})) if kind == "DeviceClass"
-    }
-
-    assert all_classes - without == {"large"}
-    assert "gpu" not in all_classes
-    assert len(all_classes) == 14

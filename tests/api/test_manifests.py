@@ -10,7 +10,6 @@ from controller.uninstall.steps import Patience
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.real.api_server import RealApiServer
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
-from tests.deviceclasses.shipped_classes import OF_PROFILES
 from tools.chart.values import opt_in_toggles
 from tools.testbed.chart import NAMESPACE, rendered, rendered_text, stale_manifests
 
@@ -30,15 +29,6 @@ def take(api_server: RealApiServer, objects: list[Object]) -> None:
 
 def test_no_manifest_is_stale() -> None:
     assert list(stale_manifests()) == [], "run make manifests"
-
-
-def test_there_is_a_class_for_each_mig_profile_of_the_table() -> None:
-    made = rendered({"optInClasses": {"mig-profiles": True}})
-
-    classes = {one["metadata"]["name"]: one for one in made if one["kind"] == "DeviceClass"}
-    assert {name: classes[name]["spec"] for name in OF_PROFILES} == {
-        name: one["spec"] for name, one in OF_PROFILES.items()
-    }
 
 
 def test_the_api_server_takes_the_chart_and_knows_every_field(api_server: RealApiServer) -> None:

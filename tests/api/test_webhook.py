@@ -28,7 +28,6 @@ from tests.controller.webhook.reviewed import (
     config,
     device_class,
     parameters,
-    request,
     template,
 )
 from tests.eventually import eventually
@@ -137,17 +136,6 @@ def test_what_has_no_effect_is_stored_with_a_warning(
     assert "config[1] comes later and wins" in warning
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_class_of_a_request_is_found_in_every_version(
-    webhook: Webhook, namespace: str, version: str
-) -> None:
-    named = config(parameters(), "part")
-    asked = [request("part", "mig.nvidia.com", version)]
-
-    with pytest.raises(ApiRefused, match=r"class mig\.nvidia\.com selects a partition"):
-        dry_run(webhook.cluster, claim(named, requests=asked, version=version), namespace)
-
-
 def test_only_what_configures_our_devices_is_sent(webhook: Webhook, namespace: str) -> None:
     """With Fail and an address that answers nothing right, whatever is sent is refused."""
     api = webhook.cluster.api
@@ -222,9 +210,3 @@ def test_a_renewed_certificate_is_served_to_the_api_server(webhook: Webhook, nam
         return False  # the API server still trusts the old one, and the policy is Ignore
 
     eventually("the new certificate is trusted", denied)
-
-
-def test_the_manifest_is_valid_as_it_is(api_server: RealApiServer) -> None:
-    for one in objects_in(MANIFEST):
-        one["metadata"]["name"] += "-as-written"
-        assert dry_run(api_server, one, "gpu-dra") == []

@@ -20,7 +20,7 @@ from tests.deviceclasses.published_nodes import of_machine
 from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import held_kinds
-from tests.kubeletplugin.share_node import config, shared
+from tests.kubeletplugin.share_node import config
 
 VERSIONS = ["v1beta1", "v1alpha1"]
 Object = dict[str, Any]
@@ -76,8 +76,8 @@ def claims(node: FakeNode) -> dict[str, ClaimRef]:
             "cut", node.partition(3, "1g.10gb", 6), node.partition(3, "3g.40gb", 0)
         ),
         "looking on": node.claim("admin", 0, admin=True),
-        "a time-slice": node.claim_shares("sliced", shared(node, "ts-4", 4)),
-        "an MPS share": node.claim_shares("mps", shared(node, "mps-4", 5)),
+        "a time-slice": node.claim_shares("sliced", node.shared("ts-4", 4)),
+        "an MPS share": node.claim_shares("mps", node.shared("mps-4", 5)),
         "shared by its pods": node.claim("own", 6, config=config(mps)),
     }
 

@@ -34,7 +34,6 @@ OTHER_MACHINES = tuple(sorted(set(known_machines()) - {*MIG_MACHINES, *VGPU_HOST
 
 DYNAMIC = "version: v1\nrules: [{mig: dynamic}]\n"
 BALANCED = "version: v1\nrules: [{mig: {layout: all-balanced}}]\n"
-SMALLEST = "version: v1\nrules: [{mig: {layout: all-1g}}]\n"
 
 
 def rule(fields: str) -> str:

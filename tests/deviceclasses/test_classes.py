@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
 from kubernetes_rules.cel.selector import SelectorDevice
 from tests.deviceclasses.published_nodes import (
@@ -20,24 +18,15 @@ from tests.deviceclasses.published_nodes import (
 from tests.deviceclasses.shipped_classes import (
     ALL,
     DEFAULT,
-    DEFAULT_FILES,
     OF_PROFILES,
-    OPT_IN_FILES,
     PROFILES,
     expressions,
     matches,
-    objects,
 )
 
 Object = dict[str, Any]
 
 ANY_PARTITION = "mig.nvidia.com"
-TESTED = (
-    ("attributes", "type"),
-    ("attributes", "profile"),
-    ("capacity", "memory"),
-    ("capacity", "multiprocessors"),
-)
 SIZES = ("mig-small", "mig-medium", "mig-large")
 
 MATCHED: dict[str, dict[str, str]] = {
@@ -91,14 +80,6 @@ MATCHED: dict[str, dict[str, str]] = {
 }
 MATCHED["a30-passthrough-guest"] = MATCHED["a30-quad"]
 """Machine -> size -> the profiles of the machine that are of this size."""
-
-
-def test_the_api_server_takes_every_class_as_it_stands_in_its_file() -> None:
-    with EmbeddedApiServer() as server:
-        for file in (*DEFAULT_FILES, *OPT_IN_FILES):
-            for one in objects(file):
-                stored = server.create("/apis/resource.k8s.io/v1/deviceclasses", one)
-                assert stored["spec"] == one["spec"]
 
 
 def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_resource() -> None:
@@ -158,26 +139,3 @@ def test_a_device_of_another_driver_is_no_match_and_no_error(attributes: Object)
     device = SelectorDevice("other.example.com", attributes, {})
 
     assert {name: matches(name, device) for name in ALL} == dict.fromkeys(ALL, False)
-
-
-@pytest.mark.parametrize(
-    ("name", "profile", "asked"),
-    [
-        ("mig-small", "1g.10gb", TESTED),
-        ("mig-medium", "2g.20gb", TESTED),
-        ("mig-large", "3g.40gb", TESTED),
-        ("mig-1g.10gb", "1g.10gb", TESTED[:2]),
-    ],
-)
-def test_a_partition_that_lacks_what_a_class_asks_for_is_no_match_and_no_error(
-    name: str, profile: str, asked: tuple[tuple[str, str], ...]
-) -> None:
-    partition = next(one for one in of_machine("hgx-h100") if profile_of(one) == profile)
-
-    for count in range(len(TESTED) + 1):
-        for missing in combinations(TESTED, count):
-            device = {
-                kind: {key: value for key, value in partition[kind].items() if (kind, key) not in missing}
-                for kind in ("attributes", "capacity")
-            }
-            assert matches(name, selectable(device)) is set(asked).isdisjoint(missing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests.deviceclasses.published_nodes import (
     every_profile,
     plan,
 )
-from tests.deviceclasses.shipped_classes import ALL, DEFAULT
+from tests.deviceclasses.shipped_classes import ALL
 from tools.conformance.allocation.objects import claim, exactly
 
 Object = dict[str, Any]
@@ -70,11 +69,3 @@ def test_one_partition_too_many_is_refused_where_all_profiles_are_offered(machin
     every = every_profile(plan(machine).inventory)
     node = Node(plan(machine, every, mode_on=True).slices)
     assert node.most("mig.nvidia.com") >= node.most("mig-large") > 0
-
-
-@pytest.mark.parametrize("machine", ["a30-quad", "gb200-tray", "hgx-h100", "rtx-pro-6000-octo"])
-def test_one_device_too_many_beside_devices_of_another_class_is_refused(machine: str) -> None:
-    node = Node(plan(machine, ALL_TIERS, mode_on=True).slices)
-    most = {name: count for name in DEFAULT if (count := node.most(name))}
-    for one, other in permutations(most, 2):
-        assert node.most(other, (one, (most[one] + 1) // 2)) <= most[other]

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
-from kubernetes_rules.cel.selector import compile_selector
-from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.pod_claims import asked_resources, class_of
 from tests.deviceclasses.published_nodes import (
     BALANCED,
     DYNAMIC,
     MIG_MACHINES,
     OTHER_MACHINES,
-    all_plans,
     devices,
     plan,
     profile_of,
-    selectable,
 )
-from tests.deviceclasses.sample_claims import claim_of, results
+from tests.deviceclasses.sample_claims import results
 from tests.deviceclasses.shipped_classes import (
-    ALL,
     DEFAULT,
     EXTENDED_RESOURCE,
     OF_PROFILES,
@@ -33,12 +26,6 @@ from tests.deviceclasses.shipped_classes import (
 )
 
 Object = dict[str, Any]
-
-PATHS = {
-    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
-    "Pod": "/api/v1/namespaces/default/pods",
-    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
-}
 
 
 def given(sample: str, machine: str, configuration: str | None, **state: bool) -> list[Object] | None:
@@ -108,49 +95,6 @@ A GH200 has one GPU; an A100 and an A30 in MIG mode are not offered whole, since
 
 def test_every_sample_is_expected_somewhere() -> None:
     assert {file.stem for file in SAMPLE_FILES} == set(GIVEN)
-
-
-@pytest.mark.parametrize("file", SAMPLE_FILES, ids=lambda file: file.stem)
-def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> None:
-    with EmbeddedApiServer() as server:
-        for one in objects(file):
-            stored = server.create(PATHS[one["kind"]], one)
-            if one["kind"] == "ResourceClaimTemplate":
-                assert stored["spec"]["spec"] == defaulted_claim_spec(one["spec"]["spec"])
-
-
-@pytest.mark.parametrize("file", SAMPLE_FILES, ids=lambda file: file.stem)
-def test_the_pod_of_a_sample_uses_its_template_and_every_request_of_it(file: Path) -> None:
-    by_kind = {one["kind"]: one for one in objects(file)}
-    pod, template = by_kind["Pod"]["spec"], by_kind.get("ResourceClaimTemplate")
-    uses = [claim for container in pod["containers"] for claim in container["resources"].get("claims", ())]
-    if template is None:
-        assert (uses, asked_resources(by_kind["Pod"])) == ([], ["nvidia.com/mig-1g.10gb"])
-        return
-    (source,) = pod["resourceClaims"]
-    assert {one["metadata"]["name"] for one in by_kind.values()} == {file.stem}
-    assert source["resourceClaimTemplateName"] == template["metadata"]["name"]
-    assert {use["name"] for use in uses} == {source["name"]}
-    requests = {request["name"] for request in template["spec"]["spec"]["devices"]["requests"]}
-    used = [{use["request"]} if "request" in use else requests for use in uses]
-    assert set().union(*used) == requests
-
-
-@pytest.mark.parametrize("sample", ["at-least", "exact-profile"])
-def test_the_selector_of_a_sample_has_an_answer_for_every_device_of_its_class(sample: str) -> None:
-    (request,) = claim_of(EXTENDED_RESOURCE.parent / f"{sample}.yaml")["spec"]["devices"]["requests"]
-    (own,) = request["exactly"]["selectors"]
-    (of_class,) = ALL[request["exactly"]["deviceClassName"]]["spec"]["selectors"]
-    selector, class_selector = (compile_selector(one["cel"]["expression"]) for one in (own, of_class))
-
-    answers = {
-        selector.matches(device)
-        for machine in (*MIG_MACHINES, *OTHER_MACHINES)
-        for planned in all_plans(machine).values()
-        for device in map(selectable, devices(planned))
-        if class_selector.matches(device)
-    }
-    assert answers == {True, False}
 
 
 def served(machine: str, configuration: str) -> dict[str, str]:

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import known_machines
 from gpuctl.plan.planned import PlannedNode
-from kubernetes_rules.allocator.requests import MOST_DEVICES
-from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.pod_claims import asked_resources
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
@@ -23,12 +19,11 @@ from tests.deviceclasses.published_nodes import (
     SAME_GPUS,
     SHARED_PARTITIONS,
     TIME_SLICED,
-    all_plans,
     devices,
     plan,
     profile_of,
 )
-from tests.deviceclasses.sample_claims import beside, claim_of, results
+from tests.deviceclasses.sample_claims import beside, results
 from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, objects
 from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
@@ -128,27 +123,6 @@ def test_samples_get_what_they_say_and_wait_where_that_is_not_offered(machine: s
     assert found == {sample: expected.get(machine) for sample, (_, expected) in GIVEN.items()}
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_a_sample_has_an_answer_on_every_node(machine: str) -> None:
-    for planned in all_plans(machine).values():
-        for sample, file in FILES.items():
-            if sample == "monitoring" and len(devices(planned)) > MOST_DEVICES:
-                continue  # a claim has at most 32 devices, as the sample says
-            found = forms(file, planned) or ""
-            whole = ("large", "medium", "fraction", "monitoring", "one-claim-mps", "one-claim-time-slicing")
-            shared = sample not in whole
-            assert "whole" not in found or not shared, sample
-
-
-@pytest.mark.parametrize("sample", ["time-sliced", "mps", "by-number", "by-memory", "of-partition"])
-def test_a_node_of_whole_gpus_has_no_shares(sample: str) -> None:
-    assert forms(FILES[sample], plan("hgx-h100")) is None
-
-
-def test_a_fraction_is_a_whole_gpu_where_none_are_fractional() -> None:
-    assert forms(FILES["fraction"], plan("hgx-h100")) == "whole"
-
-
 @pytest.mark.parametrize(
     ("sample", "configuration", "on_each"),
     [
@@ -177,28 +151,6 @@ def test_shares_fill_a_gpu_before_they_spill_over_to_the_next(
 
 
 @pytest.mark.parametrize(
-    ("sample", "consumed"),
-    [
-        ("time-sliced", {"shares": "1", "memory": "0"}),
-        ("by-number", {"shares": "2", "memory": "0"}),
-        ("fraction", {"memory": "12Gi"}),
-    ],
-)
-def test_a_share_consumes_what_was_asked_for(sample: str, consumed: dict[str, str]) -> None:
-    ((result,),) = results(FILES[sample], plan("hgx-h100", GIVEN[sample][0]))
-
-    assert result["consumedCapacity"] == consumed
-
-
-def test_shares_on_two_gpus_are_so() -> None:
-    planned = plan("hgx-h100", TIME_SLICED)
-    uuids = {device["name"]: device["attributes"]["uuid"]["string"] for device in devices(planned)}
-
-    for found in results(FILES["two-gpus"], planned, 8):
-        assert len({uuids[one["device"]] for one in found}) == 2
-
-
-@pytest.mark.parametrize(
     ("configuration", "other", "pods"),
     [(None, "large", 8), (TIME_SLICED, "time-sliced", 3), (MPS, "mps", 3)],
 )
@@ -220,49 +172,6 @@ def test_admins_need_a_share_that_is_free_and_forms_that_do_not_exclude_each_oth
 
     assert beside([others, (FILES["monitoring"], 1)], plan("hgx-h100", TIME_SLICED))[1] == []
     assert results(FILES["monitoring"], plan("hgx-h100", ALL_TIERS)) == []
-
-
-PATHS = {
-    "Namespace": "/api/v1/namespaces",
-    "Pod": "/api/v1/namespaces/{}/pods",
-    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
-    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
-}
-
-
-@pytest.mark.parametrize("file", SHARED_SAMPLE_FILES, ids=lambda file: file.stem)
-def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> None:
-    with EmbeddedApiServer() as server:
-        for one in objects(file):
-            path = PATHS[one["kind"]].format(one["metadata"].get("namespace", "default"))
-            stored = server.create(path, one)
-            if one["kind"] == "ResourceClaim":
-                assert stored["spec"] == defaulted_claim_spec(one["spec"])
-            if one["kind"] == "ResourceClaimTemplate":
-                assert stored["spec"]["spec"] == defaulted_claim_spec(one["spec"]["spec"])
-
-
-@pytest.mark.parametrize("file", SHARED_SAMPLE_FILES, ids=lambda file: file.stem)
-def test_the_pods_of_a_sample_use_its_claim_and_every_request_of_it(file: Path) -> None:
-    found = objects(file)
-    pods = [one for one in found if one["kind"] == "Pod"]
-    claims = [one["metadata"] for one in found if one["kind"].startswith("ResourceClaim")]
-    assert {one["metadata"]["name"] for one in found if one["kind"] != "Namespace"} <= {
-        *(file.stem, f"{file.stem}-first", f"{file.stem}-second")
-    }
-    for pod in pods:
-        uses = [use for one in pod["spec"]["containers"] for use in one["resources"].get("claims", ())]
-        if not claims:
-            assert (uses, asked_resources(pod)) == ([], ["nvidia.com/gpu.shared"])
-            continue
-        (source,) = pod["spec"]["resourceClaims"]
-        assert {"name": source.pop("name")} == {"name": uses[0]["name"]}
-        assert [*source.values()] == [claims[0]["name"]]
-        assert pod["metadata"].get("namespace") == claims[0].get("namespace")
-        requests = {one["name"] for one in claim_of(file)["spec"]["devices"]["requests"]}
-        assert {
-            use.get("request", *requests) if len(requests) == 1 else use["request"] for use in uses
-        } == requests
 
 
 def test_the_webhook_finds_nothing_to_say_about_samples_and_classes() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer, Refused
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.quantity import parse_quantity
 from tests.deviceclasses.published_nodes import ALL_TIERS, devices, plan, profile_of
 from tests.deviceclasses.sample_claims import NODE_OBJECT
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, ROOT, objects
@@ -27,14 +24,6 @@ TIERS = {
     *("large", "medium", "mig-small", "mig-medium", "mig-large"),
     *("shared-timesliced", "shared-mps"),
 }
-RESOURCES = {
-    "Namespace": "/api/v1/namespaces",
-    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
-    "LimitRange": "/api/v1/namespaces/{}/limitranges",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
-}
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 
 
 def of_kind(kind: str, namespace: str = "") -> list[Object]:
@@ -61,45 +50,6 @@ def claims_of(namespace: str) -> list[Object]:
             metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"}
             found.append({"metadata": metadata, "spec": defaulted_claim_spec(spec)})
     return found
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        for one in DEFAULT.values():
-            running.create("/apis/resource.k8s.io/v1/deviceclasses", one)
-        for one in OBJECTS:
-            if one["kind"] in RESOURCES:
-                running.create(RESOURCES[one["kind"]].format(one["metadata"].get("namespace")), one)
-        yield running
-
-
-def test_the_files_hold_what_a_tenant_needs_and_the_api_server_takes_it(server: EmbeddedApiServer) -> None:
-    kinds = Counter(one["kind"] for one in OBJECTS)
-
-    assert set(kinds) == {*RESOURCES, "Deployment"}
-    assert TENANTS == ["team-notebooks", "team-vision"]
-    assert len(server.objects("limitranges")) == len(TENANTS)
-    assert len(
-        {(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in OBJECTS}
-    ) == len(OBJECTS)
-
-
-def test_the_api_server_takes_the_pods_of_every_deployment(server: EmbeddedApiServer) -> None:
-    priorities = {one["metadata"]["name"] for one in of_kind("PriorityClass")}
-    for deployment in of_kind("Deployment"):
-        name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
-        template = deployment["spec"]["template"]
-        server.create(
-            f"/api/v1/namespaces/{namespace}/pods",
-            {"metadata": {**template["metadata"], "name": name}, "spec": template["spec"]},
-        )
-        assert (
-            deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"] == {"app": name}
-        )
-        assert template["spec"]["priorityClassName"] in priorities
-        uses = [use["name"] for one in template["spec"]["containers"] for use in one["resources"]["claims"]]
-        assert uses == [one["name"] for one in template["spec"]["resourceClaims"]]
 
 
 def test_serving_goes_before_training_and_training_before_experiments() -> None:
@@ -152,26 +102,6 @@ def test_all_deployments_run_on_one_machine_with_all_tiers() -> None:
         given.update(forms[result["device"]] for result in allocations[0]["devices"]["results"])
 
     assert given == Counter({"time-slicing share": 3, "mps share": 3, "whole": 1, "1g.10gb": 1})
-
-
-@pytest.mark.parametrize("namespace", TENANTS)
-@pytest.mark.parametrize("name", sorted(DEFAULT))
-def test_the_claim_beyond_the_quota_is_refused(server: EmbeddedApiServer, namespace: str, name: str) -> None:
-    request = {"name": "gpu", "exactly": {"deviceClassName": name}}
-    allowed = int(parse_quantity(quota(namespace)[name]))
-    for index in range(allowed):
-        body = {"metadata": {"name": f"c{index}"}, "spec": {"devices": {"requests": [request]}}}
-        server.create(CLAIMS.format(namespace), body)
-
-    with pytest.raises(Refused) as caught:
-        server.create(
-            CLAIMS.format(namespace),
-            {"metadata": {"name": "more"}, "spec": {"devices": {"requests": [request]}}},
-        )
-
-    assert caught.value.code == 403
-    wanted = f"exceeded quota: gpus, requested: {name}{DEVICES}=1, used: {name}{DEVICES}={allowed}, "
-    assert f"{wanted}limited: {name}{DEVICES}={allowed}" in str(caught.value)
 
 
 def test_the_readme_names_every_file_and_the_numbers_of_its_quota() -> None:

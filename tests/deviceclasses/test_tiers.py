@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -55,14 +54,6 @@ CLASSES = {
 """What a device is -> the classes that it is of, beside those of partitions and the tier of its size."""
 
 PARTITION = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+-][a-z.]+)?")
-
-GUARDED = sorted(set(ALL) - {"gpu.nvidia.com", "mig.nvidia.com"})
-"""Those two ask as the classes of NVIDIA's driver do; every device of ours has what they look at."""
-
-LOOKED_AT = [
-    *(("attributes", name) for name in ("type", "profile", "sharing", "memoryIsolation")),
-    *(("capacity", name) for name in ("memory", "multiprocessors")),
-]
 
 
 def test_every_machine_has_its_tier_here() -> None:
@@ -120,21 +111,6 @@ def test_the_tiers_of_whole_gpus_begin_at_36_and_at_20_gigabytes(memory: str, ti
     device = {"attributes": {"type": {"string": "gpu"}}, "capacity": {"memory": {"value": memory}}}
 
     assert {name for name in ("large", "medium") if matches(name, selectable(device))} == tiers
-
-
-@pytest.mark.parametrize(
-    "form", ["whole", "1g.10gb", "mps share", "time-slicing share", "mps share of 1g.10gb"]
-)
-def test_no_class_fails_for_a_device_that_lacks_something(form: str) -> None:
-    device = {profile_of(device): device for device in of_machine("hgx-h100")}[form]
-    for count in range(len(LOOKED_AT) + 1):
-        for missing in combinations(LOOKED_AT, count):
-            bare = {
-                kind: {key: value for key, value in device[kind].items() if (kind, key) not in missing}
-                for kind in ("attributes", "capacity")
-            }
-            matched = {name for name in GUARDED if matches(name, selectable(bare))}
-            assert ("attributes", "type") not in missing or matched == {"monitoring"}
 
 
 def gpu_config(parameters: Any) -> GpuConfig:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer, Refused
-from gpuctl.__main__ import commands
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import ALL_TIERS, devices, plan, profile_of
@@ -23,10 +21,8 @@ Object = dict[str, Any]
 FOLDER = ROOT / "deploy" / "examples" / "translate"
 TODAY = tuple(sorted(file for file in FOLDER.glob("*.yaml") if file.name != "scenario.yaml"))
 PLACES = {
-    "Pod": "/api/v1/namespaces/default/pods",
     "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
-    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
 }
 GIVEN = {
     "large-gpu": ["whole"],
@@ -43,11 +39,8 @@ def server() -> Iterator[EmbeddedApiServer]:
 
 
 @pytest.mark.parametrize("file", TODAY, ids=lambda file: file.stem)
-def test_what_stands_there_today_is_taken_by_the_api_server_and_by_the_webhook(
-    file: Path, server: EmbeddedApiServer
-) -> None:
+def test_what_stands_there_today_is_taken_by_the_webhook(file: Path) -> None:
     for one in objects(file):
-        server.create(PLACES[one["kind"]], one)
         if one["kind"].startswith("ResourceClaim"):
             assert (errors(one), warnings(one)) == ((), ())
 
@@ -62,15 +55,6 @@ def test_what_stands_there_today_gets_what_it_asks_for(file: Path) -> None:
 
     assert allocations is not None
     assert [forms[one["device"]] for one in allocations[0]["devices"]["results"]] == GIVEN[file.stem]
-
-
-@pytest.mark.parametrize("name", ["v1alpha2", "v1beta1"])
-def test_old_versions_of_the_api_are_not_served(name: str, server: EmbeddedApiServer) -> None:
-    versions = {one["apiVersion"] for one in objects(FOLDER / "old" / f"{name}.yaml")}
-
-    assert [ask(server, "GET", f"/apis/{version}").code for version in sorted(versions)] == [404] * len(
-        versions
-    )
 
 
 def test_v1_with_the_fields_of_v1beta1_is_refused_field_by_field(server: EmbeddedApiServer) -> None:
@@ -91,25 +75,3 @@ def test_the_older_group_of_configurations_is_refused_by_the_one_of_today() -> N
     (refusal,) = errors({**old, "apiVersion": "resource.k8s.io/v1"})
 
     assert "parameters.apiVersion: must be one of resource.nvidia.com/v1beta1" in refusal
-
-
-def imported(kind: str, file: str, tmp_path: Path) -> dict[str, str]:
-    """The node configurations that ``gpuctl import`` makes of an old file, by their names."""
-    found = CliRunner().invoke(commands, ["import", kind, str(FOLDER / "old" / file), "--to", str(tmp_path)])
-    assert found.exit_code in (0, 3), found.output
-    return {one.name.removesuffix(".yaml"): one.read_text() for one in tmp_path.rglob("*.yaml")}
-
-
-def test_a_configuration_of_the_device_plugin_becomes_one_for_each_group_of_nodes(tmp_path: Path) -> None:
-    made = imported("device-plugin", "device-plugin.yaml", tmp_path)
-
-    shares = {name: text.partition("shares: ")[2].strip() for name, text in made.items()}
-    assert shares.items() >= {"training": "", "inference": "4", "development": "8"}.items()
-
-
-def test_layouts_of_mig_parted_are_layouts_here(tmp_path: Path) -> None:
-    made = imported("mig-parted", "mig-parted.yaml", tmp_path)
-
-    planned = plan("hgx-h100", made["mixed-workload"])
-    forms = [profile_of(device) for device in devices(planned)]
-    assert {form: forms.count(form) for form in set(forms)} == {"whole": 5, "1g.10gb": 3, "2g.20gb": 9}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
 from tests.deviceclasses.published_nodes import devices, plan
 from tests.deviceclasses.sample_claims import results
-from tests.deviceclasses.shipped_classes import ROOT, objects
+from tests.deviceclasses.shipped_classes import ROOT
 
 FILES = {file.stem: file for file in sorted((ROOT / "deploy" / "examples" / "vgpu").glob("*.yaml"))}
 HOSTS = (ROOT / "deploy" / "examples" / "node-config" / "vgpu-host.yaml").read_text()
@@ -42,14 +39,3 @@ def test_a_host_offers_nothing_to_containers_whatever_the_rules_say() -> None:
     for machine in ("vgpu-host-l40s", "vgpu-host-a100-mdev"):
         for rules in (None, "version: v1\nrules: [{offer: whole, mig: dynamic}]\n"):
             assert devices(plan(machine, rules)) == []
-
-
-@pytest.mark.parametrize("file", [FILES[name] for name in sorted(OWN)], ids=lambda file: file.stem)
-def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> None:
-    paths = {
-        "Pod": "/api/v1/namespaces/default/pods",
-        "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
-    }
-    with EmbeddedApiServer() as server:
-        for made in objects(file):
-            assert server.create(paths[made["kind"]], made)["metadata"]["name"] == made["metadata"]["name"]

@@ -46,10 +46,6 @@ def test_a_device_that_is_not_asked_for_adds_nothing(tmp_path: Path) -> None:
     assert (view.nodes, view.env) == ({}, {"X": "1"})
 
 
-def test_a_container_without_devices_gets_nothing(tmp_path: Path) -> None:
-    assert resolve(tmp_path, []).env == {}
-
-
 def test_specs_in_yaml_are_read_beside_those_in_json_and_other_files_are_not(tmp_path: Path) -> None:
     write(tmp_path, "one", {"g0": EDIT})
     write(tmp_path, "other", {"h0": EDIT})
@@ -108,14 +104,6 @@ def test_an_invalid_spec_is_ignored_and_named_where_its_device_is_missed(
         resolve(tmp_path, [f"{KIND}=g0"])
     assert "bad.json" in str(failed.value)
     assert why in str(failed.value)
-
-
-@pytest.mark.parametrize("text", ["", "[", "- a", "text"])
-def test_a_file_that_is_no_spec_is_ignored(tmp_path: Path, text: str) -> None:
-    write(tmp_path, "good", {"good": EDIT})
-    (tmp_path / "bad.yaml").write_text(text)
-
-    assert resolve(tmp_path, [f"{KIND}=good"]).env == {"X": "1"}
 
 
 def test_a_device_that_no_spec_has_is_refused(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import gzip
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests import needs
 from tests.guest.machine.initramfs import INIT, initramfs, with_needs
 
@@ -38,15 +36,6 @@ def test_each_module_comes_after_those_that_it_needs() -> None:
         "fscache",
         "9p",
     ]
-
-
-def test_a_module_that_the_kernel_has_not_is_an_error() -> None:
-    with pytest.raises(KeyError, match="vfio"):
-        list(with_needs(("vfio",), MODULES_DEP, BUILT_IN))
-
-
-def test_a_module_that_is_part_of_the_kernel_is_not_loaded() -> None:
-    assert list(with_needs(("virtio_console",), MODULES_DEP, BUILT_IN)) == []
 
 
 @needs.BUSYBOX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,6 @@ from tests.flow.claims import gpu_pod, request, wait_published
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"
 RULES = "rules.yaml"
-CONTROLLER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-dra-controller"
 
 Object = dict[str, Any]
 
@@ -63,30 +61,6 @@ def offered(driver: DriverNode) -> list[Object]:
 def wait_offered(driver: DriverNode, wanted: Any) -> list[Object]:
     """Wait until the node's devices are as wanted."""
     return eventually("the devices are offered so", partial(offered, driver), wanted)
-
-
-def devices_since(driver: DriverNode, version: str) -> Iterator[Object]:
-    """The devices of every version of the node's slices after this resourceVersion, in their order."""
-    newest = {stored["metadata"]["resourceVersion"] for stored in wait_published(driver)}
-    query = {"watch": "true", "resourceVersion": version}
-    with driver.cluster.api.stream("GET", paths.resource_slice(), query=query) as events:
-        while newest:
-            stored = json.loads(events.readline())["object"]
-            newest.discard(stored["metadata"]["resourceVersion"])
-            yield from stored["spec"].get("devices") or ()
-
-
-@contextmanager
-def no_slice_written(driver: DriverNode) -> Iterator[None]:
-    """Take the right to write slices from the controller."""
-    api = driver.cluster.api
-    rules = api.get(CONTROLLER_ROLE)["rules"]
-    reads = [{**one, "verbs": sorted({*one["verbs"]} & {"get", "list", "watch"})} for one in rules]
-    api.patch(CONTROLLER_ROLE, {"rules": reads})
-    try:
-        yield
-    finally:
-        api.patch(CONTROLLER_ROLE, {"rules": rules})
 
 
 def handle(driver: DriverNode, gpu: int) -> NvmlDevice:

@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from driver.devices.names import unshared_name
 from driver.nvml.modes import ComputeMode
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
@@ -263,8 +262,3 @@ def daemon_pid(pipes: Path) -> int:
 def wait_no_daemon(driver: DriverNode) -> None:
     """Wait until no control daemon is left on the node, nor its folder."""
     eventually("no daemon is left", lambda: list(driver.mps_dir.glob("*/pipe")), lambda left: not left)
-
-
-def gpu_of(one: Given) -> str:
-    """The name of the GPU that a share is of."""
-    return unshared_name(one.device)

@@ -10,7 +10,7 @@ from envtest.client import paths
 from envtest.client.waiting import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
-from tests.flow.claims import allocated, gpu_pod, make_claim, request, start
+from tests.flow.claims import allocated, gpu_pod, request, start
 
 Object = dict[str, Any]
 
@@ -85,22 +85,3 @@ def test_a_sick_gpu_is_seen_in_the_claim_and_told_once(driver: DriverNode, names
     for reason in ("GpuSick", "GpuWell"):
         told = wait_events(cluster, namespace, reason)
         assert told == [("Pod", "train", 1), ("ResourceClaim", "sliced", 1)]
-
-
-def test_an_xid_is_in_the_claim_of_the_gpu_that_it_hit_and_in_no_other(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    for name in ("hit", "other"):
-        make_claim(cluster, namespace, name)
-        start(cluster, namespace, gpu_pod(name, name))
-    entry = wait_ready(cluster, namespace, "hit", "True", "GpuReady")
-    (found,) = [gpu for gpu in driver.machine.state.gpus if str(gpu) == entry["data"]["pciBusID"]]
-    assert entry["data"] == {"uuid": driver.machine.uuid(found), "pciBusID": str(found)}
-
-    driver.machine.recovery_action(found, "reset")
-    driver.machine.xid(found, 95)
-    wait_ready(cluster, namespace, "hit", "False", "NeedsReset")
-    wait_ready(cluster, namespace, "other", "True", "GpuReady")
-    driver.machine.recovery_action(found, "none")
-    wait_ready(cluster, namespace, "hit", "True", "GpuReady")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.nvml.pci_address import PciAddress
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode
@@ -90,20 +89,6 @@ def test_a_plugin_that_ended_and_a_spec_that_is_lost_are_found(working: Working)
         spec.write_bytes(content)
         driver.start_plugin()
         driver.wait_serving()
-
-
-def test_a_gpu_that_is_gone_from_under_a_claim_is_found(working: Working) -> None:
-    driver = working.driver
-    entry = json.loads((driver.journal_dir / f"{working.uid}.json").read_bytes())["entry"]
-    pci = PciAddress.parse(entry["devices"][0]["pci"])
-    driver.machine.lose(pci)
-    try:
-        found = local(driver)
-
-        assert f"there is no GPU at {pci}" in found["prepared-devices"]["details"][0]
-        assert found["nvml"]["status"] == "warn"
-    finally:
-        driver.machine.restore(pci)
 
 
 @pytest.mark.usefixtures("driver")

@@ -8,40 +8,29 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.waiting import wait_for
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,
-    gpu_nodes,
     gpu_pod,
     make_template,
-    request,
     start,
     wait_released,
     wait_running,
 )
-from tests.flow.metrics import metrics_text, serve_metrics
 from tests.flow.mig_scene import (
     SAMPLES,
     configured,
     create_sample,
     cut,
     end,
-    handle,
     kind,
-    partition_nodes,
-    pod_of,
     profile,
-    template,
     wait_cut,
     wait_offered,
 )
 
 DYNAMIC = "version: v1\nrules:\n  - mig: dynamic\n"
-FIRST_DYNAMIC = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig: dynamic\n"
-LAYOUT = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig:\n      layout: {layout}\n"
-
 Object = dict[str, Any]
 
 
@@ -74,31 +63,6 @@ def test_each_sample_gets_what_it_asks_for_and_leaves_nothing(
     wait_cut(driver, {})
 
 
-def test_a_container_sees_its_instance_and_not_the_drm_nodes_of_the_gpu(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, profile("1g.10gb"))
-    start(cluster, namespace, gpu_pod("train"))
-    nodes = partition_nodes(cluster, namespace, "train")
-    assert len(nodes) == 3
-    assert [node.startswith("/dev/nvidia-caps/nvidia-cap") for node in nodes] == [True, True, False]
-
-
-def test_partitions_fill_the_first_gpu_and_whole_gpus_come_from_the_end(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    template(cluster, namespace, "small", profile("1g.10gb"))
-    template(cluster, namespace, "large", profile("3g.40gb"))
-    template(cluster, namespace, "whole", request())
-    for name in ("whole", "large", "small"):
-        start(cluster, namespace, pod_of(name, name))
-    assert cut(driver) == {0: [(3, 1), (4, 4)]}, "room for 2g at 0 is kept"
-    last = max(driver.machine.state.gpus)
-    assert gpu_nodes(cluster, namespace, "whole") == [f"/dev/nvidia{driver.machine.state.gpus[last].minor}"]
-
-
 def test_a_partition_that_a_process_holds_is_tainted_and_goes_when_it_ends(
     driver: DriverNode, namespace: str
 ) -> None:
@@ -124,93 +88,6 @@ def test_a_partition_that_a_process_holds_is_tainted_and_goes_when_it_ends(
     wait_cut(driver, {})
     wait_released(driver, claim["metadata"]["uid"])
     wait_offered(driver, lambda listed: not any(kind(one).endswith("tainted") for one in listed))
-
-
-def test_partitions_survive_restarts_of_plugin_and_controller(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, profile("1g.10gb"))
-    start(cluster, namespace, gpu_pod("train"))
-    before = cut(driver)
-    driver.process("kubeletplugin").kill()
-    driver.start_plugin()
-    driver.wait_serving()
-    start(cluster, namespace, gpu_pod("second"))
-    assert before[0][0] in cut(driver)[0]
-    assert len(cut(driver)[0]) == 2
-    end(cluster, namespace, "train", "second")
-    wait_cut(driver, {})
-
-
-def test_the_status_of_a_running_pods_claim_tells_the_uuid_of_its_partition(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, profile("1g.10gb"))
-    start(cluster, namespace, gpu_pod("train"))
-    claim = _told(driver, namespace, "train")
-    (told,) = claim["status"]["devices"]
-    (made,) = _mig_devices(driver)
-    assert [told["device"]] == allocated(claim)
-    assert told["data"] == {
-        "uuid": made.uuid,
-        "pciBusID": str(min(driver.machine.state.gpus)),
-        "parentUUID": handle(driver, 0).uuid(),
-        "profile": "1g.10gb",
-    }
-    assert [(one["type"], one["status"]) for one in told["conditions"]] == [("Ready", "True")]
-
-
-def test_the_status_is_written_again_after_a_restart_of_the_plugin(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, profile("1g.10gb"))
-    start(cluster, namespace, gpu_pod("train"))
-    claim = _told(driver, namespace, "train")
-    told = claim["status"].pop("devices")
-    path = paths.resource_claim(claim["metadata"]["name"], namespace)
-    driver.process("kubeletplugin").kill()
-    cluster.api.replace(f"{path}/status", claim)
-    assert "devices" not in cluster.api.get(path)["status"]
-    driver.start_plugin()
-    driver.wait_serving()
-    (again,) = _told(driver, namespace, "train")["status"]["devices"]
-    assert again["data"] == told[0]["data"]
-
-
-def test_the_metrics_name_the_partition_of_a_claim_until_it_is_released(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    address = serve_metrics(driver, "kubeletplugin")
-    driver.wait_serving()
-    make_template(cluster, namespace, profile("1g.10gb"))
-    start(cluster, namespace, gpu_pod("train"))
-    claim = claim_of(cluster, namespace, "train")["metadata"]
-    (made,) = _mig_devices(driver)
-    (line,) = _partition_lines(address)
-    for label in (
-        f'claim_namespace="{namespace}"',
-        f'claim="{claim["name"]}"',
-        f'uuid="{made.uuid}"',
-        f'parent_uuid="{handle(driver, 0).uuid()}"',
-    ):
-        assert label in line
-    end(cluster, namespace, "train")
-    wait_released(driver, claim["uid"])
-    assert _partition_lines(address) == []
-
-
-def _partition_lines(address: str) -> list[str]:
-    lines = metrics_text(address).splitlines()
-    return [line for line in lines if line.startswith("gpu_dra_partition_info{")]
-
-
-def _told(driver: DriverNode, namespace: str, pod: str) -> Object:
-    """A pod's claim once its status tells of devices."""
-    name = claim_of(driver.cluster, namespace, pod)["metadata"]["name"]
-    path = paths.resource_claim(name, namespace)
-    return wait_for(driver.cluster.api, path, lambda stored: bool(stored["status"].get("devices")))
 
 
 def _mig_devices(driver: DriverNode) -> list[Any]:

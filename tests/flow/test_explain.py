@@ -14,9 +14,8 @@ from envtest.client import paths
 from envtest.client.waiting import wait_for
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
-from tests.costly_selector import COSTLY_SELECTOR
 from tests.eventually import eventually
-from tests.flow.scene import Scene, device
+from tests.flow.scene import Scene
 from tests.flow.situations import SITUATIONS, Situation
 
 CLUSTER_WIDE = ("ResourceSlice", "DeviceClass", "DeviceTaintRule")
@@ -86,32 +85,6 @@ def test_the_reason_for_which_a_pod_waits_is_named(
     )
     code, drawn = explained(cluster, namespace, "pod", "waiting")
     assert (code, f"pod {namespace}/waiting: it waits" in drawn) == (3, True)
-
-
-def test_a_selector_that_costs_too_much_is_named_and_other_pods_are_explained(
-    scene: Scene, cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
-    scene.publish(device("one"), device("two"))
-    scene.device_class()
-    scene.claim("costly", scene.exactly(selectors=[{"cel": {"expression": COSTLY_SELECTOR}}]))
-    scene.claim("many", scene.exactly(count=3))
-    scene.pod("greedy", "costly")
-    scene.pod("modest", "many")
-    for made in scene.objects:
-        cluster.api.create(made, namespace)
-
-    code, told = explained(cluster, namespace, "pod", "greedy", "modest", "-o", "json")
-
-    greedy, modest = json.loads(told)["items"]
-    assert (code, greedy["verdict"], modest["verdict"]) == (3, "waits", "waits")
-    ((kind, message),) = reasons(greedy)
-    assert kind == "costly"
-    assert message.startswith(
-        "evaluating selectors takes more than 0.02 s of processor time, most of it the selector of request "
-        f"gpu of claim {namespace}/costly: '[0, 1, 2"
-    )
-    assert "never" in [kind for kind, _ in reasons(modest)]
 
 
 def _refused(pod: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
 from tests.flow.mig_scene import configured, end, kind, offered, wait_offered
-from tests.flow.test_pods_and_claims import wait_refused, wait_told
+from tests.flow.test_pods_and_claims import wait_refused
 from tests.flow.told_scene import assert_told_alike
 
 NVIDIA = Path(__file__).parents[1] / "vectors" / "nvidia-driver" / "specs" / "fabric-manager-partition.yaml"
@@ -128,43 +128,6 @@ def test_specs_written_for_nvidias_driver_get_a_partition_that_is_active_meanwhi
     end(cluster, namespace, pod)
     wait_running(cluster, namespace, "waits")
     wait_connected(fabric, {four, partition(fabric, namespace, "waits", 4)})
-
-
-def test_gpus_that_are_no_partition_are_refused_with_the_constraint_that_is_missing(
-    fabric: DriverNode, namespace: str
-) -> None:
-    cluster = fabric.cluster
-    template(cluster, namespace, "any-two", 2)
-    cluster.api.create(pod_of("train", "any-two"), namespace)
-    kind, message = wait_told(cluster, namespace, "PrepareFailed")
-    assert kind == "ResourceClaim"
-    assert "claims cannot share a partition" in message
-    assert "matchAttribute: gpu.nvidia.com/partition2" in message
-    assert fabric.machine.fabric.state.connected == ()
-
-
-def test_a_fabric_manager_that_is_started_anew_is_told_what_pods_have(
-    fabric: DriverNode, namespace: str
-) -> None:
-    cluster = fabric.cluster
-    template(cluster, namespace, "pair", 2, "partition2")
-    cluster.api.create(pod_of("train", "pair"), namespace)
-    wait_running(cluster, namespace, "train")
-    number = partition(fabric, namespace, "train", 2)
-
-    fabric.machine.fabric.start(keeps=True)
-
-    eventually(
-        f"partition {number} alone is active",
-        lambda: fabric.machine.fabric.state.active,
-        lambda active: active == (number,),
-    )
-    assert fabric.machine.fabric.state.connected == (number,)
-    fabric.process("kubeletplugin").kill()
-    fabric.start_plugin()
-    fabric.wait_serving()
-    end(cluster, namespace, "train")
-    wait_connected(fabric, set())
 
 
 def test_a_virtual_machine_and_a_container_have_partitions_beside_each_other(

@@ -17,7 +17,7 @@ from envtest.client.errors import ApiRefused
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.waiting import wait_gone
 from gpuctl.demo.driver_node import DriverNode
-from tests.flow.claims import allocated, claim_of, start, wait_running
+from tests.flow.claims import start, wait_running
 from tests.flow.launcher_scene import VIRT_LAUNCHER, devices_of, found_by_kubevirt, group_of, launcher_pod
 from tests.flow.metadata_scene import devices_told
 from tests.flow.passthrough_scene import beside_whole
@@ -69,22 +69,6 @@ def opened_by(driver: DriverNode, namespace: str, pod: str, nodes: tuple[str, ..
         return VIRT_LAUNCHER
     opening = " && ".join(f"exec 3<>{node}" for node in nodes)
     return int(look(pod, ["sh", "-c", f"{opening} && id -u"], namespace))
-
-
-def test_what_virt_launcher_reads_is_what_the_claim_was_given(driver: DriverNode, namespace: str) -> None:
-    _, pod = started(driver, namespace, "passthrough")
-    (device,) = allocated(claim_of(driver.cluster, namespace, pod))
-
-    (told,) = devices_told(driver.cluster, namespace, pod, "resourceclaimtemplates/gpus", "gpu")
-
-    attributes = told["attributes"]
-    pci = attributes["resource.kubernetes.io/pciBusID"]["string"]
-    assert told["name"] == device
-    assert attributes["type"] == {"string": "vfio"}
-    assert attributes["iommuGroup"] == {"int": int(group_of(driver, pci))}
-    assert attributes["vfioNode"] == {"string": f"/dev/vfio/{group_of(driver, pci)}"}
-    variables = driver.cluster.container(pod, namespace).env
-    assert pci in {value for name, value in variables.items() if name.startswith("PCI_RESOURCE_")}
 
 
 @pytest.mark.parametrize("spec", ["gpu-test-vfiopci", "gpu-test-vfio-config"])

@@ -16,7 +16,6 @@ from fakegpu.machine.cgroups import without_dead_groups
 from fakegpu.memory.cuda import OutOfMemory
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
-from tests.flow.claims import wait_unschedulable
 from tests.flow.memory_scene import (
     GIB,
     cgroup_of,
@@ -31,8 +30,6 @@ from tests.flow.memory_scene import (
     status_of,
     wait_container,
 )
-from tests.flow.share_scene import SAMPLES, create
-from tests.flow.test_pods_and_claims import wait_refused
 
 HELD, COUNTED = "shared-memory", "shared-timesliced"
 NEXT_POD = "0b9dc6a0-8f43-4f2b-9d0c-5f6ad1bd9e05"
@@ -125,28 +122,6 @@ def test_a_restarted_container_has_its_limit_again_and_the_one_before_has_none(
     assert hard_gib(driver, namespace, "train") == 10
 
 
-def test_the_containers_of_a_claim_never_have_more_than_it_together(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    memory_template(cluster, namespace, "eight", "8Gi", HELD)
-    start_held(cluster, namespace, memory_pod("pair", "eight", ("main", "other")))
-
-    assert [hard_gib(driver, namespace, "pair", one) for one in ("main", "other")] == [4, 4]
-    with cuda(driver, namespace, "pair") as client:
-        assert most_gib(client) == 4
-    cluster.kill_container("pair", namespace, "other")
-    wait_container(cluster, namespace, "pair", "other", restarts=1)
-    assert [hard_gib(driver, namespace, "pair", one) for one in ("main", "other")] == [4, 4]
-
-
-def test_the_sample_gets_what_it_says(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    assert set(create(cluster, namespace, SAMPLES / "memory-limit.yaml")) == {"memory-limit"}
-    wait_container(cluster, namespace, "memory-limit")
-    assert hard_gib(driver, namespace, "memory-limit") == 10
-
-
 def test_a_container_waits_for_a_plugin_that_is_away(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
     memory_template(cluster, namespace, "ten", "10Gi", HELD)
@@ -188,45 +163,3 @@ def test_no_container_misses_its_plugin_while_that_is_replaced(driver: DriverNod
     driver.start_plugin()
     driver.wait_serving()
     second.stop()
-
-
-def test_no_node_that_only_counts_is_picked_for_a_share_that_holds(
-    nodes: tuple[DriverNode, DriverNode], namespace: str
-) -> None:
-    holds, counts = nodes
-    cluster = holds.cluster
-    memory_template(cluster, namespace, "held", "30Gi", HELD)
-    memory_template(cluster, namespace, "counted", "30Gi", COUNTED)
-
-    cluster.api.create(memory_pod("waits", "held"), namespace)
-    wait_unschedulable(cluster, namespace, "waits")
-    start_held(cluster, namespace, memory_pod("runs", "counted"))
-
-    assert "cannot allocate all claims" in wait_refused(cluster, namespace, "waits")
-    stored = cluster.api.get(paths.pod("runs", namespace))
-    assert stored["spec"]["nodeName"] == counts.node.name
-    (spec,) = counts.node.cdi_dir.glob("k8s.gpu.nvidia.com-claim_*.json")
-    assert "gpu-memory-hook" not in spec.read_text(), "nothing is promised, so nothing is in the way"
-
-
-def test_a_whole_gpu_that_one_claim_has_is_held_to_nothing(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    expression = "'memoryLimits' in device.attributes['gpu.nvidia.com']"
-    asked = {
-        "name": "gpu",
-        "exactly": {
-            "deviceClassName": "gpu.nvidia.com",
-            "selectors": [{"cel": {"expression": expression}}],
-        },
-    }
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "whole"},
-        "spec": {"spec": {"devices": {"requests": [asked]}}},
-    }
-    cluster.api.create(claim, namespace)
-    start_held(cluster, namespace, memory_pod("train", "whole"))
-
-    (spec,) = driver.node.cdi_dir.glob("k8s.gpu.nvidia.com-claim_*.json")
-    assert "createRuntime" not in spec.read_text()

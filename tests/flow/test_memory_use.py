@@ -30,7 +30,7 @@ from tests.flow.memory_scene import (
 )
 from tests.flow.metrics import metrics_text, serve_metrics
 from tests.flow.several_machines import installed_on
-from tests.flow.test_doctor import local, wait_for_status
+from tests.flow.test_doctor import wait_for_status
 from tests.flow.test_pods_and_claims import wait_told
 
 Object = dict[str, Any]
@@ -144,19 +144,6 @@ def test_what_a_share_uses_is_told_by_metrics_status_and_gpuctl(watched: Watched
         assert f"  {namespace}/" in told.output
 
 
-def test_a_gpu_that_hangs_keeps_no_scrape_waiting_and_nothing_is_invented(
-    watched: Watched, namespace: str
-) -> None:
-    watched.wait_bytes(namespace, claim_memory_used=0)
-    watched.driver.machine.hang("memory_limits")
-    try:
-        watched.wait_bytes(namespace, claim_memory_used=None, claim_memory_limit=10 * GIB)
-        assert "gpu_dra_prepared_claims 1.0" in metrics_text(watched.address)
-    finally:
-        watched.driver.machine.heal("memory_limits")
-    watched.wait_bytes(namespace, claim_memory_used=0, claim_memory_limit=10 * GIB)
-
-
 def test_a_limit_that_is_gone_and_cannot_be_set_is_told_until_it_is_held_again(
     watched: Watched, namespace: str
 ) -> None:
@@ -177,18 +164,3 @@ def test_a_limit_that_is_gone_and_cannot_be_set_is_told_until_it_is_held_again(
     wait_status(watched, namespace, lambda one: ready(one) == ("True", "ShareReady"))
     wait_told(driver.cluster, namespace, "MemoryLimitHeld")
     assert status_of_node(watched).exit_code == 0
-
-
-@pytest.mark.usefixtures("namespace")
-def test_the_doctor_is_content_with_a_node_that_holds_a_share(watched: Watched) -> None:
-    wait_for_status(watched.driver, "journal", "ok")
-
-    found = local(watched.driver)
-
-    assert {name: found[name]["status"] for name in found if name.startswith("memory-")} == {
-        "memory-limits": "ok",
-        "memory-hook": "ok",
-        "memory-sockets": "ok",
-        "memory-held": "ok",
-    }, found
-    assert found["memory-held"]["message"] == "NVML limits the memory of each of 1 live container"

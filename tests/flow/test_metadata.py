@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from driver.process.boot import boot_folder
-from envtest.client import paths
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
-    allocated,
-    claim_of,
     gpu_pod,
     make_claim,
-    make_template,
     request,
     start,
-    wait_published,
-    wait_released,
 )
 from tests.flow.metadata_scene import devices_told, metadata_files
 from tests.flow.told_scene import assert_told_alike
-
-
-def published(driver: DriverNode, device: str) -> Any:
-    """The attributes of a device in the node's slices."""
-    slices = wait_published(driver)
-    return next(
-        one["attributes"]
-        for item in slices
-        for one in item["spec"].get("devices", ())
-        if one["name"] == device
-    )
-
-
-def test_a_pod_reads_of_its_gpu_what_the_node_published(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("train"))
-
-    (device,) = allocated(claim_of(cluster, namespace, "train"))
-    (told,) = devices_told(cluster, namespace, "train", "resourceclaimtemplates/gpu", "gpu")
-    assert (told["driver"], told["name"]) == ("gpu.nvidia.com", device)
-    assert told["attributes"] == published(driver, device)
 
 
 def test_each_container_reads_of_its_own_request_of_a_claim_that_pods_name(
@@ -59,17 +28,3 @@ def test_each_container_reads_of_its_own_request_of_a_claim_that_pods_name(
     assert len({alone["name"], *(one["name"] for one in two)}) == 3
     assert len(metadata_files(cluster, namespace, "train", "second")) == 1
     assert_told_alike(driver, namespace, "train", "GpuReady")
-
-
-def test_the_files_go_with_the_claim(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("train"))
-    folder = boot_folder(driver.data_dir) / "metadata"
-    uid = claim_of(cluster, namespace, "train")["metadata"]["uid"]
-    assert [path.name for path in folder.iterdir()] == [f"{uid}_gpu.json"]
-
-    cluster.api.delete(paths.pod("train", namespace))
-    wait_released(driver, uid)
-
-    assert list(folder.iterdir()) == []

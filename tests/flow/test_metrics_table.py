@@ -86,21 +86,3 @@ def test_every_value_has_the_labels_of_the_table(scraped: Scraped, process: Proc
         row = TABLE[name.removesuffix(part)]
         bucket = {"le"} if part == "_bucket" else set()
         assert set(labels) == {*row.labels, *bucket}, name
-
-
-def test_a_claims_device_is_told_with_its_pod_and_its_class(scraped: Scraped) -> None:
-    (labels,) = (found for name, found in scraped.samples("kubeletplugin") if name == "gpu_dra_device_info")
-
-    assert (labels["pod"], labels["class"], labels["kind"]) == ("share", "shared-memory", "time-slicing")
-    assert labels["gpu_uuid"] == labels["uuid"]
-    assert labels["share_id"]
-
-
-def test_the_controller_counts_a_share_that_is_given_as_allocated(scraped: Scraped) -> None:
-    states = {
-        (found["kind"], found["state"])
-        for name, found in scraped.samples("controller")
-        if name == "gpu_dra_devices"
-    }
-
-    assert states == {("time-slicing", "allocated"), ("time-slicing", "free"), ("whole", "free")}

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, pool_name
 from driver.nvml.mig import Placement
 from envtest.client import paths
-from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
-from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
     gpu_pod,
-    make_claim,
     make_template,
     request,
     start,
-    wait_published,
     wait_released,
     wait_running,
 )
@@ -28,10 +23,8 @@ from tests.flow.mig_scene import (
     admin_cuts,
     configured,
     cut,
-    devices_since,
     end,
     kind,
-    no_slice_written,
     offered,
     partition_nodes,
     pod_of,
@@ -44,7 +37,6 @@ from tests.flow.mig_scene import (
 from tests.flow.test_pods_and_claims import wait_refused
 from tests.flow.told_scene import assert_told_alike
 
-DYNAMIC = "version: v1\nrules:\n  - mig: dynamic\n"
 FIRST_DYNAMIC = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig: dynamic\n"
 LAYOUT = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig:\n      layout: {layout}\n"
 
@@ -137,58 +129,3 @@ def test_a_changed_layout_waits_for_the_claims_of_the_old_one(driver: DriverNode
         assert [size for places in cut(driver).values() for _, size in places] == [4, 4]
         end(cluster, namespace, "large", "beside")
         wait_cut(driver, {})
-
-
-def test_devices_go_only_after_the_api_server_has_stored_their_taint(driver: DriverNode) -> None:
-    api, rules = driver.cluster.api, driver.folder / RULES
-    with configured(driver, LAYOUT.format(layout="all-1g")):
-        listed = wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 7)
-        since = api.request("GET", paths.resource_slice())["metadata"]["resourceVersion"]
-        with no_slice_written(driver):
-            rules.write_text(LAYOUT.format(layout="[3g, 3g]"))
-            process = driver.process("controller")
-            eventually("it tried for long", lambda: process.log.count("cannot publish") > 4)
-        newest = wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 2)
-
-        last = {device["name"]: kind(device) for device in devices_since(driver, since)}
-        gone = {one["name"] for one in listed} - {one["name"] for one in newest}
-        assert len(gone) == 7
-        assert {last.get(name) for name in gone} == {"mig tainted"}
-
-
-def test_a_claim_whose_pod_has_not_started_keeps_its_place_through_a_reboot_with_another_layout(
-    driver: DriverNode, namespace: str
-) -> None:
-    """The kubelet has deleted the slices, and the plugin knows only of claims that it prepared."""
-    cluster = driver.cluster
-
-    def blocked(listed: list[Object]) -> list[str]:
-        return [one["name"] for one in listed if kind(one) == "mig tainted"]
-
-    with configured(driver, LAYOUT.format(layout="all-1g")):
-        wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 7)
-        place = next(one["name"] for one in offered(driver) if one["name"].endswith("-mig-1g-10gb-0"))
-        driver.process("controller").stop()
-        give(cluster, namespace, "train", driver.node.name, place)
-        for stored in wait_published(driver):
-            cluster.api.delete(paths.resource_slice(stored["metadata"]["name"]))
-
-        (driver.folder / RULES).write_text(LAYOUT.format(layout="[3g, 3g]"))
-        driver.start_controller("--config", str(driver.folder / RULES))
-        (over_it,) = blocked(wait_offered(driver, lambda listed: len(listed) == 9 and blocked(listed)))
-        assert over_it.endswith("-mig-3g-40gb-0")
-
-        end(cluster, namespace, "train")
-        cluster.api.delete(paths.resource_claim("train", namespace))
-        wait_offered(driver, lambda listed: len(listed) == 9 and not blocked(listed))
-
-
-def give(cluster: Cluster, namespace: str, claim: str, node: str, device: str) -> None:
-    """Make a claim to which the scheduler has given a device, and whose pod waits there for a volume."""
-    made = make_claim(cluster, namespace, claim)
-    result = {"request": "gpu", "driver": DRIVER_NAME, "pool": pool_name(node), "device": device}
-    status = {"allocation": {"devices": {"results": [result]}}}
-    cluster.api.replace(paths.resource_claim(claim, namespace) + "/status", {**made, "status": status})
-    pod = gpu_pod(claim, claim)
-    pod["spec"] |= {"nodeName": node, "volumes": [{"name": "none", "configMap": {"name": "missing"}}]}
-    cluster.api.create(pod, namespace)

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.kinds.memory_limits import FORBIDDEN
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import request, wait_running, wait_unschedulable
-from tests.flow.mig_scene import pod_of, restart_controller, template, wait_offered
+from tests.flow.mig_scene import pod_of, template
 from tests.flow.several_machines import installed_on
 
 HOLDS, COUNTS = range(2)
@@ -25,7 +24,6 @@ MACHINES = ("l4-quad", "a30-quad")
 """A machine whose NVIDIA driver holds limits, and one whose driver is older."""
 
 RULES = "version: v1\nrules: [{shared: {strategy: TimeSlicing, memory: {step: 1Gi}}}]\n"
-FORBIDDING = RULES.replace("{shared", "{memoryLimits: false, shared")
 TWENTY = {"requests": {"memory": "20Gi"}}
 
 Object = dict[str, Any]
@@ -104,55 +102,3 @@ def test_who_insists_on_memory_that_holds_gets_it_and_waits_where_it_is_only_cou
     assert "is older than R615" in told
     api.create(pod_of("any", "shared-timesliced"), namespace)
     assert nodes.node_of(namespace, "any") == COUNTS
-
-
-def test_what_is_published_follows_the_nvidia_driver_down_and_up(nodes: Nodes, namespace: str) -> None:
-    driver = nodes.drivers[HOLDS]
-    before = driver.machine.state.driver_version
-    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
-    driver.machine.driver_gone()
-    driver.machine.driver_back("580.95.05")
-    try:
-        wait_offered(driver, lambda devices: isolation(devices) == {(None, "none")})
-        nodes.cluster.api.create(pod_of("late", "shared-memory"), namespace)
-        wait_unschedulable(nodes.cluster, namespace, "late")
-    finally:
-        driver.machine.driver_gone()
-        driver.machine.driver_back(before)
-    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
-    assert nodes.node_of(namespace, "late") == HOLDS
-
-
-def test_a_node_whose_rules_forbid_it_promises_nothing(nodes: Nodes, namespace: str) -> None:
-    driver = nodes.drivers[HOLDS]
-    file = driver.folder / "node-config.yaml"
-    file.write_text(FORBIDDING)
-    try:
-        wait_offered(driver, lambda devices: isolation(devices) == {(None, "none")})
-        nodes.cluster.api.create(pod_of("late", "shared-memory"), namespace)
-        wait_unschedulable(nodes.cluster, namespace, "late")
-        held = nodes.cluster.nodes[HOLDS].name
-        assert f"{held}: memory limits of shares are not enforced there: {FORBIDDEN}" in nodes.told(
-            namespace, "late"
-        )
-    finally:
-        file.write_text(RULES)
-    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
-    assert nodes.node_of(namespace, "late") == HOLDS
-
-
-def test_a_node_that_starts_with_cgroup_v1_promises_nothing_and_says_so(nodes: Nodes) -> None:
-    driver = nodes.drivers[HOLDS]
-    marker = driver.folder / "sys/fs/cgroup/cgroup.controllers"
-    text = marker.read_text()
-    flags = ("--config", str(driver.folder / "node-config.yaml"))
-    marker.unlink()
-    try:
-        restart_controller(driver, *flags)
-        devices = wait_offered(driver, lambda found: isolation(found) == {(None, "none")})
-        withheld = {device["attributes"]["memoryLimitsWithheld"]["string"] for device in devices}
-        assert withheld == {"the node has cgroup v1, but NVML needs cgroup v2"}
-    finally:
-        marker.write_text(text)
-        restart_controller(driver, *flags)
-    wait_offered(driver, lambda found: isolation(found) == {("cgroup", "cgroup")})

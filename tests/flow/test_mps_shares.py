@@ -1,34 +1,29 @@
-"""MPS shares outlive what ends on their node: the plugin, the supervisor, a daemon, the CDI folder."""
+"""MPS shares outlive the plugin, and a container in which MPS would hide a GPU does not start."""
 
 from __future__ import annotations
 
-import signal
 from functools import partial
 from typing import Any
 
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import wait_for
-from fakegpu.machine.faults import MPS_START
 from fakegpu.mps.client import CudaProcess
-from gpuctl.demo.driver_node import MPS, DriverNode
+from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
-from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
+from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 from tests.flow.memory_scene import status_of
-from tests.flow.mig_scene import end, offered, wait_offered
+from tests.flow.mig_scene import end
 from tests.flow.share_scene import (
     LIMITS,
-    NODE_CONFIGS,
     SAMPLES,
     ask_mps,
     clients,
     daemon_pid,
     defaults,
     given,
-    is_settled,
     mps_environment,
     pipes_of,
-    share_of,
     shared,
     start_all,
     uuids_seen,
@@ -36,7 +31,6 @@ from tests.flow.share_scene import (
     wait_no_daemon,
 )
 from tests.flow.test_explain import explained
-from tests.flow.test_pods_and_claims import wait_refused
 
 ONE_GPU = """version: v1
 rules:
@@ -50,10 +44,8 @@ rules:
   - {when: gpu.index == 2, offer: whole}
   - offer: hidden
 """
-SHARED_MIB = 81559 - 454
 """The memory of an H100 without what its driver keeps."""
 
-QUARTER_MIB = SHARED_MIB // 4
 
 Object = dict[str, Any]
 
@@ -85,20 +77,6 @@ def test_the_end_of_the_plugin_is_not_that_of_the_daemon(driver: DriverNode, nam
         wait_first_gpu(driver, ("exclusive-process", 0))
 
 
-def test_a_share_that_ends_while_the_plugin_is_away_leaves_nothing(
-    driver: DriverNode, namespace: str
-) -> None:
-    with shared(driver, namespace, ONE_GPU):
-        started(driver, namespace, "last")
-        wait_first_gpu(driver, ("exclusive-process", 0))
-        driver.process("kubeletplugin").kill()
-        driver.cluster.api.delete(f"/api/v1/namespaces/{namespace}/pods/last")
-        driver.start_plugin()
-        driver.wait_serving()
-        wait_first_gpu(driver, ("default", 0))
-        wait_no_daemon(driver)
-
-
 def blocked(devices: list[Object]) -> list[str]:
     """The values of the taints about MPS daemons."""
     return [
@@ -107,62 +85,6 @@ def blocked(devices: list[Object]) -> list[str]:
         for taint in device.get("taints") or ()
         if taint["key"] == "gpu.nvidia.com/blocked"
     ]
-
-
-def test_without_the_supervisor_nothing_new_starts_until_the_next_one_has_started_the_daemon_anew(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    with shared(driver, namespace, ONE_GPU):
-        started(driver, namespace, "before")
-        pipes = pipes_of(driver, namespace, "before")
-        pid = daemon_pid(pipes)
-        driver.process(MPS).kill()
-        wait_offered(driver, lambda devices: blocked(devices) == ["mps-daemon"])
-        cluster.api.create(gpu_pod("during"), namespace)
-        wait_refused(cluster, namespace, "during")
-        driver.start_mps()
-        wait_offered(driver, is_settled)
-        wait_running(cluster, namespace, "during")
-        assert daemon_pid(pipes) != pid
-        with clients(driver, namespace, "before", "during") as limits:
-            assert [one.pinned_mib for one in limits] == [{"0": QUARTER_MIB}] * 2
-
-
-def test_a_daemon_that_ends_is_started_anew_with_its_limits(driver: DriverNode, namespace: str) -> None:
-    with shared(driver, namespace, ONE_GPU):
-        started(driver, namespace, "worker")
-        pipes = pipes_of(driver, namespace, "worker")
-        pid = daemon_pid(pipes)
-        driver.machine.spoil_mps("refuse", MPS_START, words="no room for a daemon")
-        ask_mps(driver, pipes, "quit -t 0")
-        wait_offered(driver, lambda devices: blocked(devices) == ["mps-daemon"])
-        driver.machine.heal_mps()
-        wait_offered(driver, is_settled)
-        assert daemon_pid(pipes) != pid
-        assert defaults(driver, pipes) == (["25.0"], [f"{QUARTER_MIB // 1024}G"])
-        with clients(driver, namespace, "worker") as (limits,):
-            assert (limits.percentage, limits.pinned_mib) == (25.0, {"0": QUARTER_MIB})
-
-
-def test_a_lost_cdi_spec_of_a_share_comes_back_as_it_was(driver: DriverNode, namespace: str) -> None:
-    """A reboot empties the CDI folder; here the sandbox ends, so that the kubelet prepares again."""
-    cluster = driver.cluster
-    with shared(driver, namespace, ONE_GPU):
-        make_claim(cluster, namespace, "kept", request(device_class="shared-mps"))
-        start(cluster, namespace, gpu_pod("first", "kept"))
-        share = share_of(driver, namespace, "first")
-        for path in driver.node.cdi_dir.glob(f"*{share.uid}*"):
-            path.unlink()
-        cluster.restart_kubelet(0, signal.SIGKILL)
-        driver.wait_serving()
-        wait_offered(driver, is_settled)
-        start(cluster, namespace, gpu_pod("second", "kept"))
-        assert share.uid in spec_files(driver)
-        assert share_of(driver, namespace, "second") == share
-        assert mps_environment(driver, namespace, "second") == mps_environment(driver, namespace, "first")
-        with clients(driver, namespace, "first", "second") as limits:
-            assert [one.percentage for one in limits] == [25.0] * 2
 
 
 def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_claim(
@@ -185,18 +107,6 @@ def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_c
         lambda: driver.machine.state.gpus[pci].compute_mode,
         lambda mode: mode == "default",
     )
-
-
-def test_a_bigger_share_gets_more_of_the_gpu(driver: DriverNode, namespace: str) -> None:
-    with shared(driver, namespace, (NODE_CONFIGS / "mps.yaml").read_text()):
-        (big,) = start_all(driver.cluster, namespace, SAMPLES / "by-number.yaml")
-        (small,) = start_all(driver.cluster, namespace, SAMPLES / "mps.yaml")
-        half = dict(zip(LIMITS, ("50", f"0={SHARED_MIB // 2}M"), strict=True))
-        assert mps_environment(driver, namespace, big) == half
-        with clients(driver, namespace, big, small) as limits:
-            assert [one.percentage for one in limits] == [50.0, 25.0]
-            assert [one.pinned_mib["0"] for one in limits] == [SHARED_MIB // 2, QUARTER_MIB]
-        assert {one["name"] for one in offered(driver)} >= {share_of(driver, namespace, big).device}
 
 
 def test_a_container_in_which_mps_would_hide_a_gpu_does_not_start_and_others_do(

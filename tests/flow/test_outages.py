@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from typing import Any
-
-from driver.process.sockets import service_socket_name
 from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list, wait_gone
+from envtest.client.waiting import wait_gone
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
-    allocated,
     claim_of,
     gpu_nodes,
     gpu_pod,
-    journal_states,
     make_claim,
     make_template,
     spec_files,
@@ -43,40 +37,6 @@ def test_a_kubelet_restart_wipes_the_slices_and_they_come_back(driver: DriverNod
     uid = claim_of(cluster, namespace, "before")["metadata"]["uid"]
     cluster.api.delete(paths.pod("before", namespace))
     wait_released(driver, uid)
-
-
-def test_a_kubelet_that_was_killed_finds_the_claims_as_they_were(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("survivor"))
-    uid = claim_of(cluster, namespace, "survivor")["metadata"]["uid"]
-
-    cluster.restart_kubelet(0, signal.SIGKILL)
-
-    driver.wait_serving()
-    wait_published(driver)
-    assert journal_states(driver)[uid] == "prepared"
-    cluster.api.delete(paths.pod("survivor", namespace))
-    wait_released(driver, uid)
-
-
-def test_a_plugin_restart_leaves_pods_and_slices_alone(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("before"))
-    before = wait_published(driver)
-
-    assert driver.process("kubeletplugin").stop() == 0
-    assert not driver.plugin_socket.exists()
-    driver.start_plugin()
-    driver.wait_serving()
-
-    start(cluster, namespace, gpu_pod("after"))
-    assert gpu_nodes(cluster, namespace, "after") != gpu_nodes(cluster, namespace, "before")
-    after = wait_published(driver)
-    assert [s["metadata"]["resourceVersion"] for s in after] == [
-        s["metadata"]["resourceVersion"] for s in before
-    ], "nothing changed, so nothing was written"
 
 
 def test_a_killed_plugin_goes_on_where_it_was(driver: DriverNode, namespace: str) -> None:
@@ -111,98 +71,6 @@ def test_a_lost_cdi_spec_comes_back_when_the_container_is_started_again(
 
     assert uid in spec_files(driver)
     assert gpu_nodes(cluster, namespace, "second") == gpu_nodes(cluster, namespace, "first")
-
-
-def test_a_claim_that_was_deleted_by_force_while_the_plugin_was_down_is_let_go(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    make_claim(cluster, namespace, "lost")
-    start(cluster, namespace, gpu_pod("doomed", "lost"))
-    claim = cluster.api.get(paths.resource_claim("lost", namespace))
-    uid, (device,) = claim["metadata"]["uid"], allocated(claim)
-
-    driver.process("kubeletplugin").kill()
-    cluster.api.delete(paths.pod("doomed", namespace), grace_seconds=0)
-    cluster.api.patch(paths.resource_claim("lost", namespace), {"metadata": {"finalizers": None}})
-    cluster.api.delete(paths.resource_claim("lost", namespace))
-    wait_gone(cluster.api, paths.resource_claim("lost", namespace))
-    assert journal_states(driver)[uid] == "prepared"
-    driver.start_plugin()
-    driver.wait_serving()
-
-    wait_released(driver, uid)
-    make_template(cluster, namespace, _only(device))
-    start(cluster, namespace, gpu_pod("next"))
-    assert allocated(claim_of(cluster, namespace, "next")) == [device]
-
-
-def _only(device: str) -> dict[str, Any]:
-    """A request that only the device at this PCI address meets."""
-    domain, bus, slot, function = device.removeprefix("gpu-").split("-")
-    expression = (
-        'device.driver == "gpu.nvidia.com" && '
-        f'device.attributes["resource.kubernetes.io"].pciBusID == "{domain}:{bus}:{slot}.{function}"'
-    )
-    return {
-        "name": "gpu",
-        "exactly": {"deviceClassName": "gpu.nvidia.com", "selectors": [{"cel": {"expression": expression}}]},
-    }
-
-
-def test_two_instances_serve_side_by_side_during_a_rolling_update(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("before"))
-    uid = claim_of(cluster, namespace, "before")["metadata"]["uid"]
-    pod_uid = "11111111-2222-3333-4444-555555555555"
-    new = driver.start_second_plugin(pod_uid)
-    try:
-        driver.wait_serving(driver.data_dir / service_socket_name(pod_uid))
-        start(cluster, namespace, gpu_pod("during"))
-        assert driver.process("kubeletplugin").stop() == 0
-        start(cluster, namespace, gpu_pod("after"))
-        nodes = [gpu_nodes(cluster, namespace, name) for name in ("before", "during", "after")]
-        assert len({tuple(found) for found in nodes}) == 3
-        cluster.api.delete(paths.pod("before", namespace))
-        wait_released(driver, uid)
-    finally:
-        driver.start_plugin()
-        driver.wait_serving()
-        new.stop()
-
-
-def test_a_lost_gpu_is_tainted_and_unhealthy_and_both_pass(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, _only("gpu-0000-1b-00-0"))
-    start(cluster, namespace, gpu_pod("victim"))
-    driver.machine.lose(0)
-
-    def tainted(slices: list[dict[str, Any]]) -> bool:
-        taints = {d["name"]: d.get("taints", []) for s in slices for d in s["spec"]["devices"]}
-        found = {name: [t["key"] for t in given] for name, given in taints.items() if given}
-        return found == {"gpu-0000-1b-00-0": ["gpu.nvidia.com/gpu-lost"]}
-
-    def clean(slices: list[dict[str, Any]]) -> bool:
-        return bool(slices) and not any(d.get("taints") for s in slices for d in s["spec"]["devices"])
-
-    def health(word: str) -> Any:
-        def has(pod: dict[str, Any]) -> bool:
-            resources = [
-                resource
-                for status in pod["status"].get("containerStatuses", [])
-                for entry in status.get("allocatedResourcesStatus", [])
-                for resource in entry["resources"]
-            ]
-            return bool(resources) and all(resource["health"] == word for resource in resources)
-
-        return has
-
-    wait_for_list(cluster.api, paths.resource_slice(), tainted, 60)
-    wait_for(cluster.api, paths.pod("victim", namespace), health("Unhealthy"), 60)
-    driver.machine.restore(0)
-    wait_for_list(cluster.api, paths.resource_slice(), clean, 60)
-    wait_for(cluster.api, paths.pod("victim", namespace), health("Healthy"), 60)
 
 
 def test_an_api_server_outage_loses_nothing(driver: DriverNode, namespace: str) -> None:

@@ -13,7 +13,7 @@ from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_for, wait_gone
+from envtest.client.waiting import wait_for
 from envtest.cluster import Cluster
 from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
@@ -21,11 +21,8 @@ from tests.flow.claims import (
     allocated,
     claim_of,
     gpu_nodes,
-    gpu_pod,
-    make_claim,
     request,
     start,
-    wait_released,
     wait_running,
     wait_unschedulable,
 )
@@ -120,41 +117,6 @@ def wait_told(driver: DriverNode, namespace: str, pod: str) -> None:
 
     name = claim_of(driver.cluster, namespace, pod)["metadata"]["name"]
     wait_for(driver.cluster.api, paths.resource_claim(name, namespace), told, 60)
-
-
-def test_a_plugin_that_starts_again_knows_what_virtual_machines_have(
-    driver: DriverNode, namespace: str
-) -> None:
-    start_vm(driver, namespace, "vm", 1)
-    plugin = driver.process("kubeletplugin")
-    plugin.kill()
-    driver.start_plugin()
-    driver.wait_serving()
-    wait_drivers(driver, 1)
-
-    end(driver.cluster, namespace, "vm")
-
-    wait_drivers(driver)
-    start_container(driver, namespace, "compute", 1)
-    wait_running(driver.cluster, namespace, "compute")
-
-
-def test_a_claim_that_is_deleted_while_the_plugin_is_away_gives_its_gpu_back(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    claim = make_claim(cluster, namespace, "own", at(driver, 2, VFIO))
-    start(cluster, namespace, gpu_pod("vm", "own"))
-    wait_drivers(driver, 2)
-    driver.process("kubeletplugin").kill()
-    cluster.api.delete(paths.pod("vm", namespace))
-    cluster.api.delete(paths.resource_claim("own", namespace))
-    driver.start_plugin()
-    driver.wait_serving()
-    wait_gone(cluster.api, paths.pod("vm", namespace))
-    wait_gone(cluster.api, paths.resource_claim("own", namespace))
-    wait_released(driver, claim["metadata"]["uid"])
-    wait_drivers(driver)
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,15 @@ import pytest
 from envtest.client import paths
 from envtest.client.waiting import wait_for, wait_for_list, wait_gone
 from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     CLASS,
     allocated,
     claim_of,
     gpu_nodes,
     gpu_pod,
-    is_refusal,
     make_claim,
     make_template,
-    request,
     start,
-    wait_released,
     wait_running,
 )
 
@@ -73,22 +69,6 @@ def test_a_claim_from_a_template_is_the_pods_and_goes_with_it(cluster: Cluster, 
     wait_gone(cluster.api, paths.resource_claim(metadata["name"], namespace))
 
 
-def test_a_claim_of_its_own_is_free_again_after_its_last_pod(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    uid = make_claim(cluster, namespace, "kept")["metadata"]["uid"]
-    start(cluster, namespace, gpu_pod("train", "kept"))
-
-    cluster.api.delete(paths.pod("train", namespace))
-
-    def free(claim: dict[str, Any]) -> bool:
-        status = claim.get("status", {})
-        taken = status.get("allocation") or status.get("reservedFor")
-        return not taken and FINALIZER not in claim["metadata"].get("finalizers", [])
-
-    wait_for(cluster.api, paths.resource_claim("kept", namespace), free)
-    wait_released(driver, uid)
-
-
 @pytest.mark.parametrize("claim", ["kept", ""], ids=["of its own", "from a template"])
 def test_a_claim_in_use_outlives_its_deletion_until_its_pod_ends(
     cluster: Cluster, namespace: str, claim: str
@@ -123,43 +103,6 @@ def test_a_pod_whose_claim_comes_later_runs_then(cluster: Cluster, namespace: st
 
     make_claim(cluster, namespace, "late")
     wait_running(cluster, namespace, "early")
-
-
-def test_a_class_that_does_not_exist_is_named(cluster: Cluster, namespace: str) -> None:
-    make_claim(cluster, namespace, "odd", request("gpu", "no-such-class"))
-    cluster.api.create(gpu_pod("odd", "odd"), namespace)
-
-    message = wait_refused(cluster, namespace, "odd")
-    assert is_refusal(message, "request gpu: device class no-such-class does not exist")
-    assert wait_told(cluster, namespace, "FailedScheduling") == ("Pod", message)
-
-
-def test_a_node_that_does_not_match_is_counted(cluster: Cluster, namespace: str) -> None:
-    pod = gpu_pod("lost", "mine")
-    pod["spec"]["nodeSelector"] = {"no": "where"}
-    make_claim(cluster, namespace, "mine")
-    cluster.api.create(pod, namespace)
-
-    message = wait_refused(cluster, namespace, "lost")
-    assert is_refusal(message, "1 node(s) didn't match Pod's node affinity/selector")
-
-
-def test_a_claim_that_the_driver_refuses_is_told_on_the_pod(cluster: Cluster, namespace: str) -> None:
-    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "colour": "red"}
-    config = {"opaque": {"driver": CLASS, "parameters": parameters}}
-    spec = {"devices": {"requests": [request()], "config": [config]}}
-    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "odd"}}
-    cluster.api.create({**head, "spec": spec}, namespace)
-    cluster.api.create(gpu_pod("odd", "odd"), namespace)
-
-    kind, message = wait_told(cluster, namespace, "FailedPrepareDynamicResources")
-
-    assert kind == "Pod"
-    assert message.startswith(
-        "Failed to prepare dynamic resources: prepare dynamic resources: "
-        "NodePrepareResources failed for ResourceClaim odd: "
-    )
-    assert "colour: unknown field" in message
 
 
 @pytest.mark.parametrize("name", ["example.com/whole-gpu", f"deviceclass.resource.kubernetes.io/{CLASS}"])

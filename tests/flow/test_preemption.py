@@ -31,8 +31,6 @@ rules:
   - {when: gpu.index == 2, shared: {strategy: TimeSlicing, shares: 2}}
   - {when: gpu.index > 2, offer: partitions, mig: {dynamic: {profiles: [1g, 2g]}}}
 """
-MOST_DEVICES = 32  # of a claim
-SMALL_PARTITIONS = 5 * 7
 KINDS: dict[str, tuple[Object, int]] = {
     "whole": (request(), 1),
     "partition": (profile("3g.40gb"), 2),
@@ -152,22 +150,3 @@ def test_each_pod_gets_the_devices_of_one_that_the_dry_run_had_named(
     everybody = {name for names in notebooks.values() for name in names}
     left = {one["metadata"]["name"] for one in cluster.api.list_objects(paths.pod(namespace=namespace))}
     assert left == {f"inference-{kind}" for kind in KINDS} | everybody - named
-
-
-def test_a_claim_for_one_partition_more_than_is_free_gets_it_from_a_pod_of_lower_priority(
-    cluster: Cluster, namespace: str
-) -> None:
-    other = [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile != '3g.40gb'"}}]
-    small_or_medium = request(device_class="mig.nvidia.com", count=MOST_DEVICES, selectors=other)
-    template(cluster, namespace, "small", profile("1g.10gb"))
-    template(cluster, namespace, "many", small_or_medium)
-    notebooks = {f"notebook-{number}" for number in range(SMALL_PARTITIONS - MOST_DEVICES + 1)}
-    for name in notebooks:
-        cluster.api.create(pod(name, "small", "notebook"), namespace)
-        wait_running(cluster, namespace, name)
-    with preemptor(cluster):
-        cluster.api.create(pod("inference", "many", "inference"), namespace)
-        look = partial(told, cluster, namespace, "PreemptedForDevices")
-        [victim] = eventually("a notebook is evicted", look, lambda names: len(names) == 1, seconds=60)
-        wait_running(cluster, namespace, "inference")
-    assert victim in notebooks

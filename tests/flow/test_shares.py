@@ -7,32 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_for
 from gpuctl.demo.driver_node import DriverNode
-from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (
     LIMITS,
     NODE_CONFIGS,
-    SAMPLES,
-    create,
     given,
-    gpu_of,
     mps_environment,
-    share_of,
     shared,
-    start_all,
     uuids_seen,
     wait_first_gpu,
 )
-from tests.flow.test_pods_and_claims import wait_refused, wait_told
-from tests.flow.told_scene import assert_told_alike
+from tests.flow.test_pods_and_claims import wait_refused
 
 TWO_GPUS = """version: v1
 rules:
@@ -58,41 +48,6 @@ def test_shares_of_two_namespaces_are_on_one_gpu_and_the_fifth_is_on_the_next(
                 uuids += uuids_seen(driver, where, f"pod-{number}")
         gpus = sorted(driver.machine.state.gpus)
         assert uuids == [driver.machine.uuid(gpus[0])] * 4 + [driver.machine.uuid(gpus[1])]
-
-
-def test_two_shares_of_one_claim_are_of_two_gpus(driver: DriverNode, namespace: str) -> None:
-    if driver.cluster.kubernetes == "1.36":
-        pytest.skip("1.36 compares a distinctAttribute among the devices of one request alone")
-    with shared(driver, namespace, (NODE_CONFIGS / "time-slicing.yaml").read_text()):
-        (pod,) = start_all(driver.cluster, namespace, SAMPLES / "two-gpus.yaml")
-        assert len({gpu_of(one) for one in given(driver, namespace, pod)}) == 2
-        seen = [uuids_seen(driver, namespace, pod, container) for container in ("first", "second")]
-        assert [len(uuids) for uuids in seen] == [1, 1]
-        assert seen[0] != seen[1]
-
-
-def test_two_requests_of_a_claim_may_be_shares_of_one_gpu_and_a_count_of_two_is_not(
-    driver: DriverNode, namespace: str
-) -> None:
-    requests = [request(name, device_class=SHARED) for name in ("left", "right")]
-    with shared(driver, namespace, TWO_GPUS):
-        make_template(driver.cluster, namespace, *requests)
-        start(driver.cluster, namespace, gpu_pod("pair"))
-        shares = given(driver, namespace, "pair")
-        assert len({one.device for one in shares}) == 1
-        assert len({one.share_id for one in shares}) == 2
-        assert len({one.held["cdi_device"] for one in shares}) == 2
-        assert len(uuids_seen(driver, namespace, "pair")) == 1
-
-        template(driver.cluster, namespace, "two", request(device_class=SHARED, count=2))
-        start(driver.cluster, namespace, pod_of("two", "two"))
-        assert len(uuids_seen(driver, namespace, "two")) == 2
-
-        limited = gpu_pod("limit")
-        del limited["spec"]["resourceClaims"]
-        limited["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu.shared": "2"}}
-        start(driver.cluster, namespace, limited)
-        assert len(uuids_seen(driver, namespace, "limit")) == 2
 
 
 def test_a_share_has_one_id_from_the_scheduler_to_the_container(driver: DriverNode, namespace: str) -> None:
@@ -170,58 +125,6 @@ def test_the_time_slice_of_the_class_is_set_with_the_first_share_and_put_back_af
         end(cluster, namespace, "plain")
 
 
-def test_a_tenant_who_wants_another_time_slice_than_the_class_gives_strands_nobody(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    with shared(driver, namespace, TWO_GPUS):
-        cluster.api.create(share_claim("greedy", SHARED, with_interval("Long")), namespace)
-        cluster.api.create(gpu_pod("greedy", "greedy"), namespace)
-        kind, message = wait_told(cluster, namespace, "PrepareFailed")
-        assert kind == "ResourceClaim"
-        assert "its class sets Default" in message
-        assert message.endswith("(permanent)")
-        make_template(cluster, namespace, request(device_class=SHARED))
-        start(cluster, namespace, gpu_pod("plain"))
-        wait_first_gpu(driver, ("default", 0))
-
-
-def test_pods_of_one_claim_take_turns_on_a_whole_gpu(driver: DriverNode, namespace: str) -> None:
-    pods = start_all(driver.cluster, namespace, SAMPLES / "one-claim-time-slicing.yaml")
-    (held,) = given(driver, namespace, pods[0])
-    pci = PciAddress.parse(held.held["pci"])
-    assert [uuids_seen(driver, namespace, pod) for pod in pods] == [[driver.machine.uuid(pci)]] * 2
-    assert driver.machine.state.gpus[pci].time_slice == 3
-    end(driver.cluster, namespace, *pods)
-    eventually(
-        "the time-slice is put back",
-        lambda: driver.machine.state.gpus[pci].time_slice,
-        lambda time_slice: time_slice == 0,
-    )
-
-
-def test_an_admin_looks_at_a_gpu_whose_shares_are_in_use(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    label = {"resource.kubernetes.io/admin-access": "true"}
-    cluster.api.patch(paths.namespace(namespace), {"metadata": {"labels": label}})
-    with shared(driver, namespace, TWO_GPUS):
-        make_template(cluster, namespace, request(device_class=SHARED))
-        start(cluster, namespace, gpu_pod("worker"))
-        template(
-            cluster,
-            namespace,
-            "look",
-            request(device_class="monitoring", allocationMode="All", adminAccess=True),
-        )
-        start(cluster, namespace, pod_of("admin", "look"))
-        seen = uuids_seen(driver, namespace, "admin")
-        assert len(seen) == 2
-        assert uuids_seen(driver, namespace, "worker")[0] in seen
-        assert_told_alike(driver, namespace, "admin", "GpuReady")
-        assert_told_alike(driver, namespace, "worker", "ShareReady")
-        assert share_of(driver, namespace, "worker").held["share"]["shares"] == 1
-
-
 def on_first(driver: DriverNode, device_class: str, more: str = "true") -> Object:
     """A request for a device of the first GPU on the bus."""
     pci = min(driver.machine.state.gpus)
@@ -258,20 +161,3 @@ def test_whole_partitions_and_shares_of_one_gpu_exclude_each_other_and_come_back
                 )
             before = name
         end(cluster, namespace, before)
-
-
-def test_who_asks_for_no_memory_gets_all_of_a_fractional_gpu(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    fractional = (NODE_CONFIGS / "memory-shares.yaml").read_text()
-    with shared(driver, namespace, fractional):
-        template(cluster, namespace, "all", request())
-        start(cluster, namespace, pod_of("all", "all"))
-        (whole,) = given(driver, namespace, "all")
-        assert whole.held["share"] is None
-        assert not list(driver.mps_dir.glob("*/pipe")), "nobody shares it, so no daemon"
-        (pod,) = create(cluster, namespace, SAMPLES / "fraction.yaml")
-        wait_running(cluster, namespace, pod)
-        (part,) = given(driver, namespace, pod)
-        assert part.consumed == {"memory": "12Gi"}, "in steps of 4 GiB"
-        assert part.held["share"]["pinned_memory_mib"] == 12 * 1024
-        assert gpu_of(part) != gpu_of(whole)

@@ -11,7 +11,6 @@ from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import is_refusal, wait_running
 from tests.flow.mig_scene import end
 from tests.flow.share_scene import (
-    LAB,
     LIMITS,
     MPS_LIMITS,
     clients,
@@ -32,29 +31,6 @@ from tests.flow.test_explain import explained
 from tests.flow.test_pods_and_claims import wait_refused, wait_told
 
 H100_MIB = 81559 - 454
-
-
-def test_four_pods_take_turns_on_one_gpu_and_the_fifth_waits_for_one_to_end(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    with shared(driver, namespace, (LAB / "nodes/time-slicing.yaml").read_text()) as devices:
-        assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-ts-4"]
-        workers = start_all(cluster, namespace, LAB / "workers.yaml")
-        uuid = driver.machine.uuid(min(driver.machine.state.gpus))
-        assert [uuids_seen(driver, namespace, pod) for pod in workers] == [[uuid]] * 3
-        workers += start_all(cluster, namespace, LAB / "fourth.yaml")
-        shares = [share_of(driver, namespace, pod) for pod in workers]
-        assert {one.device for one in shares} == {"gpu-0000-1b-00-0-ts-4"}
-        assert len({one.share_id for one in shares}) == 4
-        assert [one.consumed for one in shares] == [{"memory": "0", "shares": "1"}] * 4
-        assert uuids_seen(driver, namespace, workers[3]) == [uuid]
-        assert mps_environment(driver, namespace, workers[3]) == {}
-
-        late = waiting(driver, namespace, LAB / "fifth.yaml", "gpu.shared")
-        end(cluster, namespace, workers[0])
-        wait_running(cluster, namespace, late)
-        assert uuids_seen(driver, namespace, late) == [uuid]
 
 
 def waiting(driver: DriverNode, namespace: str, file: Path, device_class: str) -> str:

@@ -13,11 +13,8 @@ from tests.flow.claims import (
     gpu_pod,
     make_template,
     start,
-    wait_published,
-    wait_running,
-    wait_unschedulable,
 )
-from tests.flow.mig_scene import restart_controller, wait_offered
+from tests.flow.mig_scene import restart_controller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,23 +88,6 @@ def node_event(reason: str) -> Callable[[list[dict[str, Any]]], bool]:
     )
 
 
-def test_no_pod_gets_a_gpu_before_its_fabric_is_set_up(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    slices = wait_published(driver)
-    names = [device["name"] for item in slices for device in item["spec"].get("devices", [])]
-    driver.machine.fabric.register("not-started")
-    ill = {name: ["fabric=not-started:NoSchedule"] for name in names}
-    wait_for_list(cluster.api, paths.resource_slice(), tainted(ill), 60)
-    make_template(cluster, namespace)
-    cluster.api.create(gpu_pod("early"), namespace)
-    wait_unschedulable(cluster, namespace, "early")
-
-    driver.machine.fabric.register("completed")
-
-    wait_running(cluster, namespace, "early")
-    wait_for_list(cluster.api, paths.resource_slice(), tainted({}), 60)
-
-
 def test_an_xid_taints_the_gpu_and_its_pod_hears_of_it_until_nvml_says_that_all_is_well(
     driver: DriverNode, namespace: str
 ) -> None:
@@ -132,23 +112,6 @@ def test_an_xid_taints_the_gpu_and_its_pod_hears_of_it_until_nvml_says_that_all_
     wait_for_list(cluster.api, paths.event(), node_event("GpuWell"), 60)
 
 
-def test_a_fault_outlives_the_controller_where_nvml_cannot_be_asked(driver: DriverNode) -> None:
-    cluster = driver.cluster
-    driver.machine.fail("recovery_action", gpu=0)
-    driver.machine.xid(0, 79)
-    try:
-        wait_for_list(cluster.api, paths.resource_slice(), has("needs-reboot=xid-79:NoSchedule"), 60)
-        driver.process("controller").stop()
-        driver.machine.restore(0)
-        driver.start_controller()
-        wait_for_list(cluster.api, paths.resource_slice(), lacks("gpu-lost"), 60)
-        assert has("needs-reboot=xid-79:NoSchedule")(cluster.api.list_objects(paths.resource_slice()))
-    finally:
-        driver.machine.restore(0)
-        driver.machine.heal()
-    wait_for_list(cluster.api, paths.resource_slice(), tainted({}), 60)
-
-
 def test_a_pod_is_evicted_and_gets_another_gpu_where_the_admin_asks_for_it(
     driver: DriverNode, namespace: str
 ) -> None:
@@ -169,23 +132,3 @@ def test_a_pod_is_evicted_and_gets_another_gpu_where_the_admin_asks_for_it(
         wait_for_list(cluster.api, paths.resource_slice(), tainted({}), 60)
     finally:
         restart_controller(driver)
-
-
-def test_gpus_that_hang_while_the_controller_starts_keep_no_others_off_the_pool(driver: DriverNode) -> None:
-    """Each took half a minute before: three kept five that are well off the pool for 91 s."""
-    healthy = {device["name"] for item in wait_published(driver) for device in item["spec"]["devices"]}
-    driver.process("controller").stop()
-    for item in wait_published(driver):
-        driver.cluster.api.delete(paths.resource_slice(item["metadata"]["name"]))
-    for gpu in range(3):
-        driver.machine.hang("device_by_index", gpu=gpu)
-    try:
-        driver.start_controller()
-        offered = {
-            device["name"] for item in wait_published(driver, 30) for device in item["spec"]["devices"]
-        }
-        assert len(offered) == 5
-    finally:
-        driver.machine.heal()
-
-    wait_offered(driver, lambda devices: {one["name"] for one in devices if not one.get("taints")} == healthy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from envtest.client import paths
@@ -12,7 +11,6 @@ from tests.flow.claims import (
     claim_of,
     gpu_nodes,
     gpu_pod,
-    make_template,
     request,
     start,
     wait_published,
@@ -58,23 +56,6 @@ def given(driver: DriverNode, namespace: str, pod: str) -> tuple[dict[str, Any],
     return attributes, devices["nic"]
 
 
-def test_a_claim_whose_other_result_belongs_to_another_driver(driver: DriverNode, namespace: str) -> None:
-    cluster, node = driver.cluster, driver.node
-    with cards_on(driver, {"eth1": {}}):
-        make_template(cluster, namespace, request("gpu"), request("nic", DRIVER))
-        start(cluster, namespace, gpu_pod("both"))
-
-        claim = claim_of(cluster, namespace, "both")
-        uid = claim["metadata"]["uid"]
-        results = claim["status"]["allocation"]["devices"]["results"]
-        assert {result["driver"] for result in results} == {DRIVER, "gpu.nvidia.com"}
-        assert len(gpu_nodes(cluster, namespace, "both")) == 1
-        (spec,) = node.cdi_dir.glob(f"*{uid}.json")
-        assert len(json.loads(spec.read_text())["devices"]) == 1
-        cluster.api.delete(paths.pod("both", namespace))
-        wait_released(driver, uid)
-
-
 def test_a_gpu_and_a_card_are_on_one_pcie_root(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
     with cards_on(driver, CARDS):
@@ -91,21 +72,3 @@ def test_a_gpu_and_a_card_are_on_one_pcie_root(driver: DriverNode, namespace: st
         for pod in ("far", "near"):
             cluster.api.delete(paths.pod(pod, namespace))
         wait_released(driver, uid)
-
-
-def test_a_gpu_and_a_card_are_on_one_numa_node(driver: DriverNode, namespace: str) -> None:
-    cluster, pods = driver.cluster, ("first", "second")
-    with cards_on(driver, CARDS):
-        make_pair(cluster, namespace, NUMA)
-        found = {}
-        for pod in pods:
-            start(cluster, namespace, gpu_pod(pod))
-            attributes, card = given(driver, namespace, pod)
-            found[card] = attributes[NUMA]["int"]
-
-        assert found == {"eth0": 0, "eth1": 1}
-        uids = [claim_of(cluster, namespace, pod)["metadata"]["uid"] for pod in pods]
-        for pod in pods:
-            cluster.api.delete(paths.pod(pod, namespace))
-        for uid in uids:
-            wait_released(driver, uid)

@@ -108,21 +108,6 @@ def set_licenses(guests: Guests, *, licensed: bool) -> None:
     wait_for_list(guests.cluster.api, paths.resource_slice(), told, 30, fieldSelector=selector)
 
 
-def test_what_a_virtual_machine_has_is_told(guests: Guests) -> None:
-    told = ("vgpuKind", "memoryIsolation", "virtualization", "migCapable", "vgpuLicenseStatus")
-    of_machines = [
-        {tuple(gpu.get(name) for name in told) for gpu in guests.attributes(machine)}
-        for machine in range(len(MACHINES))
-    ]
-
-    assert of_machines == [
-        {("time-sliced", None, "vgpu", False, "Licensed")},
-        {("mig-backed", "hardware", "vgpu", False, "Licensed")},
-        {("mig-backed", "hardware", "vgpu", False, "Licensed")},
-        {(None, "hardware", "none", True, None)},
-    ]
-
-
 def test_a_machine_with_four_vgpus_serves_four_pods_and_the_fifth_waits(
     guests: Guests, namespace: str
 ) -> None:
@@ -175,36 +160,3 @@ def test_an_unlicensed_machine_takes_no_pod_until_it_has_its_license(guests: Gue
     set_licenses(guests, licensed=True)
     wait_running(guests.cluster, namespace, "waiting")
     assert guests.node_of("waiting", namespace) == FOUR_VGPUS
-
-
-def test_who_tolerates_it_gets_an_unlicensed_vgpu(guests: Guests, namespace: str) -> None:
-    set_licenses(guests, licensed=False)
-    tolerated = {"key": TAINT_UNLICENSED, "operator": "Exists", "effect": "NoSchedule"}
-    asked = of_profile("A100-40C")
-    asked["exactly"]["tolerations"] = [tolerated]
-    make_template(guests.cluster, namespace, asked)
-
-    start(guests.cluster, namespace, gpu_pod("brave"))
-
-    assert guests.node_of("brave", namespace) == FOUR_VGPUS
-
-
-def test_passthrough_and_vgpu_of_one_host_serve_side_by_side(guests: Guests, namespace: str) -> None:
-    make_template(guests.cluster, namespace, of_profile("A30-2-12C"))
-    start(guests.cluster, namespace, gpu_pod("on-vgpu"))
-    whole = f"device.attributes['{CLASS}'].virtualization == 'none'"
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "whole"},
-        "spec": {"spec": {"devices": {"requests": [request(selectors=[{"cel": {"expression": whole}}])]}}},
-    }
-    guests.cluster.api.create(template, namespace)
-    pod = gpu_pod("passed-through")
-    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "whole"}]
-    start(guests.cluster, namespace, pod)
-
-    assert guests.node_of("on-vgpu", namespace) in (HALF, OTHER_HALF)
-    assert guests.node_of("passed-through", namespace) == PASSED_THROUGH
-    [gpu] = gpu_nodes(guests.cluster, namespace, "passed-through")
-    assert gpu in ("/dev/nvidia0", "/dev/nvidia1")

@@ -17,11 +17,8 @@ from gpuctl.demo.driver_node import DriverNode
 from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,
-    allocated,
-    claim_of,
     request,
     start,
-    wait_running,
     wait_unschedulable,
 )
 from tests.flow.mig_scene import end, pod_of, template
@@ -73,11 +70,6 @@ class Hosts:
         self.cluster.api.create(pod_of(name, name), namespace)
         wait_unschedulable(self.cluster, namespace, name)
 
-    def device_of(self, namespace: str, pod: str) -> str:
-        """The vGPU that a pod was given."""
-        (device,) = allocated(claim_of(self.cluster, namespace, pod))
-        return device
-
 
 @pytest.fixture(scope="module")
 def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
@@ -118,21 +110,6 @@ def test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back(hosts: Ho
     hosts.wait_made(L40S)
 
 
-def test_profiles_go_to_gpus_of_their_own_and_what_is_too_much_waits(hosts: Hosts, namespace: str) -> None:
-    for number in range(2):
-        hosts.start(namespace, f"large-{number}", "L40S-24Q")
-    hosts.start(namespace, "small", "L40S-8Q")
-    given = [hosts.device_of(namespace, pod) for pod in ("large-0", "large-1", "small")]
-    assert len({device.partition("-vgpu-")[0] for device in given[:2]}) == 1
-    assert given[2].partition("-vgpu-")[0] != given[0].partition("-vgpu-")[0]
-
-    # A third large one has no room on its GPU, and the other has begun with another profile.
-    hosts.start(namespace, "large-2", "L40S-24Q", runs=False)
-    end(hosts.cluster, namespace, "small")
-    wait_running(hosts.cluster, namespace, "large-2")
-    hosts.wait_made(L40S, *["L40S-24Q"] * 3)
-
-
 def test_one_gpu_of_a_host_is_passed_through_and_the_other_has_vgpus(hosts: Hosts, namespace: str) -> None:
     sysfs = hosts.drivers[A30].folder / "sys"
     for number in range(2):
@@ -157,17 +134,3 @@ def test_one_gpu_of_a_host_is_passed_through_and_the_other_has_vgpus(hosts: Host
     template(hosts.cluster, namespace, "compute", request())
     hosts.cluster.api.create(pod_of("compute", "compute"), namespace)
     wait_unschedulable(hosts.cluster, namespace, "compute")
-
-
-def test_vgpus_outlive_the_plugin_and_are_taken_back_by_the_next(hosts: Hosts, namespace: str) -> None:
-    driver = hosts.drivers[L40S]
-    hosts.start(namespace, "vm", "L40S-8Q")
-    before = hosts.made(L40S)
-
-    driver.process("kubeletplugin").kill()
-    driver.start_plugin()
-    driver.wait_serving()
-
-    assert hosts.made(L40S) == before
-    end(hosts.cluster, namespace, "vm")
-    hosts.wait_made(L40S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list, wait_gone
+from envtest.client.waiting import wait_for, wait_gone
 from gpuctl.demo.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
@@ -16,8 +16,6 @@ from tests.flow.claims import (
     journal_states,
     make_claim,
     make_template,
-    request,
-    spec_files,
     start,
     wait_published,
     wait_released,
@@ -105,29 +103,6 @@ def test_eight_pods_get_eight_gpus_and_the_ninth_waits_for_one(driver: DriverNod
     assert gpu_nodes(cluster, namespace, "pod-8") == [freed]
 
 
-def test_a_deleted_pod_leaves_nothing_on_the_node(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("short"))
-    uid = claim_of(cluster, namespace, "short")["metadata"]["uid"]
-    assert uid in spec_files(driver)
-    assert journal_states(driver)[uid] == "prepared"
-
-    cluster.api.delete(paths.pod("short", namespace))
-
-    wait_released(driver, uid)
-
-
-def test_two_containers_of_a_pod_share_one_claim(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace)
-    start(cluster, namespace, gpu_pod("pair", containers=("one", "two")))
-
-    one = gpu_nodes(cluster, namespace, "pair", "one")
-    assert len(one) == 1
-    assert gpu_nodes(cluster, namespace, "pair", "two") == one
-
-
 def test_two_pods_share_one_claim_and_the_last_to_go_frees_it(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
     uid = make_claim(cluster, namespace, "shared")["metadata"]["uid"]
@@ -141,89 +116,3 @@ def test_two_pods_share_one_claim_and_the_last_to_go_frees_it(driver: DriverNode
     assert len(gpu_nodes(cluster, namespace, "second")) == 1
     cluster.api.delete(paths.pod("second", namespace))
     wait_released(driver, uid)
-
-
-def test_containers_get_the_requests_that_they_name(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    make_template(cluster, namespace, request("big", count=2), request("small"))
-    pod = gpu_pod("split", containers=("one", "two"))
-    for container, name in zip(pod["spec"]["containers"], ("big", "small"), strict=True):
-        container["resources"]["claims"] = [{"name": "gpu", "request": name}]
-    start(cluster, namespace, pod)
-
-    one, two = (gpu_nodes(cluster, namespace, "split", name) for name in ("one", "two"))
-    assert (len(one), len(two)) == (2, 1)
-    assert not set(one) & set(two)
-
-
-def test_a_claim_can_ask_for_gpus_of_one_nvlink_island_and_numa_node(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "near"},
-        "spec": {
-            "devices": {
-                "requests": [request("gpus", count=4)],
-                "constraints": [
-                    {"matchAttribute": "gpu.nvidia.com/nvlinkDomain"},
-                    {"matchAttribute": "resource.kubernetes.io/numaNode"},
-                ],
-            }
-        },
-    }
-    cluster.api.create(claim, namespace)
-    start(cluster, namespace, gpu_pod("near", "near"))
-
-    assert len(gpu_nodes(cluster, namespace, "near")) == 4
-
-
-def test_a_refused_claim_says_why_in_an_event_on_it(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    parameters = {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "MigDeviceConfig",
-        "sharing": {"strategy": "MPS"},
-    }
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "odd"},
-        "spec": {
-            "devices": {
-                "requests": [request()],
-                "config": [
-                    {"requests": ["gpu"], "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
-                ],
-            }
-        },
-    }
-    cluster.api.create(claim, namespace)
-    cluster.api.create(gpu_pod("odd", "odd"), namespace)
-
-    def told(events: list[dict[str, Any]]) -> bool:
-        ours = [e for e in events if e["involvedObject"]["kind"] == "ResourceClaim"]
-        said = "is a MigDeviceConfig, but the device it applies to is a GPU"
-        return any(e["reason"] == "PrepareFailed" and said in e["message"] for e in ours)
-
-    wait_for_list(cluster.api, paths.event(namespace=namespace), told)
-
-
-def test_a_device_that_says_nothing_of_itself_keeps_no_pod_from_its_gpu(
-    driver: DriverNode, namespace: str
-) -> None:
-    """A selector without an answer for one device makes the scheduler give up on the pod, on all nodes."""
-    cluster = driver.cluster
-    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "gpu.nvidia.com", "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}]}
-    bare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "bare"}}
-    cluster.api.create({**bare, "spec": spec})
-    try:
-        make_template(cluster, namespace)
-        start(cluster, namespace, gpu_pod("train"))
-    finally:
-        cluster.api.delete(paths.resource_slice("bare"))
-
-    assert allocated(claim_of(cluster, namespace, "train")) != ["gpu-0"]

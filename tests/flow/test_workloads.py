@@ -141,45 +141,6 @@ def test_a_deployment_is_rolled_out_scaled_changed_and_taken_away(cluster: Clust
     assert wait_devices(cluster, namespace, 0) == set()
 
 
-def test_a_deployment_that_recreates_ends_the_old_pods_first(cluster: Cluster, namespace: str) -> None:
-    make_template(cluster, namespace)
-    strategy = {"strategy": {"type": "Recreate"}}
-    cluster.api.create(deployment(8, **strategy), namespace)  # all GPUs of the node
-    wait_rolled_out(cluster, namespace, 8)
-
-    changed = {"template": {"metadata": {"annotations": {"example.com/note": "2"}}}}
-    cluster.api.patch(deployment_path(namespace), {"spec": changed})
-
-    wait_rolled_out(cluster, namespace, 8)
-    assert sorted(one["spec"]["replicas"] for one in replica_sets(cluster, namespace)) == [0, 8]
-    assert len(wait_devices(cluster, namespace, 8)) == 8
-    cluster.api.delete(deployment_path(namespace))
-    wait_pods(cluster, namespace, 0)
-
-
-def test_a_replica_set_says_why_it_gets_no_more_pods(cluster: Cluster, namespace: str) -> None:
-    make_template(cluster, namespace)
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
-    cluster.api.create({**quota, "spec": {"hard": {"pods": "1"}}}, namespace)
-    quota_path = f"/api/v1/namespaces/{namespace}/resourcequotas/q"
-    wait_for(cluster.api, quota_path, lambda one: bool(one.get("status", {}).get("hard")))
-    cluster.api.create(deployment(2), namespace)
-
-    def failed(stored: Object) -> bool:
-        return "ReplicaFailure" in conditions(stored) if stored.get("status", {}).get("conditions") else False
-
-    stored = wait_for(cluster.api, deployment_path(namespace), failed)
-    assert conditions(stored)["ReplicaFailure"] == ("True", "FailedCreate")
-    (message,) = [one["message"] for one in stored["status"]["conditions"] if one["type"] == "ReplicaFailure"]
-    assert "is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in message
-    assert len(wait_pods(cluster, namespace, 1)) == 1
-
-    cluster.api.patch(quota_path, {"spec": {"hard": {"pods": "2"}}})
-    cluster.api.patch(f"{deployment_path(namespace)}/scale", {"spec": {"replicas": 1}})
-    stored = wait_rolled_out(cluster, namespace, 1)
-    wait_for(cluster.api, deployment_path(namespace), lambda one: not failed(one))
-
-
 def test_a_job_is_complete_when_enough_pods_have_done_their_work(cluster: Cluster, namespace: str) -> None:
     make_template(cluster, namespace)
     cluster.api.create(job("train", "true", completions=3, parallelism=2), namespace)
@@ -208,41 +169,6 @@ def test_a_job_is_complete_when_enough_pods_have_done_their_work(cluster: Cluste
     cluster.api.request("DELETE", path, {"propagationPolicy": "Background"})  # by default its pods stay
     wait_gone(cluster.api, path)
     wait_pods(cluster, namespace, 0)
-
-
-def test_a_job_fails_with_its_last_try_and_ends_what_still_runs(cluster: Cluster, namespace: str) -> None:
-    make_template(cluster, namespace)
-    script = 'echo "$JOB_COMPLETION_INDEX" | grep 0 && sleep infinity'
-    indexed = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0}
-    cluster.api.create(job("bad", "sh", "-c", script, **indexed), namespace)
-
-    stored = wait_for(cluster.api, job_path(namespace, "bad"), lambda one: "Failed" in _types(one), 120)
-
-    assert stored["status"]["failed"] == 2
-    assert "succeeded" not in stored["status"]
-    assert conditions(stored) == {
-        "FailureTarget": ("True", "BackoffLimitExceeded"),
-        "Failed": ("True", "BackoffLimitExceeded"),
-    }
-    (pod,) = wait_pods(cluster, namespace, 1)  # the other one was deleted
-    assert pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1"
-    assert pod["spec"]["hostname"] == "bad-1"
-    wait_told(cluster, namespace, "Job", "BackoffLimitExceeded")
-
-
-def test_a_suspended_job_begins_when_it_is_resumed(cluster: Cluster, namespace: str) -> None:
-    make_template(cluster, namespace)
-    cluster.api.create(job("later", "true", suspend=True), namespace)
-    path = job_path(namespace, "later")
-    stored = wait_for(cluster.api, path, lambda one: "Suspended" in _types(one))
-    assert conditions(stored) == {"Suspended": ("True", "JobSuspended")}
-    assert cluster.api.list_objects(paths.pod(namespace=namespace)) == []
-
-    cluster.api.patch(path, {"spec": {"suspend": False}})
-
-    stored = wait_for(cluster.api, path, lambda one: "Complete" in _types(one), 60)
-    assert conditions(stored)["Suspended"] == ("False", "JobResumed")
-    wait_told(cluster, namespace, "Job", "Suspended", "Resumed")
 
 
 def _types(item: Object) -> set[str]:

@@ -41,9 +41,9 @@ def scene(open_scene: Callable[..., Scene]) -> Scene:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    """A node of eight H100."""
-    node = FakeNode(tmp_path, "hgx-h100")
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeNode]:
+    """A node of eight H100, or the ``MACHINE`` that the file of the test names."""
+    node = FakeNode(tmp_path, getattr(request.module, "MACHINE", "hgx-h100"))
     yield node
     node.stop()
 

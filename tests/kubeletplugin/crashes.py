@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -43,22 +43,24 @@ class Crashes:
         folder: Path,
         operation: str,
         machine: str,
-        made: Callable[[Path], tuple[N, ClaimRef, str]],
+        made: Callable[[Path], tuple[N, ClaimRef]],
         fewest: int,
     ) -> Iterator[tuple[N, ClaimRef, bool]]:
         """A node for each change of its disk before which a process ended, and last one that ended well.
 
-        ``made(folder)`` makes a node with the claim of ``UID`` for a device. There are ``fewest`` changes.
+        ``made(folder)`` makes a node with the claim of ``UID``. There are ``fewest`` changes.
         """
         for changes in count(1):
             at = folder / f"{operation}-{changes}"
             at.mkdir()
-            node, ref, device = made(at)
+            node, ref = made(at)
+            results = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+            devices = [result["device"] for result in results]
             if operation == "unprepare":
                 node.prepare(ref)
             node.discovery.close()
             node.stop()
-            ended = self.ended(at, operation, changes, machine, device)
+            ended = self.ended(at, operation, changes, machine, devices)
             node.restart()
             yield node, ref, ended
             node.stop()
@@ -66,7 +68,9 @@ class Crashes:
                 assert changes > fewest, "every write, rename and removal is one end"
                 return
 
-    def ended(self, folder: Path, operation: str, end_before: int, machine: str, device: str) -> bool:
+    def ended(
+        self, folder: Path, operation: str, end_before: int, machine: str, devices: Sequence[str]
+    ) -> bool:
         """Run one operation for the claim of ``UID``; whether it ended before that change of the disk.
 
         The first change that an unprepare makes is to remove the CDI spec.
@@ -79,9 +83,8 @@ class Crashes:
             )
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        named = f"{machine}@{folder / 'machine.json'}"
         print(
-            json.dumps([str(folder), operation, UID, end_before, named, device]),
+            json.dumps([str(folder), operation, UID, end_before, machine, devices]),
             file=self._server.stdin,
             flush=True,
         )

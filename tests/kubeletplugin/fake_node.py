@@ -40,7 +40,6 @@ from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.published import PublishedDevices
@@ -50,6 +49,7 @@ from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
+from tests.kubeletplugin.shown_node import ShownNode
 from tests.kubeletplugin.stream_client import StreamClient
 
 NODE = "node-a"
@@ -147,10 +147,11 @@ class FakePublished(PublishedDevices):
         return self._node.published_attributes.get(device, {})
 
 
-class FakeNode:
+class FakeNode(ShownNode):
     """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
-    ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
+    ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well, and
+    another process can have the node by its folder.
     With ``binds`` its PCI functions can change drivers.
     """
 
@@ -169,8 +170,12 @@ class FakeNode:
         self.listing_failures: list[DriverError] = []
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
-        self.driver_root = lay_driver_root(folder / "driver", self.machine)
-        self.sysfs = lay_sysfs(folder, self.machine)
+        is_new = not self.cdi.exists()
+        self.driver_root, self.sysfs = folder / "driver", folder / "sys"
+        if is_new:
+            lay_driver_root(self.driver_root, self.machine)
+            lay_sysfs(folder, self.machine)
+            self.cdi.mkdir()
         self.controllers = Controllers(lambda _number: None)
         self._pci: PciParts | None = None
         if binds:
@@ -178,7 +183,6 @@ class FakeNode:
             self.kernel = FakeKernel(self.sysfs, self.machine)
             users = pretended_users(self.machine)
             self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)
-        self.cdi.mkdir()
         self.api: dict[tuple[str, str], dict[str, Any]] = {}
         self.api_failures: list[DriverError] = []
         self.before_get: Callable[[], None] = lambda: None
@@ -378,10 +382,6 @@ class FakeNode:
         """What the kubelet hears after one look, by device."""
         self.health.run_once()
         return {one.device: one for one in next(iter(self.board.follow(StreamClient(), 10.0)))}
-
-    def spec_path(self, ref: ClaimRef) -> Path:
-        """Where the claim's CDI spec lies."""
-        return self.cdi / cdi_spec_file_name(ref.uid)
 
     def _given_by_device_plugins(self) -> frozenset[str]:
         if isinstance(self.given_by_device_plugins, DriverError):

@@ -13,10 +13,8 @@ from driver.process.sockets import registration_socket
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.retire import Left, NotRetired, retire, until_retired
-from tests.kubeletplugin.cut_node import foreign, instances
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import assert_as_before, shared, uuid, whole
 
 
 class Departing:
@@ -64,8 +62,8 @@ def test_a_node_that_was_used_is_left_as_it_was(departing: Departing) -> None:
     for ref in (
         node.claim("whole", 0),
         node.claim_devices("cut", node.partition(1, "3g-40gb", 4)),
-        node.claim_shares("sliced", shared(node, "ts-4", 2)),
-        node.claim_shares("mps", shared(node, "mps-4", 3)),
+        node.claim_shares("sliced", node.shared("ts-4", 2)),
+        node.claim_shares("mps", node.shared("mps-4", 3)),
     ):
         node.prepare(ref)
         departing.end(ref)
@@ -76,8 +74,8 @@ def test_a_node_that_was_used_is_left_as_it_was(departing: Departing) -> None:
     departing.retire()
 
     assert departing.all_files() == []
-    assert_as_before(node)
-    assert instances(node, 1) == ()
+    node.assert_as_before()
+    assert node.instances(1) == ()
 
 
 def test_while_a_claim_is_prepared_all_of_it_stays_and_it_is_named(departing: Departing) -> None:
@@ -114,18 +112,18 @@ def test_files_of_others_in_shared_folders_stay(departing: Departing) -> None:
 
 
 def test_partitions_of_an_admin_stay(departing: Departing) -> None:
-    made = foreign(departing.node, 9, 0, 4)
+    made = departing.node.cut_by_hand(9, 0, 4)
 
     departing.retire()
 
-    assert instances(departing.node) == (made,)
+    assert departing.node.instances() == (made,)
 
 
 def test_a_daemon_that_no_claim_accounts_for_is_ended(departing: Departing) -> None:
     node = departing.node
-    node.mps.ensure(MpsDaemon(whole(node), (uuid(node),)))
-    (departing.left.mps / whole(node)).mkdir(parents=True)
-    (departing.left.mps / whole(node) / "daemon.json").touch()
+    node.mps.ensure(MpsDaemon(node.whole(), (node.uuid(),)))
+    (departing.left.mps / node.whole()).mkdir(parents=True)
+    (departing.left.mps / node.whole() / "daemon.json").touch()
 
     departing.retire()
 
@@ -134,7 +132,7 @@ def test_a_daemon_that_no_claim_accounts_for_is_ended(departing: Departing) -> N
 
 def test_a_daemon_that_cannot_be_ended_keeps_the_node_from_being_clean(departing: Departing) -> None:
     node = departing.node
-    ref = node.claim_shares("mps", shared(node, "mps-4", 3))
+    ref = node.claim_shares("mps", node.shared("mps-4", 3))
     node.prepare(ref)
     departing.end(ref)
     node.mps.silent = True
@@ -145,7 +143,7 @@ def test_a_daemon_that_cannot_be_ended_keeps_the_node_from_being_clean(departing
     departing.retire()
 
     assert departing.all_files() == []
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_beside_a_plugin_that_runs_nothing_is_taken_away(departing: Departing) -> None:

@@ -56,11 +56,6 @@ def test_a_claim_is_still_to_be_made_until_the_status_has_its_entry() -> None:
     assert claim_entries(pod(OWN, resourceClaimStatuses=[{"name": "own"}])) == []
 
 
-def test_a_pod_without_claims_has_none() -> None:
-    assert claim_entries({"spec": {}}) == []
-    assert extended_claim({"spec": {}}) is None
-
-
 def test_the_claim_of_extended_resources_stands_in_the_status() -> None:
     assert extended_claim(pod(extendedResourceClaimStatus={"resourceClaimName": "e"})) == "e"
 
@@ -135,11 +130,6 @@ def test_the_newest_class_with_the_name_is_taken_and_of_equals_the_first() -> No
     assert class_of(GPU, []) is None
 
 
-def test_what_a_pod_asks_for_is_what_any_container_asks_for() -> None:
-    assert asked_resources(asking([container("none", 0)], [container("init", 2)])) == [GPU]
-    assert asked_resources(asking([container("none", 0)])) == []
-
-
 def test_an_init_container_uses_what_later_containers_have_before_it_asks_for_more() -> None:
     one = asking([container("main", 2)], [container("init", 3)])
 
@@ -176,12 +166,6 @@ def test_requests_count_where_there_are_no_limits_and_whole_numbers_may_be_writt
     one = {"name": "c", "resources": {"requests": {GPU: "2000m", "memory": "1Gi"}}}
     assert requests_of(asking([one])) == [("container-0-request-1", 2)]
     assert asked_resources(asking([{"name": "c", "resources": None}])) == []
-
-
-def test_what_is_no_whole_number_makes_no_request() -> None:
-    one = {"name": "c", "resources": {"limits": {GPU: "1500m"}}}
-    assert requests_of(asking([one])) == []
-    assert pod_amounts(asking([one])) == {GPU: 2}
 
 
 @pytest.mark.parametrize(("allocatable", "there"), [({GPU: "8"}, True), ({GPU: "0"}, False), ({}, False)])

@@ -23,17 +23,6 @@ def names(slices: list[Json]) -> dict[tuple[str, str], list[str]]:
     return {pool: [str(one["metadata"]["name"]) for one in those] for pool, those in found.items()}
 
 
-def test_only_the_newest_generation_counts_whatever_the_order() -> None:
-    slices = [published("a", 1), published("b", 3), published("c", 2), published("d", 3)]
-    assert names(slices) == {("d", "p"): ["b", "d"]}
-    assert names(slices[::-1]) == {("d", "p"): ["d", "b"]}
-
-
-def test_each_pool_has_its_own_generations() -> None:
-    slices = [published("a", 1), published("b", 7, pool="q"), published("c", 4, driver="e")]
-    assert names(slices) == {("d", "p"): ["a"], ("d", "q"): ["b"], ("e", "p"): ["c"]}
-
-
 def test_no_generation_is_the_generation_0() -> None:
     assert names([published("a", None), published("b", 0)]) == {("d", "p"): ["a", "b"]}
     assert names([]) == {}

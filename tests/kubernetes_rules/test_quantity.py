@@ -20,12 +20,6 @@ def test_what_is_written_reads_back_as_the_same_number(count: int) -> None:
     assert parse_quantity(format_bytes(count)) == count
 
 
-def test_bytes_are_written_with_the_largest_binary_suffix_that_divides_them() -> None:
-    assert format_bytes(81559 * 2**20) == "81559Mi"
-    assert format_bytes(0) == "0"
-    assert format_bytes(1000) == "1000"
-
-
 @pytest.mark.parametrize(
     ("text", "canonical", "form"),
     [
@@ -65,12 +59,6 @@ def test_a_quantity_is_read_as_leniently_as_the_api_server_reads_it(text: str, n
 def test_what_the_api_server_takes_for_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="quantity"):
         Quantity.parse(text)
-
-
-def test_quantities_are_equal_when_their_numbers_are() -> None:
-    assert Quantity.parse("1Gi") == Quantity.parse("1024Mi")
-    assert hash(Quantity.parse("1.5")) == hash(Quantity.parse("1500m"))
-    assert Quantity.parse("1") != Quantity.parse("2")
 
 
 def test_a_sum_has_the_format_of_its_first_part_unless_that_is_zero() -> None:

@@ -3,109 +3,52 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
-
-import pytest
+from collections.abc import Callable
 
 from proto import dra_v1_pb2 as v1
 from tests.eventually import eventually
-from tests.kubeletplugin.fake_roots import bind_again
 from tests.processes.node import Node
 
-GPU_CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
-NOTHING_RUNS = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}
-
-
-def refused_beside_a_good_one(node: Node, bad: v1.Claim, *words: str) -> str:
-    """The error of the bad claim, asked for in one call with a good one that is prepared all the same."""
-    good = node.claim("good", node.gpus[7])
-    with node.plugin() as plugin:
-        prepared, refused = node.prepare(good, bad)
-
-        assert prepared.error == ""
-        assert len(prepared.cdi_devices) == 1
-        assert refused.cdi_devices == ()
-        for word in words:
-            assert word in refused.error
-        node.wait_warning(bad, *words)
-        failure = plugin.wait_for("operation failed", uid=bad.uid)
-        assert failure["error"] == refused.error
-        assert [path.name for path in node.cdi.iterdir()] == [node.spec(good).name]
-        assert node.unprepare(bad) == [""]
-        assert plugin.stop() == 0
-    return refused.error
-
-
-def test_a_claim_that_is_missing_is_named(node: Node) -> None:
-    gone = v1.Claim(namespace="team", name="gone", uid=str(uuid.uuid4()))
-
-    error = refused_beside_a_good_one(node, gone, "claim team/gone does not exist", "delete the pod")
-
-    assert "(permanent)" in error
-
-
-def test_a_claim_that_was_replaced_is_told_with_both_uids(node: Node) -> None:
-    new = node.claim("train", node.gpus[0])
-    old = v1.Claim(namespace="team", name="train", uid=str(uuid.uuid4()))
-
-    refused_beside_a_good_one(
-        node, old, "claim team/train", old.uid, new.uid, "was deleted and created again", "delete the pod"
-    )
-
-
-def test_a_claim_that_is_not_allocated_may_be_asked_for_again(node: Node) -> None:
-    claim = node.claim("early")
-
-    error = refused_beside_a_good_one(
-        node, claim, "claim team/early is not allocated", "wait for the scheduler"
-    )
-
-    assert "(retryable)" in error
-
-
-def test_a_device_name_that_is_none_of_ours_is_named(node: Node) -> None:
-    claim = node.claim("odd", "../../etc/passwd", unchecked=True)
-
-    refused_beside_a_good_one(node, claim, "../../etc/passwd", "team/odd", "delete the pod")
-
-
-def test_a_gpu_that_the_node_does_not_have_is_named(node: Node) -> None:
-    claim = node.claim("odd", "gpu-0000-77-00-0")
-
-    refused_beside_a_good_one(node, claim, "0000:77:00.0", "NOT_FOUND", "check that the GPU")
-
-
-def test_a_device_of_another_node_is_named_with_both_pools(node: Node) -> None:
-    claim = node.claim("stray", node.gpus[0], pool="node-b/gpu.nvidia.com")
-
-    refused_beside_a_good_one(node, claim, "pool node-b/gpu.nvidia.com", "pool is node-a/gpu.nvidia.com")
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({**GPU_CONFIG, "frequency": 1}, ["frequency: unknown field"]),
-        ({**GPU_CONFIG, "apiVersion": "v9"}, ["apiVersion: must be one of resource.nvidia.com/v1beta1"]),
-        ({"sharing": []}, ["apiVersion: is required", "kind: is required", "sharing: must be an object"]),
-        ("text", ["parameters: must be an object"]),
-        ({**GPU_CONFIG, "sharing": NOTHING_RUNS}, ["0 percent of the threads", "set defaultActiveThread"]),
-    ],
-    ids=["unknown field", "unknown version", "many errors", "no object", "a limit that lets nothing run"],
+Made = Callable[[Node], v1.Claim]
+BAD: tuple[tuple[Made, tuple[str, ...]], ...] = (
+    (
+        lambda _: v1.Claim(namespace="team", name="gone", uid=str(uuid.uuid4())),
+        ("claim team/gone does not exist", "delete the pod", "(permanent)"),
+    ),
+    (
+        lambda node: node.claim("early"),
+        ("claim team/early is not allocated", "wait for the scheduler", "(retryable)"),
+    ),
+    (
+        lambda node: node.claim("odd", "../../etc/passwd", unchecked=True),
+        ("../../etc/passwd", "team/odd", "delete the pod"),
+    ),
+    (
+        lambda node: node.claim("missing", "gpu-0000-77-00-0"),
+        ("0000:77:00.0", "NOT_FOUND", "check that the GPU"),
+    ),
+    (
+        lambda node: node.claim("tuned", node.gpus[0], config={"sharing": []}, unchecked=True),
+        ("claim team/tuned, request gpu-0", "kind: is required", "sharing: must be an object"),
+    ),
 )
-def test_a_malformed_opaque_configuration_is_told_field_by_field(
-    node: Node, config: Any, words: list[str]
-) -> None:
-    claim = node.claim("tuned", node.gpus[0], config=config, unchecked=True)
-
-    refused_beside_a_good_one(node, claim, "gpu-0", *words)
+"""Claims that cannot be prepared, and words of what is said of each: one for each kind of answer."""
 
 
-def test_a_malformed_configuration_is_told_with_its_claim(node: Node) -> None:
-    claim = node.claim("tuned", node.gpus[0], config={})
+def test_each_bad_claim_is_told_why_while_a_good_one_is_prepared(node: Node) -> None:
+    good, bad = node.claim("good", node.gpus[7]), [made(node) for made, _ in BAD]
+    with node.plugin() as plugin:
+        prepared, *refused = node.prepare(good, *bad)
 
-    refused_beside_a_good_one(
-        node, claim, "claim team/tuned, request gpu-0: the opaque configuration is malformed"
-    )
+        assert (prepared.error, len(prepared.cdi_devices)) == ("", 1)
+        for claim, answer, (_, words) in zip(bad, refused, BAD, strict=True):
+            assert answer.cdi_devices == ()
+            assert [word for word in words if word not in answer.error] == [], answer.error
+            node.wait_warning(claim, *words)
+            assert plugin.wait_for("operation failed", uid=claim.uid)["error"] == answer.error
+        assert [path.name for path in node.cdi.iterdir()] == [node.spec(good).name]
+        assert node.unprepare(*bad) == [""] * len(bad)
+        assert plugin.stop() == 0
 
 
 def until_refused(node: Node, claim: v1.Claim) -> str:
@@ -117,20 +60,6 @@ def until_refused(node: Node, claim: v1.Claim) -> str:
         return said
 
     return eventually("the claim is refused", error)
-
-
-def test_a_prepared_claim_whose_board_was_exchanged_is_not_answered_from_memory(node: Node) -> None:
-    claim = node.claim("train", node.gpus[3])
-    with node.plugin():
-        assert node.prepare(claim)[0].error == ""
-        prepared_as = node.machine.uuid(node.machine.pci(3))
-        found = node.machine.replace_board(3)
-        bind_again(node.sysfs, node.machine.pci(3))
-
-        (answer,) = node.prepare(claim)
-
-        assert f"was published as {prepared_as}, but its place now has {found}" in answer.error
-        assert node.unprepare(claim) == [""]
 
 
 def test_a_board_that_was_exchanged_is_told_with_both_uuids(node: Node) -> None:

@@ -62,18 +62,6 @@ OPTION = re.compile(
 both = pytest.mark.parametrize("module", sorted(COMMANDS))
 
 
-def refused(node: Node, module: str, **changed: str) -> str:
-    """The one line of a process that does not start because of these flags."""
-    flags = node.controller_flags if module == "controller" else node.plugin_flags
-    code, lines = failed(module, *flags(**changed))
-    assert code == 1, lines
-    assert len(lines) == 1
-    assert lines[0].startswith("Error: ")
-    assert not node.service_socket.exists()
-    assert not node.registration_socket.exists()
-    return lines[0]
-
-
 @both
 def test_an_unknown_flag_is_a_usage_error(module: str) -> None:
     code, lines = failed(module, "--no-such-flag")
@@ -105,13 +93,6 @@ def test_the_help_explains_each_flag_with_its_default_and_its_variable(module: s
     assert {option.opts[0] for option in COMMANDS[module].params} == {*FLAGS[module], *WITHOUT_VALUE[module]}
 
 
-@both
-def test_no_variable_makes_a_process_say_its_version_and_end(module: str) -> None:
-    _, lines = failed(module, GPU_DRA_VERSION="1")
-
-    assert "--node-name" in lines[-1]
-
-
 def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
     def variables(flags: list[str]) -> dict[str, str]:
         pairs = (flag.removeprefix("--").split("=", 1) for flag in flags)
@@ -127,21 +108,56 @@ def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
         assert (plugin.stop(), controller.stop()) == (0, 0)
 
 
-@both
-def test_a_kubeconfig_that_is_missing_is_named(node: Node, module: str) -> None:
-    line = refused(node, module, kubeconfig="/missing/config")
+REFUSED: tuple[tuple[str, str, str, str], ...] = (
+    (
+        "controller",
+        "kubeconfig",
+        "/missing/config",
+        "the kubeconfig /missing/config does not exist",
+    ),
+    ("kubeletplugin", "kubeconfig", "{folder}/list.yaml", "the kubeconfig {folder}/list.yaml"),
+    ("controller", "nvml", "fake:no-such", "there is no machine 'no-such': `gpuctl plan --machines` lists"),
+    ("kubeletplugin", "nvml", "fake:{folder}/broken.yaml", "{folder}/broken.yaml"),
+    ("controller", "node_name", "Team A", "--node-name 'Team A'"),
+    ("controller", "node_name", "nobody", "set --node-name to a name that kubectl get nodes shows"),
+    ("kubeletplugin", "node_name", "", "--node-name ''"),
+    ("kubeletplugin", "node_name", "n" * 239, "has 239 characters"),
+    ("controller", "plugin_data_dir", "{long}", "bytes, a unix socket takes 107: use a shorter folder"),
+    ("kubeletplugin", "plugins_dir", "{long}", "bytes, a unix socket takes 107: use a shorter folder"),
+    ("kubeletplugin", "registry_dir", "{long}", "bytes, a unix socket takes 107: use a shorter folder"),
+    ("kubeletplugin", "mps_dir", "{long}", "bytes, a unix socket takes 107: use a shorter folder"),
+    ("kubeletplugin", "pod_uid", "../../up", "--pod-uid '../../up'"),
+    ("kubeletplugin", "cdi_hook", "nvidia-cdi-hook", "--cdi-hook 'nvidia-cdi-hook' is not an absolute path"),
+    ("controller", "config", "/missing/rules.yaml", "/missing/rules.yaml"),
+    ("controller", "metrics_addr", "{taken}", "cannot serve metrics at {taken}"),
+    ("kubeletplugin", "metrics_addr", "{taken}", "give --metrics-addr a free host:port"),
+    ("controller", "health_addr", "{taken}", "cannot serve probes at {taken}"),
+    ("kubeletplugin", "health_addr", "{taken}", "give --health-addr a free host:port"),
+)
+"""A process, a flag, its wrong value, and words of the error; ``{folder}`` and the like are filled in."""
 
-    assert "the kubeconfig /missing/config does not exist" in line
-    assert "check --kubeconfig" in line
 
+@pytest.mark.parametrize(("module", "flag", "value", "words"), REFUSED)
+def test_a_wrong_value_is_refused_in_one_line(
+    node: Node, module: str, flag: str, value: str, words: str
+) -> None:
+    places = {
+        "folder": node.folder,
+        "long": node.folder / ("x" * 90),
+        "taken": node.server.url.removeprefix("http://"),
+    }
+    (node.folder / ("x" * 90)).mkdir()
+    (node.folder / "list.yaml").write_text("[]")
+    (node.folder / "broken.yaml").write_text("gpus:\n  - [\n")
+    flags = node.controller_flags if module == "controller" else node.plugin_flags
 
-@both
-@pytest.mark.parametrize("content", ["{a: [}", "[]"], ids=["no YAML", "a list"])
-def test_a_kubeconfig_that_is_none_is_named(node: Node, module: str, content: str) -> None:
-    path = node.folder / "other"
-    path.write_text(content)
+    code, lines = failed(module, *flags(**{flag: value.format(**places)}))
 
-    assert f"the kubeconfig {path}" in refused(node, module, kubeconfig=str(path))
+    assert (code, len(lines), lines[0][:7]) == (1, 1, "Error: "), lines
+    assert words.format(**places) in lines[0]
+    assert not node.service_socket.exists()
+    assert not node.registration_socket.exists()
+    assert node.slices() == []
 
 
 @both
@@ -154,69 +170,6 @@ def test_without_kubeconfig_and_outside_of_a_pod_the_flag_is_named(node: Node, m
     assert "this is not a pod: name one with --kubeconfig" in lines[0]
 
 
-@both
-@pytest.mark.parametrize(
-    ("nvml", "told"),
-    [
-        ("fake:no-such", "there is no machine 'no-such': `gpuctl plan --machines` lists"),
-        ("magic", "hgx-h100"),
-        ("fake:/missing/machine.yaml", "/missing/machine.yaml cannot be read: No such file"),
-    ],
-)
-def test_an_unknown_machine_is_named_with_where_there_are_some(
-    node: Node, module: str, nvml: str, told: str
-) -> None:
-    assert told in refused(node, module, nvml=nvml)
-
-
-@both
-def test_a_machine_file_that_is_broken_is_named_in_one_line(node: Node, module: str) -> None:
-    path = node.folder / "machine.yaml"
-    path.write_text("gpus:\n  - [\n")
-
-    assert str(path) in refused(node, module, nvml=f"fake:{path}")
-
-
-@both
-def test_a_name_that_no_node_can_have_is_refused(node: Node, module: str) -> None:
-    line = refused(node, module, node_name="Team A")
-
-    assert "--node-name 'Team A'" in line
-    assert "kubectl get nodes" in line
-
-
-@both
-def test_an_empty_node_name_is_refused(node: Node, module: str) -> None:
-    assert "--node-name ''" in refused(node, module, node_name="")
-
-
-def test_a_node_that_does_not_exist_ends_the_controller_with_its_name(node: Node) -> None:
-    line = refused(node, "controller", node_name="nobody")
-
-    assert "the node 'nobody' does not exist" in line
-    assert "set --node-name to a name that kubectl get nodes shows" in line
-    assert node.slices() == []
-
-
-@pytest.mark.parametrize(
-    ("module", "flag"),
-    [
-        ("controller", "plugin_data_dir"),
-        ("kubeletplugin", "plugins_dir"),
-        ("kubeletplugin", "registry_dir"),
-        ("kubeletplugin", "mps_dir"),
-    ],
-)
-def test_a_socket_path_over_107_bytes_is_named_with_its_length(node: Node, module: str, flag: str) -> None:
-    long = node.folder / ("x" * 90)
-    long.mkdir()
-
-    line = refused(node, module, **{flag: str(long)})
-
-    assert str(long) in line
-    assert re.search(r"has \d{3} bytes, a unix socket takes 107: use a shorter folder", line)
-
-
 @pytest.mark.parametrize("flag", ["plugins_dir", "registry_dir", "cdi_dir", "driver_root", "sysfs_root"])
 def test_a_folder_that_is_missing_is_a_usage_error_of_the_plugin(node: Node, flag: str) -> None:
     code, lines = failed("kubeletplugin", *node.plugin_flags(**{flag: "/missing/folder"}))
@@ -226,48 +179,13 @@ def test_a_folder_that_is_missing_is_a_usage_error_of_the_plugin(node: Node, fla
     assert "/missing/folder" in lines[-1]
 
 
-def test_a_pod_uid_that_is_none_is_refused(node: Node) -> None:
-    assert "--pod-uid '../../up'" in refused(node, "kubeletplugin", pod_uid="../../up")
-
-
-def test_a_hook_that_is_no_absolute_path_is_refused(node: Node) -> None:
-    assert "--cdi-hook 'nvidia-cdi-hook' is not an absolute path" in refused(
-        node, "kubeletplugin", cdi_hook="nvidia-cdi-hook"
-    )
-
-
 def test_a_data_folder_that_cannot_be_made_is_named(node: Node) -> None:
     node.data.write_text("in the way")
 
-    line = refused(node, "kubeletplugin")
+    code, lines = failed("kubeletplugin", *node.plugin_flags())
 
-    assert str(node.data) in line
+    assert (code, len(lines), str(node.data) in lines[0]) == (1, 1, True)
     assert node.data.read_text() == "in the way"
-
-
-def test_a_node_configuration_that_is_missing_is_named(node: Node) -> None:
-    assert "/missing/rules.yaml" in refused(node, "controller", config="/missing/rules.yaml")
-
-
-@both
-def test_an_address_for_metrics_that_is_taken_is_named(node: Node, module: str) -> None:
-    taken = node.server.url.removeprefix("http://")
-
-    line = refused(node, module, metrics_addr=taken)
-
-    assert f"cannot serve metrics at {taken}" in line
-    assert "give --metrics-addr a free host:port" in line
-
-
-def test_a_second_plugin_on_the_same_socket_ends_and_the_first_goes_on(node: Node) -> None:
-    with node.plugin() as first:
-        code, lines = failed("kubeletplugin", *node.plugin_flags())
-
-        assert code == 1
-        assert lines[0].startswith(f"Error: another server answers at {node.service_socket}: stop it, or ")
-        assert len(lines) == 1
-        assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
-        assert first.stop() == 0
 
 
 def test_a_file_in_the_way_of_a_socket_is_left_alone(node: Node) -> None:

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from tests.eventually import eventually
-from tests.processes.node import NODE, Node, new_node
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    with new_node() as made:
-        yield made
+from tests.processes.node import NODE, Node
 
 
 def offer(node: Node, resource: str, amount: str) -> None:

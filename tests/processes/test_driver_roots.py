@@ -57,15 +57,3 @@ def test_a_driver_that_comes_late_is_published_and_prepared_with_the_hosts_paths
     nodes = {one["path"]: one["hostPath"] for one in edits(node, claim)["deviceNodes"]}
     assert nodes["/dev/nvidiactl"] == f"{ROOT}/dev/nvidiactl"
     assert str(host) not in node.spec(claim).read_text()
-
-
-def test_each_look_that_finds_the_same_is_logged_once(node: Node) -> None:
-    host = node.folder / "host"
-    install(node, host)
-    claim = node.claim("train", node.gpus[0])
-
-    with node.plugin(driver_root="auto", host_root=str(host)) as plugin:
-        assert [node.prepare(claim)[0].error for _ in range(3)] == [""] * 3
-        assert plugin.stop() == 0
-
-    assert len(plugin.logged("driver root")) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,16 +12,11 @@ from proto import dra_v1_pb2 as v1
 from tests.eventually import eventually
 from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
-from tests.processes.node import GROUP, NODE, Node, new_node
+from tests.processes.node import GROUP, NODE, Node
 from tests.processes.process import DriverProcess
+from tests.processes.test_probes import OK, asked, comes_to, port_of, well
 
 SLICES = f"/apis/{GROUP}/v1/resourceslices"
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    with new_node() as made:
-        yield made
 
 
 @pytest.fixture
@@ -141,28 +135,13 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
 
 def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
     with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr="127.0.0.1:0")) as plugin:
-        address = _probed_at(plugin, 1)
+        port = port_of(plugin)
         plugin.wait_for("waiting for NVIDIA's driver")
-        assert [probed(address, path)[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
-        assert str(nvidia.registration_socket) in probed(address, "readyz")[1]
+
+        assert [asked(port, f"/{path}")[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
+        assert str(nvidia.registration_socket) in asked(port, "/readyz")[1]
         nvidia.end()
         node.register(plugin)
-        plugin.wait_for("registered with the kubelet")
-        address = _probed_at(plugin, 2)
-        eventually("it is ready", lambda: probed(address, "readyz"), lambda answer: answer[0] == 200)
-
-
-def _probed_at(plugin: DriverProcess, times: int) -> str:
-    """Where probes are answered after they began to be, for the first or the second time."""
-    return f"127.0.0.1:{plugin.wait_logged(times, 'serving probes')[-1]['port']}"
-
-
-def probed(address: str, path: str) -> tuple[int, str]:
-    """The status and the line that a kubelet would get."""
-    connection = http.client.HTTPConnection(address, timeout=5)
-    try:
-        connection.request("GET", f"/{path}")
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+        # When it has waited enough, it begins anew, and so does its server.
+        port = plugin.wait_logged(2, "serving probes")[-1]["port"]
+        assert comes_to(port, "/readyz", well) == OK

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tests.processes.node import Node
     from tests.processes.process import DriverProcess
 
-READ_ONLY_FOLDER = "/sys/kernel"
-"""A folder in which nobody can make a file, root included."""
-
 
 @contextmanager
 def full_disk(process: DriverProcess) -> Iterator[None]:
@@ -102,19 +99,6 @@ def test_a_full_disk_fails_the_claim_alone_and_loses_nothing(node: Node) -> None
         assert plugin.stop() == 0
 
 
-def test_a_read_only_cdi_folder_fails_each_claim_and_holds_no_gpu(node: Node) -> None:
-    claim = node.claim("train", node.gpus[0])
-    with node.plugin(cdi_dir=READ_ONLY_FOLDER) as plugin:
-        (answer,) = node.prepare(claim)
-
-        assert f"writing {READ_ONLY_FOLDER}/" in answer.error
-        assert f"the folder {READ_ONLY_FOLDER} exists, is writable" in answer.error
-        node.wait_warning(claim, READ_ONLY_FOLDER)
-        assert names(node.journal) == set()
-        assert node.unprepare(claim) == [""]
-        assert plugin.stop() == 0
-
-
 def test_a_cdi_folder_that_vanished_is_named_and_used_again_when_it_is_back(node: Node) -> None:
     claim = node.claim("train", node.gpus[0])
     with node.plugin():
@@ -174,19 +158,6 @@ def test_a_claim_waits_for_the_api_server_while_others_are_answered(node: Node) 
         assert plugin.stop() == 0
 
 
-def test_an_api_server_that_stays_away_is_named_before_the_kubelet_gives_up(node: Node) -> None:
-    claim = node.claim("train", node.gpus[0])
-    with node.plugin() as plugin:
-        node.server.stop()
-
-        (answer,) = node.prepare(claim, within_seconds=4)
-
-        assert f"{node.server.url}/apis/resource.k8s.io" in answer.error
-        assert "check that the API server runs and can be reached" in answer.error
-        assert names(node.journal) == set()
-        assert plugin.stop() == 0
-
-
 def test_a_claim_in_flight_is_finished_when_the_plugin_is_told_to_stop(node: Node) -> None:
     claim = node.claim("train", node.gpus[0])
     with node.plugin() as plugin, node.controller() as controller, ThreadPoolExecutor() as pool:
@@ -209,36 +180,3 @@ def test_a_claim_in_flight_is_finished_when_the_plugin_is_told_to_stop(node: Nod
         assert len(node.devices()) == 8
         assert controller.stop() == 0
         assert len(node.devices()) == 8
-
-
-def test_every_line_of_a_call_has_its_operation_and_every_operation_ends(node: Node) -> None:
-    good, bad = node.claim("good", node.gpus[0]), node.claim("bad", "disk-7")
-    with node.plugin() as plugin, node.controller() as controller:
-        node.publishes(8)
-        node.prepare(good, bad)
-        node.prepare(good)
-        node.unprepare(good, bad)
-        assert (plugin.stop(), controller.stop()) == (0, 0)
-
-    assert all(line["time"] and line["level"] and line["module"] for line in controller.lines())
-    began = [line["op"] for line in plugin.logged("operation begins")]
-    ended = [line["op"] for event in ("operation ended", "operation failed") for line in plugin.logged(event)]
-    assert len(began) == len(set(began)) == 5
-    assert sorted(began) == sorted(ended)
-    of_good = [line for line in plugin.lines() if line.get("uid") == good.uid]
-    assert {line["op"] for line in of_good} == {
-        line["op"] for line in plugin.logged("operation begins", claim="good", namespace="team")
-    }
-    assert [line["op"] for line in plugin.logged("operation failed")] == [
-        line["op"] for line in plugin.logged("operation begins", uid=bad.uid, operation="prepare")
-    ]
-
-
-def test_a_controller_that_waits_for_the_api_server_ends_by_itself_as_a_containers_process_has_to(
-    node: Node,
-) -> None:
-    node.server.stop()
-    with node.controller() as controller:
-        controller.wait_for("cannot read the node")
-
-        assert controller.stop() == 0

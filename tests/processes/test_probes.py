@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import threading
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING
-
-import pytest
 
 from envtest.embedded.server import ALWAYS
 from gpuctl.demo.brisk import BRISK
 from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
-from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
-from tests.processes.test_outages import full_disk
+from tests.processes.process import WAIT_SECONDS, DriverProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +18,6 @@ if TYPE_CHECKING:
 
 Answer = tuple[int, str]
 OK: Answer = (200, "ok")
-_BETWEEN = threading.Event()
-
-
 ANY_PORT = "127.0.0.1:0"
 
 
@@ -123,16 +113,6 @@ def test_a_plugin_one_of_whose_loops_hangs_is_not_alive(node: Node) -> None:
         assert sentence.startswith("health has been running for ")
 
 
-def test_a_process_that_is_stopped_answers_nothing(node: Node) -> None:
-    with node.plugin(health_addr=ANY_PORT) as plugin:
-        port = port_of(plugin)
-        assert comes_to(port, "/livez", well) == OK
-        os.kill(plugin.pid, signal.SIGSTOP)
-
-        with pytest.raises(TimeoutError):
-            asked(port, "/livez", within_seconds=0.5)
-
-
 def test_gpus_that_hang_leave_plugin_and_controller_alive_and_ready(node: Node) -> None:
     flags = node.controller_flags(health_addr=ANY_PORT)
     with (
@@ -151,18 +131,6 @@ def test_gpus_that_hang_leave_plugin_and_controller_alive_and_ready(node: Node) 
         assert (plugin.stop(), controller.stop()) == (0, 0)
 
 
-def test_without_an_nvidia_driver_both_are_started_alive_and_ready(node: Node) -> None:
-    bare = node.folder / "bare"
-    bare.mkdir()
-    flags = {"nvml": "real", "driver_root": str(bare), "health_addr": ANY_PORT}
-    with node.plugin(**flags) as plugin, node.controller(**flags) as controller:
-        for port in (port_of(plugin), port_of(controller)):
-            assert comes_to(port, "/readyz", well) == OK
-            assert asked(port, "/livez") == OK
-            assert asked(port, "/startupz") == OK
-        assert (plugin.stop(), controller.stop()) == (0, 0)
-
-
 def test_an_api_server_that_is_away_ends_neither(node: Node) -> None:
     away = node.folder / "away"
     away.write_text(node.kubeconfig.read_text().replace(node.server.url, "http://127.0.0.1:9"))
@@ -175,17 +143,6 @@ def test_an_api_server_that_is_away_ends_neither(node: Node) -> None:
         assert asked(port, "/livez") == OK
         assert asked(port, "/startupz") == OK
         assert asked(port, "/readyz") == (503, "the node has not been read from the API server yet")
-
-
-def test_a_full_disk_ends_nothing(node: Node) -> None:
-    with node.plugin(health_addr=ANY_PORT) as plugin:
-        port = port_of(plugin)
-        assert comes_to(port, "/readyz", well) == OK
-        with full_disk(plugin):
-            assert "failed" in node.prepare(node.claim("train", node.gpus[0]))[0].error
-            assert asked(port, "/livez") == OK
-            assert asked(port, "/readyz") == OK
-        assert plugin.stop() == 0
 
 
 def test_slices_that_the_api_server_refuses_make_the_controller_unready_with_its_words(node: Node) -> None:
@@ -221,20 +178,6 @@ def test_an_api_server_that_is_too_old_is_refused_by_name_and_used_once_it_is_up
         assert len(node.devices()) == 8
         assert len(controller.logged("the API server is too old, so nothing is published")) == 1
         assert controller.stop() == 0
-
-
-@pytest.mark.parametrize("module", ["controller", "kubeletplugin"])
-def test_an_address_for_probes_that_is_taken_is_named(node: Node, module: str) -> None:
-    flags = node.controller_flags if module == "controller" else node.plugin_flags
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, lines = failed(module, *flags(health_addr=address))
-
-    assert code == 1
-    assert len(lines) == 1
-    assert f"cannot serve probes at {address}" in lines[0]
-    assert "give --health-addr a free host:port" in lines[0]
-    assert not node.registration_socket.exists()
 
 
 def tainted(node: Node) -> set[str]:

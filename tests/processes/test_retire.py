@@ -65,11 +65,3 @@ def test_a_node_with_a_prepared_claim_stays_as_it_is_and_the_claim_is_named(node
     with node.plugin() as plugin:
         assert node.unprepare(claim) == [""]
         assert plugin.stop() == 0
-
-
-def test_a_node_that_never_had_the_plugin_is_clean_at_once(node: Node) -> None:
-    with retiring(node) as process:
-        process.wait_for("node is clean")
-        assert ready(process) == (200, "ok\n")
-        assert process.stop() == 0
-    assert not node.data.exists()

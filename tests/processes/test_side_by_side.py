@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.processes.every_kind import ALL_OF_FRACTIONAL, KINDS, MADE_GPU, Kind, put_claim
+from tests.processes.every_kind import KINDS, MADE_GPU, Kind, put_claim
 from tests.processes.two_instances import EARLIER, LATER, TwoInstances, side_by_side
 
 if TYPE_CHECKING:
@@ -102,17 +102,3 @@ def test_a_time_slice_that_one_has_set_stays_until_the_last_share_is_let_go(both
 
     assert both.gpus() == sliced
     both.unprepare(EARLIER, two)
-
-
-def test_who_has_all_of_a_fractional_gpu_keeps_shares_off(both: TwoInstances) -> None:
-    everything, some = claim_of(both, ALL_OF_FRACTIONAL), claim_of(both, OF["fractional"])
-    both.prepare(EARLIER, everything)
-    assert both.daemons() == {}
-    assert "can only be used by one claim at a time" in both.refused(LATER, some)[0]
-    both.unprepare(LATER, everything)
-    both.prepare(LATER, some)
-    assert (
-        "can only be used by one claim at a time"
-        in both.refused(EARLIER, claim_of(both, ALL_OF_FRACTIONAL))[0]
-    )
-    both.unprepare(EARLIER, some)

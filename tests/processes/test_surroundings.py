@@ -1,4 +1,4 @@
-"""Nodes and clusters of another make: no GPU, long names, IPv6 alone, a proxy, a clock that is off."""
+"""Nodes and clusters of another make: no GPU, IPv6 alone, a proxy, a clock that is off."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from tests import needs
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
-from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess, failed
+from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess
 from tests.processes.test_probes import OK, comes_to, port_of, well
 
 MOST_MIB = 96
 """What a process may take on a node where it has nothing to do: the code, and a thread for each loop."""
-
-LONGEST = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 46])
-"""238 characters: with those of the driver's name and a slash it is the longest name of a pool."""
 
 _SIX_LOOKS_SECONDS = 2.0
 
@@ -70,28 +67,6 @@ def test_a_node_without_gpus_is_quiet_and_small(node: Node, nvml: str) -> None:
         assert node.devices() == []
         assert node.server.objects("events") == []
         assert (plugin.stop(), controller.stop()) == (0, 0)
-
-
-@pytest.mark.parametrize("name", ["n" * 63, LONGEST], ids=["63 characters", "238 characters"])
-def test_a_node_with_a_long_name_publishes_and_prepares(node: Node, name: str) -> None:
-    node.server.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-    claim = node.claim("train", node.gpus[0], pool=f"{name}/gpu.nvidia.com")
-    with node.plugin(node_name=name) as plugin, node.controller(node_name=name) as controller:
-        node.publishes(8, controller)
-        assert {item["spec"]["nodeName"] for item in node.slices()} == {name}
-        assert node.prepare(claim)[0].error == ""
-        assert node.unprepare(claim) == [""]
-        assert (plugin.stop(), controller.stop()) == (0, 0)
-
-
-@pytest.mark.parametrize("module", ["controller", "kubeletplugin"])
-def test_a_node_whose_name_no_pool_can_have_is_refused_with_the_number(node: Node, module: str) -> None:
-    flags = node.controller_flags if module == "controller" else node.plugin_flags
-    code, lines = failed(module, *flags(node_name=f"{LONGEST}e"))
-
-    assert code == 1
-    assert "has 239 characters" in lines[0]
-    assert "at most 238 characters" in lines[0]
 
 
 def is_answered(port: int, path: str) -> bool:

@@ -83,21 +83,6 @@ def test_the_next_instance_finishes_what_a_crash_has_cut_off(both: TwoInstances)
         both.assert_all_is_put_back()
 
 
-def test_the_next_instance_takes_back_what_could_not_be_taken_back_yet(both: TwoInstances) -> None:
-    claim = put_claim(both.node, PARTITION)
-    with both.plugin(EARLIER):
-        both.prepare(EARLIER, claim)
-        uuid = both.entry(claim.uid)["devices"][0]["record"]["uuid"]
-        both.node.machine.set_processes(uuid, (4_000_001,))
-        both.unprepare(EARLIER, claim)
-        assert both.states() == {claim.uid: "releasing"}
-    both.node.machine.set_processes(uuid, ())
-
-    with both.plugin(LATER):
-        both.unprepare(LATER, claim)
-        both.assert_all_is_put_back()
-
-
 def test_an_entry_that_the_next_instance_wrote_tells_the_one_before_all_that_it_knew(
     both: TwoInstances,
 ) -> None:

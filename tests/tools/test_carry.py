@@ -63,9 +63,3 @@ def test_the_makers_learn_about_the_machine_from_the_same_folder(
     assert done.returncode == 0, done.stdout
     assert "nvml-contract: NVML keeps 21 of 24 promises" in done.stdout
     assert (tmp_path / "new/machine.yaml").is_file()
-
-
-def test_an_interpreter_of_another_kind_is_refused_before_anything_is_imported(folder: Path) -> None:
-    done = run(folder / "verify", python="/bin/false")
-    assert done.returncode == 2
-    assert "build a folder for yours" in done.stdout

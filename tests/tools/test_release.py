@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from tools.release import ReleaseRefused, build_packages, check_versions, release_notes, write_sums
+from tools.release import ReleaseRefused, build_packages, check_versions, release_notes
 
 CHANGELOG = """\
 # Changelog
@@ -51,12 +50,3 @@ def test_the_source_archive_has_what_a_build_needs_and_nothing_that_was_built(tm
     assert {"pyproject.toml", "README.md", "LICENSE", "Makefile", "deploy/chart/Chart.yaml"} <= names
     assert [name for name in names if name.startswith((".venv", "dist", "site"))] == []
     assert len(list(tmp_path.glob("*.whl"))) == 1
-
-
-def test_the_sums_are_those_that_sha256sum_checks(tmp_path: Path) -> None:
-    (tmp_path / "a.whl").write_bytes(b"wheel")
-    (tmp_path / "SHA256SUMS").write_text("of before")
-
-    write_sums(tmp_path)
-
-    assert (tmp_path / "SHA256SUMS").read_text() == f"{hashlib.sha256(b'wheel').hexdigest()}  a.whl\n"

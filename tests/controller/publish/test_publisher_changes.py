@@ -169,6 +169,29 @@ def test_a_claim_keeps_its_place_off_a_pool_that_was_wiped_while_no_controller_r
     becomes(again, offers(BALANCED))
 
 
+def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_its_place(
+    published: Published,
+) -> None:
+    """So it is in a rolling update with another configuration: the first controller finds an empty pool."""
+    wants(published, offers(BALANCED))
+    published.start()
+    becomes(published, offers(BALANCED))
+    published.publisher.plugin_serves(False)
+    (stored, *_) = published.slices()
+    pool = stored["spec"]["pool"]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool, "devices": [{"name": IN_USE}]}
+    published.server.create(SLICES, {**stored, "metadata": {"name": "other"}, "spec": spec})
+    allocate(published.server, "train", IN_USE)
+    published.server.delete(SLICES)
+    published.becomes(lambda: not published.publisher.reflector.snapshot()[0])
+
+    published.publisher.plugin_serves(True)
+
+    keeps_the_place_free(published)
+    end_claim(published.server, "train")
+    becomes(published, offers(BALANCED))
+
+
 def test_a_pool_whose_claims_cannot_be_listed_is_published_with_taints_and_not_ready(
     server: EmbeddedApiServer, published: Published
 ) -> None:

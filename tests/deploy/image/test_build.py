@@ -45,8 +45,3 @@ def test_buildah_gives_every_file_one_time_and_is_told_its_own_platform() -> Non
     line = command("buildah", WANTED)
     assert line[line.index("--timestamp") + 1] == "1700000000"
     assert build_arguments(line)["BUILDPLATFORM"] == own_platform()
-
-
-def test_options_of_the_tool_come_before_its_subcommand() -> None:
-    line = command("buildah", Wanted("i", "linux/amd64", {}, options=("--root", "/elsewhere")))
-    assert line[:4] == ["buildah", "--root", "/elsewhere", "bud"]

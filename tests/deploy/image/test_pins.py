@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGE = ROOT / "deploy" / "image"
-TOOLKIT = re.compile(r"github.com/NVIDIA/nvidia-container-toolkit (v\S+)")
 
 
 def entries(lock: Path) -> set[str]:

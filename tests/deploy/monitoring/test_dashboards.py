@@ -65,16 +65,3 @@ def test_variables_take_the_values_of_labels_that_series_have(uid: str) -> None:
         series, label = re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr] # none fails
         assert label in {*TABLE[series].labels, "cluster", "node"}
         assert variable["allValue"] == ".*", "a Prometheus without the label is asked as well"
-
-
-def test_tiers_are_shown_apart_by_form() -> None:
-    titles = [panel["title"] for panel in BOARDS["gpu-dra-tenants"]["panels"] if panel["type"] == "row"]
-    assert titles == ["Cost", "Exclusive", "MIG", "Time-sliced", "MPS"]
-    asked = " ".join(expressions(BOARDS["gpu-dra-tenants"]))
-    assert set(re.findall(r'form="([\w-]+)"', asked)) == {"exclusive", "mig", "time-slicing", "mps"}
-
-
-@pytest.mark.parametrize("uid", BOARDS)
-def test_panels_have_numbers_of_their_own(uid: str) -> None:
-    numbers = [panel["id"] for panel in BOARDS[uid]["panels"]]
-    assert len(numbers) == len(set(numbers))

@@ -126,12 +126,6 @@ def test_unit_tests_are_about_alerts_that_exist() -> None:
     assert cases().keys() == alerts().keys()
 
 
-def test_names_are_given_once() -> None:
-    names = [rule.get("alert") or rule["record"] for rule in rules()]
-    assert len(names) == len(set(names))
-    assert {name for name in names if name.startswith("gpu_dra_")} == set(), "recorded series have colons"
-
-
 def test_the_page_names_every_recorded_series_and_every_exporter() -> None:
     page = (ROOT / "docs" / "monitoring.md").read_text()
     assert [name for name in records() if f"`{name}`" not in page] == []

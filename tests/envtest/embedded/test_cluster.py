@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.errors import ClusterError, NotReady
 from envtest.client.waiting import fresh_namespace, wait_for
 from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster
@@ -53,37 +52,6 @@ def test_each_node_runs_its_own_pods(cluster: EmbeddedCluster, namespace: str) -
         assert cluster.container(f"on-{name}", namespace).device_nodes == ()
 
 
-def test_a_node_has_the_fields_that_clients_require(cluster: EmbeddedCluster) -> None:
-    status = cluster.api.get(paths.node("node-0"))["status"]
-
-    needed = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion")
-    others = ("kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture")
-    assert status["nodeInfo"].keys() == {*needed, *others}
-    assert {one["type"] for one in status["addresses"]} == {"InternalIP", "Hostname"}
-    lease = cluster.api.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0")
-    assert lease["spec"]["holderIdentity"] == "node-0"
-
-
-def test_processes_are_started_stopped_and_named(cluster: EmbeddedCluster) -> None:
-    processes = cluster.processes
-    program = "import signal; print('ready', flush=True); signal.sigwait([signal.SIGTERM])"
-    child = processes.start("child", [sys.executable, "-c", program])
-    with pytest.raises(ClusterError, match="child runs already"):
-        processes.start("child", ["true"])
-    processes.check_running("child")
-
-    child.kill()
-
-    assert child.returncode == -9
-    with pytest.raises(NotReady, match="child ended with status -9"):
-        processes.check_running("child")
-    assert "child" in processes.names()
-    with pytest.raises(ClusterError, match="cannot be started"):
-        processes.start("lost", ["/no/such/program"])
-    with pytest.raises(ClusterError, match="no process other"):
-        processes.check_running("other")
-
-
 def test_nothing_is_left_of_a_closed_cluster() -> None:
     before = set(threading.enumerate())
     with EmbeddedCluster() as cluster:
@@ -98,18 +66,6 @@ def test_nothing_is_left_of_a_closed_cluster() -> None:
     assert child.name == "child"
     left = {thread.name for thread in set(threading.enumerate()) - before if thread.is_alive()}
     assert not {name for name in left if "kubelet" in name or "scheduler" in name}
-
-
-def test_a_pod_that_says_nothing_stops_neither_scheduler_nor_kubelet(
-    cluster: EmbeddedCluster, namespace: str
-) -> None:
-    metadata = {"name": "empty", "namespace": namespace, "uid": "empty"}
-    cluster.api_server.store.put(("", "pods"), (namespace, "empty"), {"metadata": metadata})
-
-    run(cluster, namespace, "well")
-
-    cluster.api_server.store.remove(("", "pods"), (namespace, "empty"))
-    NOTED.take()  # the claim controller says that it cannot read it
 
 
 def test_a_fault_is_told_when_it_comes_and_ends_no_cluster() -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
 from pathlib import Path
 
-import pytest
-
-from envtest.client.errors import ClusterError
 from envtest.client.layout import MAX_NODES
-from envtest.real import slots
-from envtest.real.slots import PORT_NAMES, SLOTS, Slot, port_is_free, take_slot
+from envtest.real.slots import PORT_NAMES, SLOTS, Slot, take_slot
 
 ALL = [Slot(index) for index in range(SLOTS)]
 NODES = range(MAX_NODES)
@@ -31,23 +25,6 @@ def test_no_two_clusters_share_a_port() -> None:
     assert max(used) < 32768, "above, Linux gives ports out by itself"
 
 
-def test_no_two_nodes_share_a_pod_subnet() -> None:
-    subnets = [slot.pod_subnet(node) for slot in ALL for node in NODES]
-
-    assert len(set(subnets)) == len(subnets)
-    assert all(subnet.prefixlen == 24 for subnet in subnets)
-    assert all(subnet.subnet_of(slots.POD_NETWORK) for subnet in subnets)
-
-
-def test_a_slots_prefix_finds_its_own_control_groups_only() -> None:
-    for slot in ALL:
-        found = [
-            other for other in ALL for node in NODES if other.cgroup(node).startswith(slot.cgroup_prefix)
-        ]
-
-        assert found == [slot] * MAX_NODES
-
-
 def test_a_taken_slot_is_not_given_again_until_its_lock_is_closed(tmp_path: Path) -> None:
     first, first_lock = take_slot(tmp_path, all_free)
     second, second_lock = take_slot(tmp_path, all_free)
@@ -61,18 +38,6 @@ def test_a_taken_slot_is_not_given_again_until_its_lock_is_closed(tmp_path: Path
     os.close(again_lock)
 
 
-def test_a_lock_is_held_by_whoever_has_a_copy_of_it(tmp_path: Path) -> None:
-    first, lock = take_slot(tmp_path, all_free)
-    copy = os.dup(lock)
-    os.close(lock)
-
-    other, other_lock = take_slot(tmp_path, all_free)
-
-    assert other != first
-    os.close(copy)
-    os.close(other_lock)
-
-
 def test_slots_with_a_port_in_use_are_passed_over(tmp_path: Path) -> None:
     in_use = {Slot(0).port("kube-apiserver"), Slot(1).kubelet_port(MAX_NODES - 1)}
 
@@ -80,26 +45,3 @@ def test_slots_with_a_port_in_use_are_passed_over(tmp_path: Path) -> None:
 
     assert slot == Slot(2)
     os.close(lock)
-
-
-def test_a_port_is_free_unless_somebody_listens_on_it() -> None:
-    with socket.socket() as somebody:
-        somebody.bind(("127.0.0.1", 0))
-        port = somebody.getsockname()[1]
-        somebody.listen()
-        assert not port_is_free(port)
-
-    assert port_is_free(port)
-
-
-def test_when_all_slots_are_taken_the_message_says_where(tmp_path: Path) -> None:
-    for index in range(SLOTS):
-        (tmp_path / f"slot-{index}").touch()
-    locks = [(tmp_path / f"slot-{index}").open() for index in range(SLOTS)]
-    for lock in locks:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-    with pytest.raises(ClusterError, match=f"slots for clusters are taken .*{tmp_path}"):
-        take_slot(tmp_path)
-    for lock in locks:
-        lock.close()

@@ -1,4 +1,4 @@
-"""The supervisor starts, signals and waits for processes by name, and answers when it cannot."""
+"""The supervisor starts, signals and waits for processes by name, and ends with its owner."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from envtest.client.errors import ClusterError
 from envtest.client.layout import ClusterLayout
 from envtest.real.processes import Processes
-from envtest.real.supervisor import Supervisor, receive, send, serve, wake_on
+from envtest.real.supervisor import Supervisor, send, serve, wake_on
 
 
 @dataclass
@@ -68,32 +67,6 @@ def test_a_process_runs_with_its_environment_and_its_output_is_logged(
     assert (short_folder / "logs" / "teller.log").read_text() == "here\noh\n"
 
 
-def test_a_signal_ends_a_process_and_shows_in_its_status(supervisor: Supervisor) -> None:
-    start(supervisor, "sleeper", "sleep", "1000")
-    assert wait(supervisor, "sleeper", timeout_seconds=0) == {"returncode": None}
-
-    supervisor.answer({"op": "signal", "name": "sleeper", "signal": int(signal.SIGKILL)})
-
-    assert wait(supervisor, "sleeper") == {"returncode": -signal.SIGKILL}
-    assert supervisor.answer({"op": "states"})["processes"]["sleeper"]["returncode"] == -signal.SIGKILL
-
-
-def test_a_name_is_free_again_after_its_process_ended(supervisor: Supervisor) -> None:
-    start(supervisor, "one", "true")
-    wait(supervisor, "one")
-    start(supervisor, "one", "sleep", "1000")
-
-    assert "one runs already" in start(supervisor, "one", "true")["error"]
-    supervisor.answer({"op": "signal", "name": "one", "signal": int(signal.SIGKILL)})
-    wait(supervisor, "one")
-
-
-def test_what_cannot_be_done_is_answered_not_raised(supervisor: Supervisor) -> None:
-    assert "No such file" in start(supervisor, "lost", "/no/such/program")["error"]
-    assert "nobody" in wait(supervisor, "nobody")["error"]
-    assert "unknown operation dance" in supervisor.answer({"op": "dance"})["error"]
-
-
 def test_requests_come_through_the_socket_until_shutdown_is_asked_for(
     supervisor: Supervisor, short_folder: Path
 ) -> None:
@@ -135,16 +108,3 @@ def test_the_end_of_the_owner_ends_a_wait(supervisor: Supervisor, owner: Owner) 
 
     assert wait(supervisor, "sleeper", timeout_seconds=1000) == {"returncode": None}
     supervisor.answer({"op": "signal", "name": "sleeper", "signal": int(signal.SIGKILL)})
-
-
-def test_a_connection_without_a_request_is_no_request() -> None:
-    here, there = socket.socketpair()
-    there.close()
-    with here:
-        assert receive(here) == {}
-        send(here, {"nobody": "listens"})
-
-
-def test_a_cluster_that_is_gone_is_named(short_folder: Path) -> None:
-    with pytest.raises(ClusterError, match=f"cluster in {short_folder} does not answer .* is gone"):
-        Processes(ClusterLayout(short_folder), subprocess.Popen(["true"])).shutdown()

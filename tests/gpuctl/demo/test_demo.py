@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from envtest.client import paths
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused
-from gpuctl.__main__ import commands
 from gpuctl.demo import watchdog
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from tests.eventually import eventually
@@ -167,10 +165,3 @@ def test_a_process_that_ends_is_named_with_the_end_of_its_log(folder: Path, tmp_
     assert "spoiled by the test" in errors
     assert "--- the end of the log of kubeletplugin" in errors
     assert errors.splitlines()[-1].startswith("gpuctl: python -m controller ended with status 3")
-
-
-def test_an_unknown_machine_is_a_wrong_command_line() -> None:
-    ran = CliRunner().invoke(commands, ["demo", "--machine", "no-such-machine"])
-
-    assert ran.exit_code == 2
-    assert "`gpuctl plan --machines` lists" in ran.output

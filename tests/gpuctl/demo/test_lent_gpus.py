@@ -6,15 +6,13 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from driver.nvml.mig import Placement
 from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.command import has_gpu
-from gpuctl.demo.lent_gpus import NotLent, lent_gpus
+from gpuctl.demo.lent_gpus import lent_gpus
 from gpuctl.demo.story import Narrator, tell
-from gpuctl.verify.change.undo import record_path
 from tests.gpuctl.verify.subjects import machine_in, places_of
 
 
@@ -41,17 +39,6 @@ def test_the_story_is_told_with_idle_gpus_alone(tmp_path: Path) -> None:
     assert {(one.percentage, one.memory_mib) for one in facts.shares.limits} == {(25.0, 20276)}
     assert facts.left == ()
     assert replace(machine.state, driver_roots=before.driver_roots) == before
-
-
-def test_no_gpu_is_lent_while_somebody_uses_all(tmp_path: Path) -> None:
-    machine = machine_in(tmp_path, "t4")
-    machine.set_processes(0, (4711,))
-    places = places_of(tmp_path, machine)
-
-    with pytest.raises(NotLent, match=r"no GPU is idle.*4711"), lent_gpus(places, lambda _step: None):
-        pass
-
-    assert not record_path(places).exists()
 
 
 def test_a_machine_with_a_gpu_is_known_by_its_driver_or_its_bus(tmp_path: Path) -> None:

@@ -84,17 +84,14 @@ def test_pods_with_their_parts_of_one_gpu_pass() -> None:
 @pytest.mark.parametrize(
     ("check", "named"),
     [
-        (partitions(small(0), small(1), made=(0,)), "the machine made"),
         (partitions(small(0), small(1), made=(0, 1, 2)), "the machine made"),
         (partitions(small(0, gpu=OTHER), made=(0,)), "not a partition of"),
         (partitions(small(0), NEIGHBOUR), "capability nodes"),
-        (partitions(small(0), small(1, "/dev/nvidia1")), "capability nodes"),
         (shares(pod(f"{OTHER.device}-mps-4", "/dev/nvidia0")), "not shares of one GPU"),
-        (shares(pod(f"{GPU.device}-mps-4", "/dev/nvidia1")), "not shares of one GPU"),
         (shares(SHARE, percentage=100.0), "25 percent"),
         (shares(SHARE, memory_mib=0), "20480 MiB"),
     ],
-    ids=range(9),
+    ids=range(6),
 )
 def test_pods_that_see_more_or_less_than_their_part_end_the_story(
     check: Callable[[], str], named: str

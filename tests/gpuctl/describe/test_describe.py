@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.describe.claim import claim_sections
-from gpuctl.describe.gpu import holders_section
-from gpuctl.describe.sections import Section
-from gpuctl.fleet.cluster import views_of
-from gpuctl.fleet.devices import Taint, driver_version_text, meaning
+from gpuctl.fleet.devices import driver_version_text
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
 from tests.gpuctl.plan.printed import printed
 
 TODAY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?<!2026-01-02T03:04:0\d)Z")
@@ -116,30 +112,6 @@ def test_scripts_get_the_sections_of_the_text(cluster: Cluster, kind: str, name:
     assert document["of"] == kind
     blocks = [block.splitlines()[0] for block in text.partition("\n")[2].split("\n\n")]
     assert [section["title"] for section in document["sections"]] == blocks
-
-
-def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_nothing(
-    tmp_path: Path,
-) -> None:
-    slices = published(tmp_path)
-    share = str(devices(slices, THIRD)[0]["name"])
-    consumed: Object = {"consumedCapacity": {"memory": "0", "shares": "1"}, "shareID": "s-1"}
-    lab, monitor = claim("lab", share, **consumed), claim("monitor", share, adminAccess=True)
-    views = views_of(slices, [lab, monitor])
-
-    by_gpu = holders_section(views[0].gpus)
-    (of_claim,) = (one for one in claim_sections(lab, views, ()) if one.title == "Devices")
-
-    assert {row["claim"]: row["memory"] for row in by_gpu.rows} == {
-        "team/lab": "25%",
-        "team/monitor": "-",
-    }
-    assert [(row["share"], row["memory"]) for row in of_claim.rows] == [("shares 1", "25%")]
-
-
-def test_a_section_without_anything_says_none() -> None:
-    assert Section("Taints").text() == "Taints\n  none"
-    assert meaning(Taint("example.com/mine", "", "NoSchedule")) == "not set by this driver"
 
 
 @pytest.mark.parametrize(

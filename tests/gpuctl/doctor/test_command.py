@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from gpuctl.doctor.check import Check, run_checks
 from gpuctl.doctor.check import Result as Found
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.checks import OUTSIDE
-from gpuctl.doctor.report import picture, problems, read_results
+from gpuctl.doctor.report import picture, problems
 from gpuctl.plan.planned import plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.clusters import NODE, driver_pod, node, run_pod, well_cluster
@@ -137,21 +136,3 @@ def test_a_node_looks_at_itself_without_a_cluster(cluster: Cluster) -> None:
     assert [one["check"] for one in results(outcome)] == [check.name for check in INSIDE]
     assert outcome.exit_code == 3
     assert CliRunner().invoke(commands, ["doctor", "--local", "node-a"]).exit_code == 2
-
-
-def test_what_is_meant_is_shown_in_part_and_with_wide_all() -> None:
-    found = [Found("cluster", "taints", "warn", "9 devices", "look", tuple(f"device {n}" for n in range(9)))]
-
-    short, wide = problems(found), picture(found, wide=True)
-
-    assert "        - device 5\n        - and 3 more; -o wide shows all\n" in short
-    assert "        - device 8\n        what to do: look\n" in wide
-    assert wide.endswith("1 check: 1 warn")
-
-
-def test_a_report_of_another_version_is_read_as_far_as_it_is_known() -> None:
-    one = {"check": "new", "status": "ok", "message": "fine", "place": "node", "since": "tomorrow"}
-
-    assert read_results(json.dumps({"results": [one]}).encode(), "node/a") == (
-        Found("node/a", "new", "ok", "fine"),
-    )

@@ -45,10 +45,6 @@ def test_what_does_not_end_is_ended() -> None:
     assert run_bounded(["sleep", "50"], 0.1, 1000) == (-signal.SIGKILL, b"", "")
 
 
-def test_what_it_says_on_stderr_is_told_in_one_line() -> None:
-    assert run_bounded(["sh", "-c", "echo a >&2; echo b >&2; exit 3"], 60.0, 10) == (3, b"", "a b")
-
-
 def test_the_pod_is_the_newest_that_runs_the_plugin_there() -> None:
     old, new, elsewhere = (driver_pod("kubeletplugin") for _ in range(3))
     old["metadata"] |= {"name": "old", "creationTimestamp": "2026-01-01T00:00:00Z"}

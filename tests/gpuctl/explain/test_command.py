@@ -95,12 +95,6 @@ def test_names_are_printed_for_other_commands(cluster: Cluster) -> None:
     assert cluster.run("pods", "-n", "default", "-o", "name").output == "pod/far-pod\n"
 
 
-def test_where_nobody_asks_for_devices_it_says_so(cluster: Cluster) -> None:
-    told = cluster.run("pods", "-n", "kube-system")
-
-    assert (told.exit_code, told.output) == (0, "nothing here asks for devices\n")
-
-
 def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
     cluster.server.fail("list", "/api/v1/nodes", code=403)
 

@@ -47,7 +47,6 @@ MOON = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["moon"
 ON_MOON = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [MOON]}}
 ON_NODE_B = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
 ELSEWHERE = claim(allocation={"nodeSelector": {"nodeSelectorTerms": [ON_NODE_B]}})
-TOLERANT = {"tolerations": [{"key": "a", "operator": "Exists"}]}
 ONLY_PREFERS = {"key": "c", "effect": "PreferNoSchedule"}
 TAINT = {"key": "a", "value": "b", "effect": "NoExecute"}
 

@@ -71,26 +71,6 @@ def two_nodes() -> Explanation:
     )
 
 
-def half_published() -> Explanation:
-    (one, *rest) = copy.deepcopy(slices())
-    one["spec"]["pool"]["resourceSliceCount"] = 9
-    return explain_claim(claim(count=5), snapshot(slices=(one, *rest)))
-
-
-def amount(asked: str, *, in_use: bool) -> Explanation:
-    """A device of 40Gi that is shared in parts of 10Gi or more, of which 30Gi may be in use."""
-    memory = {"value": "40Gi", "requestPolicy": {"default": "10Gi", "validRange": {"min": "10Gi"}}}
-    device = {"name": "share", "allowMultipleAllocations": True, "capacity": {"memory": memory}}
-    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool, "devices": [device]}
-    theirs = held("theirs", "share")
-    share = {"pool": "p", "shareID": "1", "consumedCapacity": {"memory": "30Gi"}}
-    theirs["status"]["allocation"]["devices"]["results"][0] |= share
-    found = ({"metadata": {"name": "s"}, "spec": spec},)
-    wanted = asking({"capacity": {"requests": {"memory": asked}}})
-    return explain_claim(wanted, snapshot(slices=found, claims=(theirs,) if in_use else ()))
-
-
 def by_measure(shares: str, asked: Mapping[str, str]) -> Explanation:
     found = published("node-a", f"{{shared: {{strategy: MPS, {shares}}}}}", "a30-quad")
     return explain_claim(asking({"capacity": {"requests": asked}}), snapshot(slices=found))
@@ -133,32 +113,17 @@ WITHOUT = {"matchAttribute": "gpu.nvidia.com/parentUUID"}
 
 CLAIMS: Mapping[str, Callable[[], Explanation]] = {
     "it has devices": lambda: explain_claim(held("theirs", GPUS[0]), snapshot()),
-    "more than any node has": lambda: explain_claim(claim(count=5), snapshot(claims=(held("a", *GPUS[:2]),))),
-    "as many as a node has": lambda: explain_claim(claim(count=4), snapshot(claims=(held("a", *GPUS[:2]),))),
     "only one of two nodes could serve": two_nodes,
     "a taint is in the way": lambda: explain_claim(claim(count=4), snapshot(**tainted(GPUS[0]))),
     "taints make no node larger": lambda: explain_claim(claim(count=5), snapshot(**tainted(GPUS[0]))),
-    "a constraint is never met": lambda: explain_claim(
-        asking({"count": 3}, constraints=[{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]),
-        snapshot(claims=(held("theirs", GPUS[0]),)),
-    ),
     "a constraint on what no device has": lambda: explain_claim(
         asking({"count": 2}, constraints=[WITHOUT]), snapshot()
     ),
     "distinct values of what no device has": lambda: explain_claim(
         asking({"count": 2}, constraints=[{"distinctAttribute": "gpu.nvidia.com/parentUUID"}]), snapshot()
     ),
-    "all devices, of which one is left": lambda: explain_claim(
-        asking(ALL), snapshot(claims=(held("theirs", *GPUS[:3]),))
-    ),
     "all forms of a GPU at once": lambda: explain_claim(
         asking(ALL), snapshot(slices=first_gpu("mig: dynamic"))
-    ),
-    "two requests that exclude each other": lambda: explain_claim(
-        asking({"count": 3}, {"count": 3}), snapshot()
-    ),
-    "each alternative is too large": lambda: explain_claim(
-        asking(alternatives(("gpu", 8), ("gpu", 6))), snapshot()
     ),
     "an alternative waits, the other is not published": lambda: explain_claim(
         asking(alternatives(("other", 1), ("gpu", 4))),
@@ -170,11 +135,6 @@ CLAIMS: Mapping[str, Callable[[], Explanation]] = {
     "no alternative is published": lambda: explain_claim(
         asking(alternatives(("other", 1), ("other", 5))), snapshot(classes=(CLASS, OTHER))
     ),
-    "nobody publishes": lambda: explain_claim(claim(), snapshot(slices=())),
-    "a pool is not complete": half_published,
-    "more than a claim can have": lambda: explain_claim(claim(count=33), snapshot(nodes=(NODE, NODE_B))),
-    "an amount that no device has": lambda: amount("64Gi", in_use=False),
-    "an amount that is in use": lambda: amount("20Gi", in_use=True),
     "memory, where shares are by number": lambda: by_measure("shares: 4", {"memory": "10Gi"}),
     "a number, where shares are by memory": lambda: by_measure("memory: {step: 5Gi}", {"shares": "2"}),
     "too much memory": lambda: by_measure("shares: 4, memory: {step: 5Gi}", {"memory": "90Gi"}),
@@ -262,14 +222,9 @@ PODS: Mapping[str, Callable[[], Explanation]] = {
     "it has some devices already": lambda: explain_pod(
         uses("first", "second"), snapshot(claims=(held("first", *GPUS[:2]), claim("second", count=3)))
     ),
-    "no template": lambda: explain_pod(uses(template="t"), snapshot()),
     "its claim is not made yet": from_template,
     "a webhook refuses its claim": refused_by_webhook,
-    "a quota of its class": lambda: from_template(2, **quota(DEVICES, "4", "3")),
     "a quota with room": lambda: from_template(1, **quota(DEVICES, "4", "3")),
-    "a quota of an extended resource": lambda: from_template(
-        2, classes=(NAMED,), **quota("requests.nvidia.com/gpu", "1")
-    ),
     "a quota with scopes": lambda: from_template(
         2, classes=(NAMED,), **quota("requests.nvidia.com/gpu", "1", scopes=["BestEffort"])
     ),
@@ -332,7 +287,6 @@ EVICTED: Object = {
 }
 
 PLACED: Mapping[str, Callable[[], Explanation]] = {
-    "it runs": lambda: on_node({"phase": "Running"}),
     "its node cannot prepare it": lambda: on_node({}, failed(EARLY, "first"), failed(LATE, "last")),
     "its sandbox came after the failure": lambda: on_node(sandbox("True", LATE), failed(EARLY)),
     "it runs since the failure": lambda: on_node(
@@ -359,7 +313,6 @@ PLACED: Mapping[str, Callable[[], Explanation]] = {
     ),
     "it has failed": lambda: on_node(EVICTED, failed(LATE)),
     "it has failed without a node": lambda: on_node({"phase": "Failed"}, node=None),
-    "it has ended well": lambda: on_node({"phase": "Succeeded"}, failed(LATE)),
     "its GPU is sick": lambda: with_device(XID),
     "the GPU of a claim is sick": lambda: with_device(XID, of_pod=False),
     "its device is gone": lambda: with_device({"name": "gpu-other"}),
@@ -401,9 +354,6 @@ OTHERS = (
 )
 
 EXTENDED: Mapping[str, Callable[[], Explanation]] = {
-    "an init container uses what the container has": lambda: extended(
-        limited(gpu="4"), init=limited(gpu="4")
-    ),
     "a sidecar has its own": lambda: extended(
         limited(gpu="3"), init={**limited(gpu="2"), "restartPolicy": "Always"}
     ),
@@ -423,8 +373,6 @@ EXTENDED: Mapping[str, Callable[[], Explanation]] = {
         nodes=(NIC_NODE, {**NODE, "metadata": {"name": "node-b"}}),
         pods=(runs("node-a", nic="1"),),
     ),
-    "nobody gives it": lambda: extended(limited(**{"example.com/nothing": "1"})),
-    "a quota of the class": lambda: extended(limited(gpu="2"), **quota(DEVICES, "0")),
     "a quota of claims": lambda: extended(
         limited(gpu="2"), **quota("count/resourceclaims.resource.k8s.io", "0")
     ),

@@ -114,8 +114,3 @@ def test_claims_of_the_file_count_as_made(manifests: Manifests) -> None:
 def test_a_file_that_cannot_be_used_is_refused(manifests: Manifests, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         manifests.read(text)
-
-
-def test_a_file_that_is_not_there_is_refused(manifests: Manifests) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        pod_of_file(manifests.file, "team", manifests.before)

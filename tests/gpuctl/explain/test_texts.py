@@ -25,23 +25,9 @@ def waiting(machine: str, spec: Object, *in_use: Object, nodes: tuple[str, ...] 
     return site, [site.waits("train", spec, priority=10)]
 
 
-def in_use() -> Built:
-    return waiting("hgx-h100", claim_spec(WHOLE), claim_spec(WHOLE, count=8))
-
-
 def partition_too_many() -> Built:
     spec = claim_spec("mig-small", count=15)
     return waiting("hgx-h100", spec, *[claim_spec(WHOLE)] * 6)
-
-
-def tainted() -> Built:
-    site, pods = waiting("l4-quad", claim_spec(WHOLE, count=4))
-    taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
-    devices = [device for one in site.slices for device in one["spec"].get("devices") or ()]
-    for device in devices:
-        if device["name"].startswith(devices[0]["name"][:13]):
-            device["taints"] = [taint]
-    return site, pods
 
 
 def selector_near_miss() -> Built:
@@ -51,18 +37,8 @@ def selector_near_miss() -> Built:
     return waiting("hgx-h100", spec, nodes=("node-a", "node-b"))
 
 
-def class_missing() -> Built:
-    return waiting("t4", claim_spec("mig-smal"))
-
-
 def fits() -> Built:
     return waiting("t4", claim_spec(WHOLE))
-
-
-def claim_not_there() -> Built:
-    site, pods = waiting("t4", claim_spec(WHOLE))
-    site.claims.clear()
-    return site, pods
 
 
 def sick_gpu() -> Built:
@@ -73,13 +49,6 @@ def sick_gpu() -> Built:
         device["taints"] = [taint]
     pod["status"]["phase"] = "Running"
     return site, []
-
-
-def closed_nodes() -> Built:
-    site, pods = waiting("t4", claim_spec(WHOLE), nodes=("node-a", "node-b"))
-    site.nodes[0]["spec"] = {"unschedulable": True}
-    pods[0]["spec"]["nodeSelector"] = {"zone": "moon"}
-    return site, pods
 
 
 def three_policies() -> Built:
@@ -106,16 +75,10 @@ def other_scheduler() -> Built:
 
 
 SITUATIONS: list[tuple[Callable[[], Built], str]] = [
-    (in_use, "pod train"),
     (partition_too_many, "pod train"),
-    (tainted, "pod train"),
-    (tainted, "pod train -o wide"),
     (selector_near_miss, "pod train"),
-    (class_missing, "pod train"),
     (fits, "pod train"),
-    (claim_not_there, "pod train"),
     (sick_gpu, "claim train-gpu"),
-    (closed_nodes, "pod train"),
     (three_policies, "pod train"),
     (three_policies, "pod train -o wide"),
     (three_policies, "pods"),

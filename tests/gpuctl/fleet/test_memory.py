@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuctl.fleet.cluster import views_of
-from gpuctl.fleet.memory import bytes_text, memory_lines
+from gpuctl.fleet.memory import memory_lines
 from gpuctl.fleet.nodes import NodeState
 from gpuctl.plan.planned import plan_node
 from gpuctl.status.picture import sentences
@@ -50,15 +50,6 @@ def test_what_one_share_does_not_tell_is_not_told_of_its_gpu() -> None:
     assert lines(claim("a", used=0)) == ["node-a: GPU 0 (0000:17:00.0): 1 share, held 10Gi, uses 0"]
 
 
-def test_gpus_are_told_apart_and_claims_of_other_nodes_are_left_out() -> None:
-    elsewhere = claim("c", pool="node-b/gpu.nvidia.com")
-
-    assert [line.split(": ")[1] for line in lines(claim("a"), claim("b", device=OTHER), elsewhere)] == [
-        "GPU 0 (0000:17:00.0)",
-        "GPU 1 (0000:65:00.0)",
-    ]
-
-
 @pytest.mark.parametrize("data", [None, {}, "much", {"memoryLimitBytes": True}])
 def test_a_status_that_tells_nothing_of_use_is_passed_over(data: Any) -> None:
     assert lines(claim("a", data=data)) == []
@@ -70,8 +61,3 @@ def test_a_share_whose_gpu_is_ill_says_nothing_of_its_limit() -> None:
     state = node(claim("a", conditions=ill))
     assert not any("not enforced" in line for line in sentences([state]))
     assert not state.is_amiss
-
-
-def test_amounts_are_as_people_read_them() -> None:
-    amounts = (0, 512, 1 << 20, 7730941133, 10 * GIB)
-    assert [bytes_text(amount) for amount in amounts] == ["0", "0.5Ki", "1Mi", "7.2Gi", "10Gi"]

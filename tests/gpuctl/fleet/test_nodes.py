@@ -83,14 +83,6 @@ def test_every_device_of_a_tier_is_counted_once(config: str, data: st.DataObject
     assert all(0 <= gpu.used <= 1 for gpu in view.gpus)
 
 
-def test_a_gpu_for_a_machine_is_told_apart() -> None:
-    vfio = next(name for name in DEVICES["all-kinds"] if "vfio" in name)
-
-    view = seen("all-kinds", claim("vm", vfio))
-
-    assert [one.use for one in view.gpus].count("machine") == 1
-
-
 @pytest.mark.parametrize(("profile", "percent"), [("a30-6c-3", 25), ("a30-12c-1", 50), ("a30-24c-0", 100)])
 def test_a_vgpu_takes_as_much_of_its_gpu_as_fit_beside_each_other(profile: str, percent: int) -> None:
     published = list(plan_node("vgpu-and-passthrough", "node-a", EXAMPLES / "vgpu-host.yaml").slices)
@@ -98,39 +90,3 @@ def test_a_vgpu_takes_as_much_of_its_gpu_as_fit_beside_each_other(profile: str, 
     (view,) = views_of(published, [claim("vm", f"gpu-0000-e2-00-0-vgpu-{profile}")])
 
     assert gpu(view, "0000:e2:00.0") == ("machine", percent, 1)
-
-
-def test_static_partitions_without_counters_are_weighed_by_their_memory() -> None:
-    (one,) = json.loads(json.dumps(plan_node("a30-quad", "node-a", None).slices))
-    whole = one["spec"]["devices"][0]
-    parts = [
-        {
-            "name": f"part-{number}",
-            "attributes": {
-                "type": {"string": "mig"},
-                "profile": {"string": profile},
-                "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
-            },
-            "capacity": {"memory": {"value": memory}},
-        }
-        for number, (profile, memory) in enumerate((("1g", "5Gi"), ("3g", "15Gi")))
-    ]
-    one["spec"]["devices"] = [whole, *parts]
-    one["metadata"]["name"] = "slice"
-
-    (view,) = views_of([one], [claim("train", "part-1")])
-
-    assert gpu(view, "0000:01:00.0") == ("partition", 75, 1)
-
-
-@pytest.mark.parametrize("value", [{"string": "xxxx"}, {"int": 0}, {"int": -1}, {"bool": True}])
-@pytest.mark.parametrize("config", CONFIGS)
-def test_attributes_of_the_wrong_type_hide_no_node(config: str, value: Object) -> None:
-    """A node's token can publish any, and one node must not end what is shown of all."""
-    published = slices(config)
-    for device in (one for item in published for one in item["spec"].get("devices") or ()):
-        device["attributes"] = {**dict.fromkeys(device["attributes"], value), "gpuCount": value}
-
-    (view,) = views_of(published, [claim("train", DEVICES[config][0])])
-
-    assert view.state.tiers

@@ -106,8 +106,3 @@ def test_a_node_or_gpu_that_there_is_not_is_an_error(
 ) -> None:
     ran = CliRunner().invoke(commands, ["heal", *words, "--kubeconfig", str(scene.kubeconfig)])
     assert why in str(ran.exception)
-
-
-@pytest.mark.parametrize("words", [("node-a",), ("--here", "node-a", GPU), ()])
-def test_a_wrong_number_of_names_is_a_wrong_command_line(words: tuple[str, ...]) -> None:
-    assert CliRunner().invoke(commands, ["heal", *words]).exit_code == 2

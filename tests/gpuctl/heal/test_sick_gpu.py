@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,21 +51,6 @@ def test_a_gpu_is_found_by_its_index_its_address_its_devices_and_its_uuid(
 def test_a_gpu_that_is_not_there_is_named_with_those_that_are(published: Slices, name: str) -> None:
     with pytest.raises(ConfigError, match=r"node-a publishes no GPU .*0000:1b:00\.0"):
         find_gpu(published, "node-a", name)
-
-
-def test_a_gpu_is_found_by_its_index_where_it_is_only_shared(tmp_path: Path) -> None:
-    config = tmp_path / "node.yaml"
-    config.write_text("version: v1\nrules:\n- {shared: {strategy: MPS, shares: 4}}\n")
-    assert find_gpu(plan_node("hgx-h100", "node-a", config).slices, "node-a", "1") == OTHER
-
-
-def test_an_index_that_two_gpus_have_means_none(published: Slices) -> None:
-    found = copy.deepcopy(published)
-    for device in (device for one in found for device in one["spec"].get("devices") or ()):
-        if device["name"] in ("gpu-0000-1b-00-0", "gpu-0000-43-00-0"):
-            device["attributes"]["index"] = {"int": 7}
-    with pytest.raises(ConfigError, match="publishes no GPU 7"):
-        find_gpu(found, "node-a", "7")
 
 
 def test_what_all_devices_have_is_told_once_and_what_some_have_with_their_names(published: Slices) -> None:

@@ -137,19 +137,6 @@ def test_nobody_is_evicted_before_new_pods_are_kept_away(scene: HealScene) -> No
     assert (ran.exit_code, names(scene)) == (0, [])
 
 
-def test_a_budget_is_kept_and_it_is_said_for_whom_is_waited(scene: HealScene) -> None:
-    scene.claim("mine", DEVICE, scene.pod("train"))
-    scene.sick()
-    fault = scene.server.fail("create", "eviction", code=429, times=2)
-    plugin = PlayedPlugin(scene, lambda: ends_evicted(scene))
-    with scene.served(plugin):
-        ran = scene.healed("--yes")
-
-    assert fault.times == 0
-    assert "waiting: pod default/train cannot be evicted:" in ran.stdout
-    assert (ran.exit_code, names(scene)) == (0, [])
-
-
 @pytest.mark.parametrize("pods", [["train"], []], ids=["pod", "nobody"])
 def test_who_stays_keeps_the_gpu_and_is_named(scene: HealScene, pods: list[str]) -> None:
     scene.claim("mine", DEVICE, *map(scene.pod, pods))
@@ -216,12 +203,6 @@ def test_on_the_node_itself_a_failure_has_its_exit_code(scene: HealScene) -> Non
         assert here(scene, "--yes") == (AMISS_EXIT_CODE, "not reset: why\n")
     with scene.served(plays(looked())):
         assert here(scene) == (0, f"nothing is in the way of a reset of {GPU}\n")
-
-
-def test_on_a_node_without_a_plugin_it_is_said(scene: HealScene) -> None:
-    words = ["heal", "--here", GPU, "--plugins-dir", str(scene.plugins)]
-    ran = CliRunner().invoke(commands, words)
-    assert "the kubelet plugin of this node cannot be asked: it has no socket" in str(ran.exception)
 
 
 def test_lines_that_are_no_steps_are_refused(scene: HealScene) -> None:

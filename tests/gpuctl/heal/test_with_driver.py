@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET, TAINT_XID
+from driver.devices.taints import TAINT_RESET
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.waiting import wait_gone
@@ -28,8 +23,7 @@ from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
-from tests.gpuctl.doctor.programs import ROOT, FakeKubectl
-from tests.gpuctl.status.test_command import HEEDING
+from tests.gpuctl.doctor.programs import FakeKubectl
 
 TIMES = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0))
 
@@ -118,74 +112,3 @@ def test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next(healing: H
     healing.wait_untainted()
     start(cluster, "default", gpu_pod("next"))
     assert healing.run().exit_code == 0
-
-
-@contextmanager
-def waiting(healing: Healing) -> Iterator[subprocess.Popen[str]]:
-    """The command at work, which waits for a process that uses the GPU."""
-    healing.driver.machine.set_processes(0, (os.getpid(),))
-    command = [sys.executable, "-u", "-c", HEEDING, *healing.words, "--yes", "--timeout", "600"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert any("uses the GPU" in line for line in process.stdout)
-            yield process
-        finally:
-            process.kill()
-
-
-def test_who_goes_away_gives_the_gpu_free_and_nothing_was_reset(healing: Healing) -> None:
-    healing.sick()
-    with waiting(healing) as process:
-        healing.wait_for_taint(TAINT_BLOCKED)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) != 0
-
-    healing.wait(lambda: not any(TAINT_BLOCKED in found for found in healing.taints()))
-    assert all(TAINT_RESET in found for found in healing.taints())
-
-
-def test_a_plugin_that_is_killed_while_it_waits_leaves_nothing_behind(healing: Healing) -> None:
-    healing.sick()
-    with waiting(healing) as process:
-        healing.wait_for_taint(TAINT_BLOCKED)
-        healing.driver.process("kubeletplugin").kill()
-        _, said = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert "kubectl exec in default/plugin broke off" in said
-    assert "the kubelet plugin broke off" in said
-
-    healing.driver.machine.set_processes(0, ())
-    healing.driver.start_plugin()
-    healing.driver.wait_serving()
-    healing.wait(lambda: not any(TAINT_BLOCKED in found for found in healing.taints()))
-    assert healing.run("--yes").exit_code == 0
-    start(healing.driver.cluster, "default", gpu_pod("next"))
-
-
-def test_an_error_that_cannot_be_asked_for_goes_with_the_reset(healing: Healing) -> None:
-    # While NVML recommends no action, a check after a second would end the fault.
-    healing.driver.machine.recovery_action(healing.gpu, None)
-    healing.driver.machine.xid(healing.gpu, 95)
-    healing.wait_for_taint(TAINT_XID)
-    assert healing.run().exit_code == AMISS_EXIT_CODE
-
-    assert healing.run("--yes").exit_code == 0
-
-    healing.wait_untainted()
-
-
-def test_a_reset_by_an_admin_while_the_driver_is_away_is_noticed(healing: Healing) -> None:
-    healing.sick()
-    smi = [str(healing.driver.folder / "driver/usr/bin/nvidia-smi"), "--gpu-reset", "-i", str(healing.gpu)]
-    for name in ("controller", "kubeletplugin"):
-        healing.driver.process(name).stop()
-    reset = subprocess.run(smi, capture_output=True, text=True, check=False)
-    assert (reset.returncode, "successfully reset" in reset.stdout) == (0, True), reset.stdout
-    healing.driver.start_plugin()
-    healing.driver.start_controller()
-
-    healing.wait_untainted()
-    start(healing.driver.cluster, "default", gpu_pod("next"))

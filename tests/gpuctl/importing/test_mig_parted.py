@@ -49,28 +49,10 @@ def test_each_configuration_means_the_same_on_a_node(files: dict[str, Path]) -> 
     assert custom[3] == custom[7] == Counter({"1g.10gb+me": 1, "3g.40gb": 1})
 
 
-def test_one_file_serves_unlike_nodes(files: dict[str, Path]) -> None:
-    assert published("a30-quad", files["all-1g.10gb"]) == dict.fromkeys(range(4), WHOLE)
-    # The A100 is the model of the second entry; its MIG mode is off and needs a reset, which the plan says.
-    assert len(plan_node("dgx-a100", "node", files["all-1g.10gb"]).withheld) == 8
-
-
 def test_where_entries_meet_the_last_one_decides_as_in_mig_parted(files: dict[str, Path]) -> None:
     forms = published("hgx-h100", files["the-last-one-decides"])
 
     assert [forms[3], forms[4], forms[5]] == [WHOLE, Counter({"3g.40gb": 2}), Counter({"7g.80gb": 1})]
-
-
-def test_entries_that_never_meet_keep_their_order(tmp_path: Path) -> None:
-    file = tmp_path / "apart.yaml"
-    file.write_text(
-        "version: v1\nmig-configs:\n  apart:\n"
-        "  - {devices: [0], device-filter: '0x233010DE', mig-enabled: false}\n"
-        "  - {devices: [0], device-filter: '0x20B010DE', mig-enabled: false}\n"
-        "  - {devices: [1], mig-enabled: false}\n"
-    )
-
-    assert import_mig_parted(file, "layout")[0][0].text.endswith("- when: gpu.index in [1]\n  mig: 'off'\n")
 
 
 def test_gpus_whose_partitions_have_no_equivalent_are_not_offered_otherwise(files: dict[str, Path]) -> None:

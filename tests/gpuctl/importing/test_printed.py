@@ -62,22 +62,17 @@ WRONG_ENTRIES = (
     "devices: all",
     "devices: some, mig-enabled: false",
     "devices: [], mig-enabled: false",
-    "devices: [true], mig-enabled: false",
     "devices: [-1], mig-enabled: false",
-    "devices: [1, 1], mig-enabled: false",
     "devices: all, mig-enabled: 1",
     "devices: all, mig-enabled: true",
-    "devices: all, mig-enabled: true, mig-devices: null",
     "devices: all, mig-enabled: true, mig-devices: [1g.10gb]",
     "devices: all, mig-enabled: false, mig-devices: {1g.10gb: 1}",
     "devices: all, mig-enabled: true, mig-devices: {1g: 1}",
     "devices: all, mig-enabled: true, mig-devices: {1g.10gb: 0}",
     "devices: all, mig-enabled: true, mig-devices: {1g.10gb: 17}",
     "devices: all, mig-enabled: true, mig-devices: {1g.10gb: 9, 2g.20gb: 9}",
-    "devices: all, mig-enabled: true, mig-devices: {1g.10gb: true}",
     "devices: all, mig-enabled: false, device-filter: 0x233010DE",
     'devices: all, mig-enabled: false, device-filter: "H100"',
-    'devices: all, mig-enabled: false, device-filter: ["0x233010DE", "0x233010de"]',
     "devices: all, mig-enabled: false, mode: x",
 )
 WRONG = (
@@ -85,15 +80,12 @@ WRONG = (
     "[]",
     f"version: v2\nmig-configs: {{a: [{GOOD}]}}",
     "version: v1",
-    "version: v1\nmig-configs: {a: []}",
     f"version: v1\nmore: 1\nmig-configs: {{a: [{GOOD}]}}",
     "version: v1\nmig-configs:\n  a: [{}]\n  a: [{}]",
     f"version: v1\nmig-configs: {{../a: [{GOOD}]}}",
-    "version: v1\nmig-configs: {a: [7]}",
     "version: v9\nmig-configs: {a: [{devices: x, mig-enabled: y}], b: []}",
     "kind: ConfigMap\ndata: {other.yaml: x}",
     "kind: ConfigMap\ndata: {config.yaml: 'version: v2'}",
-    "kind: ConfigMap\ndata: {config.yaml: '{'}",
     "kind: Pod\nmetadata: {name: mine}",
 )
 
@@ -183,20 +175,15 @@ sharing:
     shared("name: nvidia.com/GPU, replicas: 2"),
     shared(f"name: {'g' * 60}, replicas: 2"),
     shared("name: gpu, replicas: 2, rename: example.com/gpu"),
-    shared("name: gpu, replicas: 2, devices: 0"),
-    shared("name: gpu, replicas: 2, devices: []"),
     shared("name: gpu, replicas: 2, devices: some"),
     shared("name: gpu, replicas: 2, devices: ['0\"] || true']"),
     shared("name: gpu, replicas: 2}, {name: gpu, replicas: 3"),
     shared("name: gpu, replicas: 2, rename: a, devices: ['0']}, {name: gpu, replicas: 2, rename: b"),
     "version: v2",
     "[]",
-    "version: v1\nversion: v1",
-    "sharing: {timeSlicing: {}}",
     "kind: ConfigMap",
     "kind: ConfigMap\n---\nkind: ConfigMap",
     "kind: ConfigMap\ndata: {../up: ''}",
-    "kind: ConfigMap\ndata: {a: {}}",
     "kind: ConfigMap\ndata: {a: '['}",
     "kind: ConfigMap\ndata: {a: 'version: v2'}",
     "kind: ConfigMap\ndata: {a: '', a.yaml: ''}",
@@ -302,10 +289,3 @@ def test_files_are_written_all_or_none(
     refused = ran(tool, text, "--to", "out")
     assert f"out/{files[0]} already exists" in str(refused.exception)
     assert [str(file.relative_to("out")) for file in Path("out").rglob("*.yaml")] == files[:1]
-
-
-def test_a_file_whose_name_cannot_name_a_configuration_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a b.yaml"
-    file.write_text(TIER)
-    refused = CliRunner().invoke(commands, ["import", "device-plugin", str(file)])
-    assert "cannot name a configuration: rename it" in str(refused.exception)

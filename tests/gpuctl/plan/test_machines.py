@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-from fakegpu.machine.spec import known_machines, load_machine
 from tests.gpuctl.plan.printed import printed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,11 +27,6 @@ gpus:
   - {pci: "0000:17:00.0", minor: 0, pcie_root: "pci0000:16"}
   - {pci: "0000:65:00.0", minor: 1, pcie_root: "pci0000:64", mig_enabled: true}
 """
-
-
-def test_every_shipped_machine_is_listed_and_says_what_it_is() -> None:
-    assert printed("plan", "--machines", "-o", "name").split()[6:] == list(known_machines())
-    assert all(load_machine(name).description for name in known_machines())
 
 
 def test_a_file_of_ones_own_is_read_and_what_is_wrong_in_it_is_told(tmp_path: Path) -> None:
@@ -63,13 +57,3 @@ def test_the_page_has_every_field_and_its_example_is_a_machine(tmp_path: Path) -
         field for field in sorted(read) if not re.search(rf"`[\w.\[\]]*\b{field}\b[\w.\[\]]*`", page)
     ] == []
     assert "exit code" not in printed("plan", "--machines", str(file))
-
-
-def test_a_gpu_in_mig_mode_is_offered_so_from_the_beginning(tmp_path: Path) -> None:
-    file, config = tmp_path / "mine.yaml", tmp_path / "node.yaml"
-    file.write_text(CUT)
-    config.write_text("version: v1\nrules:\n- mig: dynamic\n")
-
-    offered = printed("plan", "--machine", str(file), "--config", str(config))
-
-    assert [line.split()[0] for line in offered.splitlines() if "1g.6gb" in line] == ["1"]

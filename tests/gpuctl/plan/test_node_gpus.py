@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from gpuctl.plan.node_gpus import GpuFacts, published_gpus, ranges
+from gpuctl.plan.node_gpus import GpuFacts, published_gpus
 from gpuctl.plan.planned import plan_node
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, published
 
@@ -47,22 +45,6 @@ def test_partitions_and_shares_are_forms_of_their_gpu_and_name_their_holders(tmp
     assert shared.memory_bytes == shared.shareable_bytes == 81105 * 2**20
 
 
-def test_shares_of_partitions_are_in_words(tmp_path: Path) -> None:
-    slices = planned(tmp_path, "hgx-h100", f"mig: {{layout: all-3g}}, {SLICED}")
-
-    assert published_gpus(slices, ())[0].offered_as == "2 x 3g.40gb by time-slicing: 4 shares"
-
-
-def test_both_gpus_of_a_device_are_held_by_its_pod(tmp_path: Path) -> None:
-    slices = planned(tmp_path, "passthrough-quad", "offer: passthrough")
-    pair = claim("machine", "gpu-0000-ca-00-0-0000-cb-00-0-vfio", pods=("machine",))
-
-    *_, first, second = published_gpus(slices, [pair])
-
-    assert first.held_by == second.held_by == ("machine (passthrough of 2 GPUs)",)
-    assert first.memory_bytes == second.memory_bytes == 46068 * 2**20
-
-
 def test_what_a_slice_does_not_say_is_absent_and_what_makes_no_sense_is_too() -> None:
     odd = {
         "index": {"string": "x"},
@@ -76,10 +58,3 @@ def test_what_a_slice_does_not_say_is_absent_and_what_makes_no_sense_is_too() ->
     nothing = GpuFacts("gpu-x", None, None, None, None, None, None, ())
     assert gpus[0] == nothing
     assert (gpus[1].label, gpus[1].numa_node, gpus[1].nvlink_island) == ("gpu-y", None, None)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"), [((), ""), ((4,), "4"), ((0, 1, 2, 5), "0-2,5"), ((7, 3, 4), "3-4,7")]
-)
-def test_ranges(numbers: tuple[int, ...], text: str) -> None:
-    assert ranges(numbers) == text

@@ -100,13 +100,10 @@ def test_a_terminal_gets_a_table_of_80_columns(tmp_path: Path) -> None:
     [
         ("plan t4", "name a machine with --machine (`gpuctl plan --machines` lists them), or a node"),
         ("plan --partitions", "name a machine with --machine"),
-        ("plan --topology", "name one node, or a machine with --machine"),
         ("plan --topology node-a --machine t4", "name one node, or a machine with --machine"),
         ("plan --topology --partitions", "give only one of --topology and --partitions"),
         ("plan --machine t4 --layout 1g", "--layout is for `gpuctl plan --partitions`"),
         ("plan --machines --machine t4", "--machine is for plan alone and `gpuctl plan --topology` and"),
-        ("plan --topology --machine t4 --node-name n", "--node-name is for plan alone"),
-        ("plan --topology --machine t4 -o name", "-o name has nothing to name with --topology"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused_with_a_sentence(command: str, sentence: str) -> None:

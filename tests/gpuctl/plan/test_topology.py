@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.machine.spec import Slot, TopologyLevel, known_machines, load_machine, topology_level
 from gpuctl.fleet.cluster import views_of
 from gpuctl.plan.planned import plan_node
 from gpuctl.plan.topology import NodeTopology, topology_of
-from tests.gpuctl.plan.printed import printed
 from tests.gpuctl.plan.test_node_gpus import bare
 
 FIRST_ROWS = {
@@ -93,24 +90,3 @@ def test_what_is_not_published_is_not_guessed(devices: list[dict[str, Any]], row
     [view] = views_of([bare(*listed)], ())
 
     assert matrix(topology_of("node", view.gpus)) == rows
-
-
-def test_a_node_of_a_cluster_is_read_and_a_gpu_that_is_cut_has_no_nvlinks(tmp_path: Path) -> None:
-    config = tmp_path / "node.yaml"
-    config.write_text("version: v1\nrules: [{when: gpu.index == 0, mig: {layout: [3g, 3g]}}]")
-    with EmbeddedApiServer() as server:
-        for name in ("node-a", "node-b"):
-            for item in plan_node("gb200-tray", name, config).slices:
-                server.create("/apis/resource.k8s.io/v1/resourceslices", item)
-        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
-
-        ask = ("plan", "--topology", "--kubeconfig", kubeconfig)
-        drawn = printed(*ask, "node-b")
-        told = json.loads(printed(*ask, "node-b", "-o", "json").partition("\n")[2])
-        unknown = printed(*ask, "node-c")
-
-    assert told["node"] == "node-b"
-    assert [gpu["index"] for gpu in told["gpus"]] == [0, 1, 2, 3]
-    assert "nvlinkDomain" not in told["gpus"][0]
-    assert "A (1-3)" in drawn
-    assert "node-c publishes no GPU" in unknown

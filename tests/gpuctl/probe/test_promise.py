@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from driver.errors import ConfigError, CudaError
+from driver.errors import ConfigError
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.__main__ import commands
@@ -67,11 +67,6 @@ def test_of_two_partitions_one_is_seen_and_of_two_gpus_both() -> None:
     assert judged([PARTITION, other], [used("MIG-2", 80 * GIB)], None).kept
     second = Promised("GPU-2", "gpu", None)
     assert judged([WHOLE, second], [used(got=80 * GIB)], None).line.endswith("CUDA does not show GPU-2")
-
-
-def test_without_cuda_it_says_which_call_failed() -> None:
-    verdict = judged([WHOLE], [], CudaError("cuInit", 100, "CUDA_ERROR_NO_DEVICE"))
-    assert verdict.line == "NOT KEPT: cuInit failed: CUDA_ERROR_NO_DEVICE (100)"
 
 
 def test_the_files_say_what_is_promised(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ import pytest
 
 from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
-from gpuctl.simulate.command import WORKLOAD_HELP
 from gpuctl.simulate.placing import simulate
-from gpuctl.simulate.workload import load_workload
 from tests.gpuctl.simulate.workloads import group, machines, run, wants
 
 SMALL = wants(1, "mig-small")
@@ -28,15 +26,6 @@ def parts(tmp_path: Path) -> SimulatedCluster:
     return planned_cluster([(1, plan_node("hgx-h100", "node", config).slices)], load_classes(()))
 
 
-def test_the_workload_that_the_help_shows_can_be_used(tmp_path: Path) -> None:
-    file = tmp_path / "workload.yaml"
-    file.write_text(WORKLOAD_HELP.split("\b\n")[1])
-
-    (train,) = load_workload(file)
-
-    assert (train.count, train.gang, train.pods, train.priority) == (200, 4, 800, 100)
-
-
 def test_constraints_and_several_claims_count() -> None:
     island = [{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]
 
@@ -51,26 +40,6 @@ def test_the_same_seed_gives_the_same_and_another_one_may_not() -> None:
 
     assert run(*groups, nodes=5) == run(*groups, nodes=5)
     assert len({run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(9)}) > 1
-
-
-def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(parts: SimulatedCluster) -> None:
-    whole = wants(1, "gpu.nvidia.com")
-    result = simulate(parts, [group("small", 7, SMALL), group("whole", 2, whole)], 1)
-
-    assert [one.placed for one in result.groups] == [7, 1]
-    assert {tier: found.free for tier, found in result.tiers.items()} == {
-        "whole": 0,
-        "mig 1g.10gb": 0,
-        "mig 3g.40gb": 0,
-    }
-
-
-def test_a_gpu_that_is_cut_is_no_free_whole_gpu(parts: SimulatedCluster) -> None:
-    result = simulate(parts, [group("small", 1, SMALL)], 1)
-
-    assert (result.tiers["whole"].allocated, result.tiers["whole"].free) == (0, 1)
-    assert (result.tiers["mig 1g.10gb"].allocated, result.tiers["mig 1g.10gb"].free) == (1, 13)
-    assert [(one.gpus, one.free, one.usable) for one in result.fragments] == [(1, 1, 1), (2, 1, 0)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -105,17 +74,3 @@ def test_a_pool_that_is_invalid_closes_its_node_and_no_other() -> None:
     (train,) = simulate(replace(good, slices=(invalid, *rest)), [group("train", 5)], 1).groups
 
     assert (train.placed, train.waiting, train.error) == (4, 1, None)
-
-
-def test_a_device_that_many_nodes_reach_is_given_once() -> None:
-    good = machines(("t4", 2))
-    pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "net.example.com", "allNodes": True, "pool": pool, "devices": [{"name": "port"}]}
-    net = {"metadata": {"name": "net"}, "spec": spec}
-    selector = {"cel": {"expression": 'device.driver == "net.example.com"'}}
-    port = {"metadata": {"name": "port"}, "spec": {"selectors": [selector]}}
-    cluster = replace(good, slices=(*good.slices, net), classes=(*good.classes, port))
-
-    for seed in range(4):
-        both = simulate(cluster, [group("both", 2, wants(1, "port"), wants(1))], seed).groups[0]
-        assert (both.placed, both.waiting) == (1, 1)

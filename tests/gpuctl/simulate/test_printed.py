@@ -99,10 +99,8 @@ WRONG: tuple[list[str], ...] = (
     ["--from-cluster", "--config", "node.yaml"],
     ["--nodes", "2"],
     ["--nodes", "t4=x"],
-    ["--nodes", "t4=0,a30-quad=1"],
     ["--nodes", "t4=100001"],
     ["--nodes", "t4[pool]=1"],
-    ["--nodes", "t4[pool=a=1"],
     ["--nodes", "t5=1"],
 )
 WRONG_WORKLOADS = (

@@ -17,16 +17,6 @@ def test_like_nodes_count_as_many_as_there_are() -> None:
     assert result.groups[1].why == (Why("in use by pods of train", 2000, 500),)
 
 
-def test_a_constraint_that_fails_is_told() -> None:
-    island = [{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]
-
-    result = run(group("triple", 1, wants(3, constraints=island)), nodes=1)
-
-    assert result.groups[0].why[0].reason == (
-        "no node can ever have enough devices that meet the constraint on gpu.nvidia.com/nvlinkDomain"
-    )
-
-
 def test_pods_that_insist_on_memory_that_holds_say_which_nodes_hold_none(tmp_path: Path) -> None:
     config = tmp_path / "node.yaml"
     config.write_text("version: v1\nrules:\n- {shared: {strategy: TimeSlicing, shares: 4}}\n")

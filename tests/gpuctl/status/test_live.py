@@ -47,25 +47,6 @@ def test_each_gpu_has_a_line_with_its_holders_while_all_fit(tmp_path: Path) -> N
     assert lines[4].startswith(f"    2 {'·' * 24}   0 %  1 x shared, mps")
 
 
-def test_a_sick_gpu_says_what_it_has(tmp_path: Path) -> None:
-    slices = published(tmp_path)
-    for one in devices(slices, SECOND):
-        one["taints"] = [XID]
-
-    lines = drawn(slices)
-
-    assert lines[0].endswith("1 sick")
-    assert "xid=79:NoSchedule" in lines[3]
-
-
-def test_what_no_gpu_shows_comes_before_the_nodes(tmp_path: Path) -> None:
-    lines = drawn(published(tmp_path), claim("train", FIRST, node="node-b"), problems=["1 pod cannot start"])
-
-    assert lines[1] == "1 pod cannot start"
-    assert lines[2] == "node-b"
-    assert lines[3].startswith("  it publishes nothing, although claims have devices there (team/train)")
-
-
 def test_nodes_that_do_not_fit_are_counted_and_sick_ones_come_first(tmp_path: Path) -> None:
     slices: list[Object] = []
     for number in range(30):

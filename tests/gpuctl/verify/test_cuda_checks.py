@@ -77,15 +77,6 @@ def test_it_uses_no_gpu_that_somebody_may_use(tmp_path: Path) -> None:
     )
 
 
-def test_it_names_a_call_that_fails(node: Node) -> None:
-    node.machine.fail("cuInit", code=100, times=1)
-    found = node.result()
-    assert found.status == "fail"
-    assert "cuInit failed: CUDA_ERROR_NO_DEVICE (100)" in found.message
-    assert found.way_out is not None
-    assert "/dev/nvidia-uvm" in found.way_out
-
-
 def test_a_gpu_that_hangs_ends_the_probe_and_not_the_check(
     node: Node,
 ) -> None:

@@ -11,8 +11,7 @@ from driver.errors import ConfigError
 from envtest.client import paths
 from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from gpuctl.web.guard import HEADERS, host_name
-from gpuctl.web.server import bound, is_loopback
-from tests.costly_selector import COSTLY_SELECTOR
+from gpuctl.web.server import is_loopback
 from tests.gpuctl.approved import approve
 from tests.gpuctl.web.busy_cluster import BY_LIMIT, FAILING, LONG_NODE, NODE, WAITING, add_everything
 from tests.gpuctl.web.pages import (
@@ -75,32 +74,6 @@ def test_a_claim_that_comes_and_goes_is_shown_and_so_is_a_pod(page: Page) -> Non
 
     page.wait_words("/", "8 GPUs: 8 free", "No pod waits for devices", "0 of 8 held, 8 free")
     page.wait_words("/pod/default/lonely", "There is no such pod")
-
-
-def test_the_answer_follows_the_cluster(page: Page) -> None:
-    add_claim(page, "many", "absent")
-    page.api.create(waiting_pod("patient", "many"))
-    page.wait_words("/pod/default/patient", "the DeviceClass absent does not exist")
-
-    add_class(page.api_server, "absent")
-
-    page.wait_words("/pod/default/patient", "fits")
-
-
-def test_a_pod_whose_selector_costs_too_much_is_told_so_and_the_next_pod_has_its_answer(
-    page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
-    add_claim(page, "costly", selector=COSTLY_SELECTOR)
-    page.api.create(waiting_pod("greedy", "costly"))
-    page.wait_words(
-        "/pod/default/greedy", "takes too long to work out", "request gpu of claim default/costly"
-    )
-
-    add_claim(page, "cheap", selector="device.driver == 'nobody.example.com'")
-    page.api.create(waiting_pod("modest", "cheap"))
-
-    page.wait_words("/pod/default/modest", "device.driver == 'nobody.example.com'")
 
 
 def test_an_api_server_that_is_gone_is_one_line_and_what_was_known_stays(page: Page) -> None:
@@ -172,11 +145,6 @@ def test_long_lists_come_in_pages_with_the_sick_first(tmp_path: Path) -> None:
     assert "page 1 of 2, 60 in total" in words(first)
 
 
-@pytest.mark.parametrize("query", ["page=0", "page=-1", "page=99999999999", "page=x", "show=all", "have=a"])
-def test_a_query_without_sense_shows_the_page(still: Page, query: str) -> None:
-    assert "8 free" in words(still.get(f"/?{query}").text)
-
-
 FOREIGN = ("evil.example", "127.0.0.1.evil.example:8470", "localhost.", "", "[::2]:1")
 KNOWN = ("localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8470", "page.example")
 
@@ -211,12 +179,6 @@ def test_only_its_pages_are_read_by_its_names(
     answer = still.get(path, method, **headers)
 
     assert (answer.status, "node-a" in answer.text) == (status, status == 200)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", ":x", "127.0.0.1:70000", "no such host:1"])
-def test_a_wrong_address_is_told(address: str) -> None:
-    with pytest.raises(ConfigError):
-        bound(address)
 
 
 def test_what_only_this_machine_reaches_is_known() -> None:

@@ -104,21 +104,3 @@ def test_a_failure_keeps_the_last_value_until_a_reading_succeeds(
     assert (first, last) == ((1, ""), (3, ""))
     assert failed[0] == 1
     assert words in failed[1]
-
-
-def test_readings_with_the_same_turn_come_one_after_the_other(source: Source) -> None:
-    other = Source()
-
-    async def look() -> tuple[int, int]:
-        turn = asyncio.Lock()
-        first, second = (Kept(one.read, turn, lambda: 0.0) for one in (source, other))
-        source.goes_on.clear()
-        asking = asyncio.gather(first.latest(30), second.latest(30))
-        await asyncio.sleep(0.05)
-        between = source.readings, other.readings
-        source.goes_on.set()
-        await asking
-        return between
-
-    assert asyncio.run(look()) == (1, 0)
-    assert other.readings == 1

@@ -25,11 +25,10 @@ from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.recovery import Recovered, begin_boot
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
-from tests.kubeletplugin.cut_node import THREE, handle, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
-from tests.kubeletplugin.share_node import class_slicing, interval, mode, mps, recorded, shared
-from tests.kubeletplugin.share_node import uuid as uuid_of
+from tests.kubeletplugin.share_node import class_slicing, mps
+from tests.kubeletplugin.shown_node import THREE
 
 NOW, BEFORE, LONG_AGO = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
 OF_OTHERS = {
@@ -167,41 +166,34 @@ def test_a_boot_leaves_to_an_admin_what_claims_had_in_the_boot_before(tmp_path: 
     claims = (
         node.claim("whole", WHOLE),
         node.claim_devices("part", node.partition(CUT, "3g.40gb", 4)),
-        node.claim_shares("mps", shared(node, "mps-4", BY_MPS)),
-        node.claim_shares("sliced", shared(node, "ts-4", SLICED), config=class_slicing("Long")),
+        node.claim_shares("mps", node.shared("mps-4", BY_MPS)),
+        node.claim_shares("sliced", node.shared("ts-4", SLICED), config=class_slicing("Long")),
         node.claim("own", 4, 5, config=mps()),
     )
     for ref in claims:
         node.prepare(ref)
-    assert (len(node.journal.entries()), len(node.store.uids()), len(recorded(node))) == (5, 5, 3)
+    assert (len(node.journal.entries()), len(node.store.uids()), len(node.recorded())) == (5, 5, 3)
     node.stop()
     node.machine.reboot()
     node.mps.running.clear()
     node.boot_id = NOW
-    cut = handle(node, CUT)
+    cut = node.handle(CUT)
     cut.set_mig_mode(enabled=True)
     cut.create_compute_instance(cut.create_gpu_instance(THREE, Placement(4, 4)).id, 2)
-    handle(node, BY_MPS).set_compute_mode("exclusive-process")
-    node.time_slices.set(uuid_of(node, SLICED), "Short")
+    node.handle(BY_MPS).set_compute_mode("exclusive-process")
+    node.time_slices.set(node.uuid(SLICED), "Short")
 
     assert node.restart() == Recovered()
 
-    assert (node.journal.entries(), node.store.uids(), recorded(node)) == ((), (), [])
+    assert (node.journal.entries(), node.store.uids(), node.recorded()) == ((), (), [])
     for part in (node.sharing_reconciler.run_once, node.reconciler.run_once, node.reconciler.finish_releases):
         part()
-    assert starts(node, CUT) == [4]
-    assert (mode(node, BY_MPS), interval(node, SLICED)) == ("exclusive-process", "Short")
+    assert node.starts(CUT) == [4]
+    assert (node.compute_mode(BY_MPS), node.interval(SLICED)) == ("exclusive-process", "Short")
     for position, ref in enumerate(claims):
         if position != CUT:
             assert node.prepare(ref)
     node.stop()
-
-
-def test_what_is_written_within_a_boot_outlives_the_plugin(node: FakeNode) -> None:
-    node.prepare(node.claim("whole", WHOLE))
-    before = node.journal.entries(), node.store.uids()
-    node.restart()
-    assert (node.journal.entries(), node.store.uids()) == before
 
 
 def test_instances_that_start_at_the_same_moment_begin_the_boot_once(node: FakeNode) -> None:

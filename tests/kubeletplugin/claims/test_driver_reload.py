@@ -8,9 +8,9 @@ import pytest
 
 from driver.errors import DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry
-from tests.kubeletplugin.cut_node import ONE, foreign, handle, instances, uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import assert_as_before, class_slicing, interval, mode, shared
+from tests.kubeletplugin.share_node import class_slicing
+from tests.kubeletplugin.shown_node import ONE
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def test_a_partition_is_made_anew_when_the_kubelet_asks_again(
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     reload()
-    assert instances(node) == ()
+    assert node.instances() == ()
 
     node.prepare(ref)
 
-    assert len(instances(node)) == 1
-    (made,) = handle(node).mig_devices()
-    assert uuid_of(node, ref) == made.uuid
+    assert len(node.instances()) == 1
+    (made,) = node.handle().mig_devices()
+    assert node.partition_uuid(ref) == made.uuid
     node.unprepare(ref)
-    assert instances(node) == ()
+    assert node.instances() == ()
 
 
 def test_what_somebody_else_made_after_the_reload_is_left_alone(
@@ -56,45 +56,45 @@ def test_what_somebody_else_made_after_the_reload_is_left_alone(
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     reload()
-    theirs = foreign(node, ONE, 6, 1)
+    theirs = node.cut_by_hand(ONE, 6, 1)
 
     node.unprepare(ref)
 
-    assert instances(node) == (theirs,)
+    assert node.instances() == (theirs,)
     assert not entry_of(node, ref.uid).holds
 
 
 def test_a_share_is_set_up_anew_when_the_kubelet_asks_again(
     node: FakeNode, reload: Callable[[], None]
 ) -> None:
-    served = node.claim_shares("served", shared(node, "mps-4"))
-    sliced = node.claim_shares("sliced", shared(node, "ts-4", 1), config=class_slicing("Long"))
+    served = node.claim_shares("served", node.shared("mps-4"))
+    sliced = node.claim_shares("sliced", node.shared("ts-4", 1), config=class_slicing("Long"))
     for ref in (served, sliced):
         node.prepare(ref)
     reload()
-    assert (mode(node), interval(node, 1)) == ("default", "Default")
+    assert (node.compute_mode(), node.interval(1)) == ("default", "Default")
 
     for ref in (served, sliced):
         node.prepare(ref)
 
-    assert (mode(node), interval(node, 1)) == ("exclusive-process", "Long")
+    assert (node.compute_mode(), node.interval(1)) == ("exclusive-process", "Long")
     for ref in (served, sliced):
         node.unprepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_a_claim_stays_as_it_is_while_nobody_knows_which_load_it_was(node: FakeNode) -> None:
     node.driver_generation = "41"
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    (before,) = instances(node)
+    (before,) = node.instances()
     node.driver_generation = ""
 
     node.prepare(ref)
 
-    assert instances(node) == (before,)
+    assert node.instances() == (before,)
     node.unprepare(ref)
-    assert instances(node) == ()
+    assert node.instances() == ()
 
 
 def test_what_a_container_has_from_a_deleted_claim_stays_blocked(

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
-from tests.kubeletplugin.cut_node import uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path, "hgx-h100")
-    yield made
-    made.stop()
 
 
 def test_a_call_from_before_the_claim_was_prepared_takes_nothing_from_the_pod_that_has_it(
@@ -103,7 +92,7 @@ def test_a_call_that_came_while_the_plugin_started_ends_a_lost_claim(node: FakeN
 def test_a_monitor_on_a_partition_does_not_keep_the_pod_from_ending(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    uuid = uuid_of(node, ref)
+    uuid = node.partition_uuid(ref)
     node.machine.set_processes(uuid, (4242,))
 
     first, again = node.unprepare(ref), node.unprepare(ref)
@@ -111,9 +100,7 @@ def test_a_monitor_on_a_partition_does_not_keep_the_pod_from_ending(node: FakeNo
     assert isinstance(first, InstanceInUse)
     assert isinstance(again, InstanceInUse)
     node.restart()
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    assert entry.state == "releasing", "the place stays taken, also over a restart"
+    assert node.entry(ref).state == "releasing", "the place stays taken, also over a restart"
     node.machine.set_processes(uuid, ())
     assert node.reconciler.finish_releases() == (ref.uid,)
     assert node.unprepare(ref) is None

@@ -6,7 +6,6 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,7 @@ from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again, reinstall_driver
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path)
-    yield made
-    made.stop()
+MACHINE = "a30-quad"
 
 
 def spec_of(node: FakeNode, ref: ClaimRef) -> Any:

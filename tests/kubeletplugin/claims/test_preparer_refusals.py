@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,10 @@ from kubeletplugin.claims.journal.entry import boottime_ns
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.claims.preparer import LateCall
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
-from tests.kubeletplugin.cut_node import instances
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path)
-    yield made
-    made.stop()
+MACHINE = "a30-quad"
 
 
 def test_a_gpu_that_was_exchanged_since_publication_is_refused(node: FakeNode) -> None:
@@ -225,7 +218,7 @@ def test_what_nobody_foresaw_leaves_nothing_behind(tmp_path: Path) -> None:
         node.prepare(ref)
 
     assert node.journal.entries() == ()
-    assert instances(node) == ()
+    assert node.instances() == ()
     node.stop()
 
 

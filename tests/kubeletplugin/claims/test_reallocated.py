@@ -1,25 +1,19 @@
-"""A claim that has other devices than before gets these, although the kubelet never unprepared the others."""
+"""A claim that has other devices than before gets these, and whoever comes late does nothing that is over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from driver.devices.names import gpu_device_name
 from driver.errors import ApiError, ClaimBlocked, DeviceHeld
-from kubeletplugin.claims.journal.entry import boottime_ns
+from kubeletplugin.claims.journal.entry import Entry, boottime_ns
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
-from tests.kubeletplugin.cut_node import starts
+from kubeletplugin.sharing.gpus import NotReady
 from tests.kubeletplugin.fake_node import FakeNode
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path, "hgx-h100")
-    yield made
-    made.stop()
 
 
 def used(*devices: PreparedDevice) -> set[str]:
@@ -32,10 +26,6 @@ def looks(node: FakeNode) -> list[str]:
     seen: list[str] = []
     node.before_get = lambda: seen.append("look")
     return seen
-
-
-def given(node: FakeNode, ref: ClaimRef) -> list[str]:
-    return [device.device for device in node.prepare(ref)]
 
 
 def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
@@ -60,25 +50,10 @@ def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> Non
     with pytest.raises(DeviceHeld, match="a container still has the former ones"):
         node.prepare(ref)
 
-    assert (starts(node), node.spec_path(ref).read_bytes()) == ([1], spec)
+    assert (node.starts(), node.spec_path(ref).read_bytes()) == ([1], spec)
     node.in_use.clear()
     node.prepare(ref)
-    assert starts(node) == [2]
-
-
-def test_nothing_of_before_is_left_where_the_devices_of_now_cannot_be_had_yet(node: FakeNode) -> None:
-    ref, holder = node.claim("train", 1), node.claim("holder", 2)
-    node.prepare(ref)
-    node.prepare(holder)
-    node.claim("train", 2, uid=ref.uid)
-    node.register()
-
-    with pytest.raises(DeviceHeld, match="still held by another claim"):
-        node.prepare(ref)
-
-    node.prepare(node.claim("next", 1))
-    node.unprepare(holder)
-    assert given(node, ref) == [gpu_device_name(node.gpus[2])]
+    assert node.starts() == [2]
 
 
 def test_a_claim_without_an_allocation_is_not_answered_with_what_it_had(node: FakeNode) -> None:
@@ -102,17 +77,6 @@ def test_each_kubelet_that_begins_costs_one_look_at_each_claim(node: FakeNode) -
         node.register()
         assert [node.prepare(ref) for ref in refs * 2] == first * 2
         assert len(seen) == begun * len(refs)
-
-
-def test_a_claim_that_was_prepared_for_this_kubelet_is_not_looked_at(node: FakeNode) -> None:
-    node.register()
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    seen = looks(node)
-
-    node.prepare(ref)
-
-    assert seen == []
 
 
 def test_what_was_prepared_stands_while_the_api_does_not_answer(node: FakeNode) -> None:
@@ -139,3 +103,71 @@ def test_a_call_that_read_the_claim_too_early_takes_nothing_back(node: FakeNode)
     node.before_get = meanwhile
 
     assert [one.device for one in node.prepare(ref, early)] == [gpu_device_name(node.gpus[2])]
+
+
+Acts = Callable[[Preparer, Entry], object]
+
+ACTS: dict[str, Acts] = {"restore": Preparer.restore, "renew": Preparer.renew, "forget": Preparer.forget}
+
+
+def outdated(node: FakeNode, ref: ClaimRef) -> Entry:
+    """The entry of a claim that was prepared with an older NVIDIA driver, and whose spec is lost."""
+    node.prepare(ref)
+    node.spec_path(ref).unlink()
+    node.journal.put(replace(node.entry(ref), spec_sha256="0" * 64))
+    return node.entry(ref)
+
+
+@pytest.mark.parametrize("name", ACTS)
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_claim_that_was_released_or_prepared_anew_meanwhile_stays_as_it_is_now(
+    node: FakeNode, name: str, *, comes_back: bool
+) -> None:
+    ref = node.claim("train", 1)
+    old = outdated(node, ref)
+    node.unprepare(ref)
+    if comes_back:
+        node.prepare(ref)
+    now, spec = node.entry(ref), node.spec_path(ref)
+    before = spec.stat().st_ino if comes_back else None
+
+    assert not ACTS[name](node.preparer, old)
+
+    assert node.entry(ref) == now
+    assert now.state == ("prepared" if comes_back else "released")
+    assert (spec.stat().st_ino if spec.exists() else None) == before
+
+
+def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.unprepare(ref)
+    tomb = node.entry(ref)
+    node.prepare(ref)
+    node.preparer.forget(tomb)
+    assert node.entry(ref).state == "prepared"
+
+    node.unprepare(ref)
+    node.preparer.forget(tomb)
+    assert node.entry(ref).changed_ns > tomb.changed_ns
+    node.preparer.forget(node.entry(ref))
+    assert node.journal.get(ref.uid) is None
+
+
+def test_a_call_does_not_work_on_gpus_whose_locks_it_does_not_hold(node: FakeNode) -> None:
+    """Another call prepared the claim while this one asked the API, which has other devices of it by now."""
+    ref = node.claim_shares("train", node.shared("mps-4", 0))
+
+    def prepared_by_another_call() -> None:
+        node.before_get = lambda: None
+        node.prepare(ref)
+        node.claim_shares("train", node.shared("mps-4", 1), uid=ref.uid)
+        node.mps.running.clear()
+
+    node.before_get = prepared_by_another_call
+    with pytest.raises(NotReady, match="was given other devices during this call"):
+        node.prepare(ref)
+
+    assert not node.mps.running
+    node.prepare(ref)
+    assert node.mps.running

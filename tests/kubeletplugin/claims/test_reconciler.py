@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
@@ -10,13 +10,9 @@ import pytest
 
 from driver.errors import ApiError, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_roots import reinstall_driver
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path)
-    yield made
-    made.stop()
+MACHINE = "a30-quad"
 
 
 def test_a_deleted_claim_is_kept_while_a_container_has_it(node: FakeNode) -> None:
@@ -31,28 +27,30 @@ def test_a_deleted_claim_is_kept_while_a_container_has_it(node: FakeNode) -> Non
     assert node.reconciler.run_once() == (ref.uid,)
 
 
-def test_a_claim_of_the_same_name_with_another_uid_frees_the_old_one(node: FakeNode) -> None:
-    old = node.claim("train", 1)
-    node.prepare(old)
-    new = node.claim("train", 1)
-
-    assert node.reconciler.run_once() == (old.uid,)
-    node.prepare(new)
-
-
-def test_a_claim_that_lost_its_allocation_is_let_go(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    node.api["team", "train"]["status"] = {}
-
-    assert node.reconciler.run_once() == (ref.uid,)
-
-
-def test_a_claim_that_was_allocated_anew_on_another_node_is_let_go(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
+def _elsewhere(node: FakeNode) -> None:
     (result,) = node.api["team", "train"]["status"]["allocation"]["devices"]["results"]
     result["pool"] = "node-b/gpu.nvidia.com"
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda node: node.claim("train", 1),
+        lambda node: node.api["team", "train"].update(status={}),
+        _elsewhere,
+    ],
+    ids=[
+        "deleted, and another one has its name",
+        "it lost its allocation",
+        "it is allocated on another node",
+    ],
+)
+def test_a_claim_that_the_node_has_no_more_is_let_go(
+    node: FakeNode, happens: Callable[[FakeNode], object]
+) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    happens(node)
 
     assert node.reconciler.run_once() == (ref.uid,)
     node.prepare(node.claim("next", 1))
@@ -232,14 +230,25 @@ def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp
     node.stop()
 
 
-def test_a_spec_that_cannot_be_made_again_yet_comes_back_when_the_driver_does(node: FakeNode) -> None:
-    lost = node.claim("lost", 0)
-    node.prepare(lost)
-    node.spec_path(lost).unlink()
+@pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])
+def test_a_driver_that_was_replaced_while_nobody_looked_is_seen(node: FakeNode, *, restarts: bool) -> None:
+    """A container that starts again would mount what is not there any more."""
+    ref, node.driver_generation = node.claim("train", 0), "one load"
+    node.prepare(ref)
+    before, version = node.spec_path(ref).read_text(), node.machine.state.driver_version
     (node.driver_root / "usr").rename(node.driver_root / "away")
+    node.reconciler.restore_specs()
+    assert node.spec_path(ref).read_text() == before, "while there is none, what stands stays"
 
-    node.reconciler.restore_specs()
-    assert not node.spec_path(lost).exists()
     (node.driver_root / "away").rename(node.driver_root / "usr")
+    node.machine.driver_back("575.51.03")
+    node.driver_generation = "another load"
+    reinstall_driver(node.driver_root, node.machine)
+    if restarts:
+        node.restart()
     node.reconciler.restore_specs()
-    assert node.spec_path(lost).exists()
+
+    assert node.spec_path(ref).read_text() == before.replace(version, "575.51.03") != before
+    node.steps.clear()
+    node.reconciler.restore_specs()
+    assert node.steps == [], "nothing is left to do"

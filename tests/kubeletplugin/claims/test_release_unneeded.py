@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from driver.errors import ApiError
 from kubeletplugin.claims.reconciler import ASK_SECONDS, CERTAIN_SECONDS
 from tests.kubeletplugin.fake_node import FakeNode
 
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path)
-    yield made
-    made.stop()
+MACHINE = "a30-quad"
 
 
 class Clock:

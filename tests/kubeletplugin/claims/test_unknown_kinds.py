@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,69 +14,23 @@ from driver.errors import ClaimBlocked, DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import mode, shared
 
 
 def prepared_by_a_newer_version(node: FakeNode, ref: ClaimRef) -> Entry:
     """What the journal has of a claim whose device is of a kind that is not known here."""
     node.prepare(ref)
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
+    entry = node.entry(ref)
     future = tuple(
         replace(held, kind="of-the-future", record={"brick": held.device}) for held in entry.devices
     )
     node.journal.put(replace(entry, devices=future))
     node.restart()
-    kept = node.journal.get(ref.uid)
-    assert kept is not None
+    kept = node.entry(ref)
     assert kept.devices == future
     return kept
 
 
-def test_it_is_let_go_by_the_version_that_knows_it_alone(node: FakeNode) -> None:
-    ref = node.claim("new", 0)
-    before = prepared_by_a_newer_version(node, ref)
-
-    with pytest.raises(ClaimBlocked, match="of kind of-the-future, which this version of the driver"):
-        node.unprepare(ref)
-
-    assert node.journal.get(ref.uid) == before
-    assert node.spec_path(ref).exists(), "its pod may be starting a container"
-
-
-def test_it_is_not_answered_for_without_knowing_it(node: FakeNode) -> None:
-    ref = node.claim("new", 0)
-    before = prepared_by_a_newer_version(node, ref)
-    with pytest.raises(ClaimBlocked, match="of-the-future"):
-        node.prepare(ref)
-    assert node.journal.get(ref.uid) == before
-
-
-def test_its_gpu_is_nobody_elses_and_other_gpus_are_handed_out(node: FakeNode) -> None:
-    prepared_by_a_newer_version(node, node.claim("new", 0))
-    with pytest.raises(DeviceHeld, match="is still held by another claim"):
-        node.prepare(node.claim("whole", 0))
-    with pytest.raises(DeviceHeld):
-        node.prepare(node.claim_devices("part", node.partition(0, "1g.10gb", 6)))
-    assert node.prepare(node.claim("other", 1))
-
-
-def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
-    ref = node.claim_shares("new", shared(node, "mps-4"))
-    before = prepared_by_a_newer_version(node, ref)
-    running = dict(node.mps.running)
-
-    node.sharing_reconciler.run_once()
-    node.health.run_once()
-    node.api.clear()
-    assert node.reconciler.run_once() == ()
-
-    assert node.journal.get(ref.uid) == before
-    assert (node.mps.running, mode(node)) == (running, "exclusive-process")
-    assert node.watch.state().held == (before.devices[0].device,)
-
-
-def written_in_a_newer_schema(node: FakeNode, ref: ClaimRef) -> bytes:
+def written_in_a_newer_schema(node: FakeNode, ref: ClaimRef) -> None:
     """The file of a claim as a version writes it that has other fields, which a new plugin reads."""
     node.prepare(ref)
     path = node.boot_files / "journal" / f"{ref.uid}.json"
@@ -87,18 +42,27 @@ def written_in_a_newer_schema(node: FakeNode, ref: ClaimRef) -> bytes:
     body["held_since"] = body.pop("changed_ns")
     body["state"] = "half-prepared"
     told = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    data = f'{{"schema":2,"sha256":"{hashlib.sha256(told.encode()).hexdigest()}","entry":{told}}}'.encode()
-    path.write_bytes(data)
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    path.write_text(f'{{"schema":2,"sha256":"{digest}","entry":{told}}}')
     node.restart()
-    return data
 
 
-def test_an_entry_of_a_newer_schema_is_kept_and_its_gpu_is_held(node: FakeNode) -> None:
+KIND = "of kind of-the-future, which this version of the driver"
+SCHEMA = "whose journal has schema 2, but this version reads schema 1: run that version until"
+
+
+@pytest.mark.parametrize(
+    ("prepared", "why"), [(prepared_by_a_newer_version, KIND), (written_in_a_newer_schema, SCHEMA)]
+)
+def test_it_is_kept_and_held_and_nobody_answers_for_it_or_lets_it_go(
+    node: FakeNode, prepared: Callable[[FakeNode, ClaimRef], object], why: str
+) -> None:
     """It was put aside as damaged, and the version that wrote it did not find it any more."""
     ref = node.claim("new", 0)
-    data = written_in_a_newer_schema(node, ref)
+    prepared(node, ref)
+    path = node.boot_files / "journal" / f"{ref.uid}.json"
+    before = path.read_bytes()
 
-    why = "whose journal has schema 2, but this version reads schema 1: run that version until"
     for does in (node.prepare, node.unprepare):
         with pytest.raises(ClaimBlocked, match=why):
             does(ref)
@@ -115,9 +79,24 @@ def test_an_entry_of_a_newer_schema_is_kept_and_its_gpu_is_held(node: FakeNode) 
     del node.api["team", "new"]
     assert node.reconciler.run_once() == ()
     node.restart()
-    assert (node.boot_files / "journal" / f"{ref.uid}.json").read_bytes() == data
+    assert path.read_bytes() == before
     assert node.journal.take_set_aside() == ()
-    assert node.spec_path(ref).exists()
+    assert node.spec_path(ref).exists(), "its pod may be starting a container"
+
+
+def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
+    ref = node.claim_shares("new", node.shared("mps-4"))
+    before = prepared_by_a_newer_version(node, ref)
+    running = dict(node.mps.running)
+
+    node.sharing_reconciler.run_once()
+    node.health.run_once()
+    node.api.clear()
+    assert node.reconciler.run_once() == ()
+
+    assert node.journal.get(ref.uid) == before
+    assert (node.mps.running, node.compute_mode()) == (running, "exclusive-process")
+    assert node.watch.state().held == (before.devices[0].device,)
 
 
 @pytest.mark.parametrize(

@@ -26,23 +26,10 @@ from tests.kubeletplugin.fake_kubelet import (
     FakeKubelet,
     Plugin,
     claim_of,
-    running_plugin,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with running_plugin() as plugin:
-        yield plugin
-
-
-@pytest.fixture
-def kubelet(plugin: Plugin) -> Iterator[FakeKubelet]:
-    with FakeKubelet(plugin.service_socket) as kubelet:
-        yield kubelet
+    pass
 
 
 def a_call() -> Call:
@@ -119,19 +106,6 @@ def test_an_internal_error_names_the_operation_whose_traceback_is_in_the_log(plu
     assert f"op {line['op']} " in error
     assert (line["namespace"], line["claim"], line["uid"]) == ("team", "broken", "uid-broken")
     assert "KeyError: 'a fault of ours'" in line["exception"]
-
-
-def test_a_call_without_claims_is_answered_with_none(kubelet: FakeKubelet) -> None:
-    assert kubelet.prepare() == {}
-
-
-def test_a_uid_that_could_leave_the_folder_is_refused_before_any_work(
-    plugin: Plugin, kubelet: FakeKubelet
-) -> None:
-    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="n", name="c", uid="../../etc")])
-    answer = kubelet.call(f"{DRA_V1}/NodePrepareResources", request, v1.NodePrepareResourcesResponse)
-    assert "invalid UID" in answer.claims["../../etc"].error
-    assert plugin.claims.prepared == {}
 
 
 def test_claims_of_one_call_are_prepared_at_the_same_time(plugin: Plugin, kubelet: FakeKubelet) -> None:
@@ -218,14 +192,6 @@ class FinishingB(ThreadPoolExecutor):
         if TWO[1] in work:
             future.exception(WAIT_SECONDS)
         return future
-
-
-def test_claims_that_cannot_be_begun_while_stopping_are_told_so() -> None:
-    executor = ThreadPoolExecutor(1)
-    executor.shutdown()
-    service = DraService(FakeClaims(), executor, Metrics())
-    answers = service.prepare(TWO, a_call())
-    assert answers["2"] == "claim n/b was not started, since the plugin is stopping (retryable)"
 
 
 def test_a_claim_that_takes_too_long_goes_on_and_the_others_of_its_call_are_answered_in_time() -> None:

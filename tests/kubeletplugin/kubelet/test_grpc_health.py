@@ -1,38 +1,26 @@
-"""The plugin says that it serves only while all of its parts are up."""
+"""The plugin says that it serves while all of its parts are up, and how all devices are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 
 import grpc
 import pytest
 
-from driver.health.verdict import Health
+from driver.health.verdict import Health, Word
 from kubeletplugin.kubelet.grpc_health import Serving
-from kubeletplugin.kubelet.health_stream import HEALTH_V1
+from kubeletplugin.kubelet.health_stream import HEALTH_V1, answer
 from kubeletplugin.kubelet.plugin_sockets import READY_PART, SERVICE_PART
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
+from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2
+from proto import dra_health_v1_pb2 as v1
+from proto import dra_health_v1alpha1_pb2 as v1alpha1
 from proto import grpc_health_v1_pb2 as pb
-from tests.kubeletplugin.fake_kubelet import GRPC_HEALTH, FakeKubelet, Plugin, running_plugin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+from tests.kubeletplugin.fake_kubelet import GRPC_HEALTH, FakeKubelet, Plugin
 
 Response = pb.HealthCheckResponse
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with running_plugin() as plugin:
-        yield plugin
-
-
-@pytest.fixture
-def kubelet(plugin: Plugin) -> Iterator[FakeKubelet]:
-    with FakeKubelet(plugin.service_socket) as kubelet:
-        yield kubelet
 
 
 def watch(kubelet: FakeKubelet, service: str) -> AbstractContextManager[Iterator[Response]]:
@@ -41,21 +29,13 @@ def watch(kubelet: FakeKubelet, service: str) -> AbstractContextManager[Iterator
 
 def test_open_sockets_alone_do_not_serve(plugin: Plugin, kubelet: FakeKubelet) -> None:
     assert kubelet.serving() == "NOT_SERVING"
-    plugin.register()
     plugin.sockets.serving.up(READY_PART)
+    assert kubelet.serving("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin") == "SERVING", "it is alive"
+    assert kubelet.serving() == "NOT_SERVING", "the kubelet has not registered it"
+    plugin.register()
     assert kubelet.serving() == "SERVING"
     plugin.sockets.serving.down(SERVICE_PART)
     assert kubelet.serving() == "NOT_SERVING"
-
-
-def test_before_the_kubelet_registered_it_the_plugin_is_alive_and_does_not_serve(
-    plugin: Plugin, kubelet: FakeKubelet
-) -> None:
-    plugin.sockets.serving.up(READY_PART)
-    assert kubelet.serving("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin") == "SERVING"
-    assert kubelet.serving() == "NOT_SERVING"
-    plugin.register()
-    assert kubelet.serving() == "SERVING"
 
 
 def test_a_broken_health_stream_means_that_the_kubelet_is_away(plugin: Plugin, kubelet: FakeKubelet) -> None:
@@ -126,8 +106,58 @@ def test_every_part_counts() -> None:
     assert states == [False, True, True, False]
 
 
-def test_what_is_closed_serves_no_more() -> None:
-    serving = Serving("a")
-    serving.close()
-    serving.up("a")
-    assert not serving.state.value
+V1 = "/v1.DRAResourceHealth/NodeWatchResources"
+V1ALPHA1 = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
+WELL = DeviceHealth("node/gpu", "gpu-0", Health("Healthy"), 1_700_000_000)
+ILL = DeviceHealth("node/gpu", "gpu-0", Health("Unhealthy", "XID 79: fell off the bus"), 1_700_000_060)
+
+
+def devices(kubelet: FakeKubelet) -> AbstractContextManager[Iterator[v1.NodeWatchResourcesResponse]]:
+    return kubelet.stream(V1, v1.NodeWatchResourcesRequest(), v1.NodeWatchResourcesResponse)
+
+
+def test_the_list_comes_at_once_and_at_each_change(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((WELL,))
+    with devices(kubelet) as answers:
+        assert next(answers) == answer((WELL,), v1)
+        plugin.board.update((ILL,))
+        assert next(answers) == answer((ILL,), v1)
+
+
+def test_v1alpha1_is_told_the_same(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((ILL,))
+    request = v1alpha1.NodeWatchResourcesRequest()
+    with kubelet.stream(V1ALPHA1, request, v1alpha1.NodeWatchResourcesResponse) as answers:
+        device = next(answers).devices[0]
+    assert (device.device.pool_name, device.device.device_name) == ("node/gpu", "gpu-0")
+    assert (device.health, device.message) == (v1alpha1.UNHEALTHY, "XID 79: fell off the bus")
+
+
+@pytest.mark.parametrize(("word", "number"), [("Unknown", 0), ("Healthy", 1), ("Unhealthy", 2)])
+def test_each_state_has_its_number_on_the_wire(word: Word, number: int) -> None:
+    device = DeviceHealth("p", "d", Health(word, "why"), 7)
+    for message in (answer((device,), v1), answer((device,), v1alpha1)):
+        sent = message.devices[0]
+        assert sent.health == number
+        assert (sent.last_updated_time, sent.health_check_timeout_seconds, sent.message) == (7, 30, "why")
+
+
+def test_one_stream_too_many_is_refused_and_calls_still_go_through(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    plugin.board.update((WELL,))
+    with ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            next(stack.enter_context(devices(kubelet)))
+        with devices(kubelet) as refused, pytest.raises(grpc.RpcError) as caught:
+            next(refused)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert kubelet.prepare("train")["uid-train"].error == ""
+
+
+def test_the_streams_end_when_the_plugin_stops(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((WELL,))
+    with devices(kubelet) as answers:
+        next(answers)
+        plugin.service.stop()
+        assert list(answers) == []

@@ -1,10 +1,11 @@
-"""The controller hears what claims hold and what is blocked, for as long as it listens."""
+"""The controller hears what claims hold and what is blocked; an admin's heal is answered step by step."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager
 
 import grpc
 import pytest
@@ -14,14 +15,10 @@ from driver.errors import ClaimBlocked
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
+from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
 from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 GPU = PciAddress(0, 0x8A, 0, 0)
 HELD = NodeState(held=("gpu-0000-8a-00-0-mig-1g-10gb-6",))
@@ -54,13 +51,6 @@ def test_the_state_comes_at_once_and_at_each_change() -> None:
         assert list(next(states).held) == list(HELD.held)
         board.update(NodeState())
         assert list(next(states).held) == []
-
-
-def test_nothing_is_sent_before_the_state_is_known() -> None:
-    board = NodeStateBoard()
-    with served(board) as connection, watch(connection) as states:
-        board.update(HELD)
-        assert next(states) == answer(HELD)
 
 
 def enable(connection: FakeKubelet, gpu: str) -> v1.EnableVirtualFunctionsResponse:
@@ -145,21 +135,80 @@ def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() 
         assert list(told[-1].held) == []
 
 
-def test_one_stream_too_many_is_refused() -> None:
-    board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, ExitStack() as stack:
-        for _ in range(MAX_STREAMS):
-            next(stack.enter_context(watch(connection)))
-        with watch(connection) as refused, pytest.raises(grpc.RpcError) as caught:
-            next(refused)
-        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+METHOD = f"/{NODE_STATE_V1}/Heal"
+ASKED = v1.HealRequest(gpu=str(GPU), reset=True, wait_seconds=60)
+SEEN = HealProgress(
+    "waits",
+    (GPU,),
+    (HoldingClaim("team", "train", "uid-1"),),
+    (UsingProcess(17, "python", "pod-1"),),
+    "why",
+)
 
 
-def test_the_streams_end_when_the_plugin_stops() -> None:
+def steps(connection: FakeKubelet, request: v1.HealRequest = ASKED) -> list[v1.HealProgress]:
+    with connection.stream(METHOD, request, v1.HealProgress) as told:
+        return list(told)
+
+
+def test_each_step_is_told_with_all_that_is_in_the_way() -> None:
+    wishes: list[HealRequest] = []
+
+    def heal(wish: HealRequest) -> Iterator[HealProgress]:
+        wishes.append(wish)
+        yield SEEN
+        yield HealProgress("healed", (GPU,))
+
     board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, watch(connection) as states:
-        next(states)
-        board.close()
-        assert list(states) == []
+    board.set_heal(heal)
+    with served(board) as connection:
+        waits, healed = steps(connection)
+    assert wishes == [HealRequest(str(GPU), reset=True, wait_seconds=60.0)]
+    assert waits == v1.HealProgress(
+        step="waits",
+        pci_bus_ids=["0000:8a:00.0"],
+        claims=[v1.HoldingClaim(namespace="team", name="train", uid="uid-1")],
+        processes=[v1.UsingProcess(process_id=17, name="python", pod_uid="pod-1")],
+        message="why",
+    )
+    assert healed.step == "healed"
+
+
+def test_before_anybody_can_the_call_fails() -> None:
+    with served(NodeStateBoard()) as connection, pytest.raises(grpc.RpcError) as failed:
+        steps(connection)
+    assert failed.value.code().name == "UNAVAILABLE"
+
+
+def test_who_goes_away_calls_it_off() -> None:
+    ended = threading.Event()
+
+    def heal(_wish: HealRequest) -> Iterator[HealProgress]:
+        try:
+            while True:
+                yield SEEN
+                gone.wait(0.01)
+        finally:
+            ended.set()
+
+    gone = threading.Event()
+    board = NodeStateBoard()
+    board.set_heal(heal)
+    with served(board) as connection:
+        with connection.stream(METHOD, ASKED, v1.HealProgress) as told:
+            next(told)
+        assert ended.wait(30)
+
+
+def test_nobody_waits_longer_than_an_hour() -> None:
+    wishes: list[HealRequest] = []
+
+    def heal(wish: HealRequest) -> Iterator[HealProgress]:
+        wishes.append(wish)
+        yield HealProgress("failed")
+
+    board = NodeStateBoard()
+    board.set_heal(heal)
+    with served(board) as connection:
+        steps(connection, v1.HealRequest(gpu="x", reset=True, wait_seconds=2**31))
+    assert wishes[0].wait_seconds == 3600.0

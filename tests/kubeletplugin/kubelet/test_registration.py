@@ -8,24 +8,17 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import structlog
 
 from driver.process.log import configure
 from kubeletplugin.kubelet.registration import Refused, Registered, Registration
 from proto import registration_v1_pb2 as pb
-from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin, running_plugin
+from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 SERVICE = "/pluginregistration.Registration"
-
-
-@pytest.fixture
-def plugin() -> Iterator[Plugin]:
-    with running_plugin() as plugin:
-        yield plugin
 
 
 def get_info(kubelet: FakeKubelet) -> pb.PluginInfo:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.migration.checkpoint import (
-    Checkpoint,
     NotUnderstood,
     PreparedClaim,
     decode,
@@ -48,20 +47,12 @@ def test_what_that_driver_wrote_is_understood() -> None:
     assert (device.result.pool, device.result.device, device.result.request) == ("node-0", "gpu-0", "gpu")
 
 
-def test_without_a_file_there_is_nothing(tmp_path: Path) -> None:
-    assert read_checkpoint(tmp_path / "checkpoint.json") is None
-
-
 def test_a_file_of_the_first_layout_alone_is_read(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.json"
     path.write_bytes(checkpoint({UID: claim([PLAIN])}, v2=False))
     found = read_checkpoint(path)
     assert found is not None
     assert (found.claims[0].uid, found.claims[0].problem, found.boot_id) == (UID, "", "")
-
-
-def test_a_fresh_checkpoint_has_no_claims() -> None:
-    assert decode(checkpoint({})) == Checkpoint(())
 
 
 @pytest.mark.parametrize("at", range(0, VECTOR.stat().st_size, 97))

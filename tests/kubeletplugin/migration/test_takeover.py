@@ -24,7 +24,6 @@ from kubeletplugin.migration.takeover import (
     origins,
     take_over_claims,
 )
-from tests.kubeletplugin.cut_node import ONE, foreign, instances
 from tests.kubeletplugin.fake_node import BOOT, NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.migration.nvidia_state import (
     Object,
@@ -36,6 +35,7 @@ from tests.kubeletplugin.migration.nvidia_state import (
     told,
     write_spec,
 )
+from tests.kubeletplugin.shown_node import ONE
 
 UID = "8c79cff1-4631-4c6e-b65b-82a9519bd130"
 OTHER = "7b81f9de-9337-410d-b95c-e770431cfb4c"
@@ -65,7 +65,7 @@ class Scene:
 
     def cut(self, origin: Origin | None, name: str = PART) -> None:
         """A claim has a partition of the first GPU."""
-        made = foreign(self.node, ONE, 6, 1)
+        made = self.node.cut_by_hand(ONE, 6, 1)
         found = self.node.discovery.snapshot().gpus[0].mig
         assert found is not None
         device = partition(found.partitions[0].uuid, self.uuid, 0, made.id, 0, told(UID, NODE, name))
@@ -190,9 +190,9 @@ def test_a_partition_that_was_made_for_the_claim_is_destroyed_with_it(scene: Sce
     pci = str(scene.node.gpus[0])
     assert scene.blocked() == [(pci, "held-by-claim", 6)]
     assert scene.node.prepare(REF)[0].device == PART
-    assert len(instances(scene.node)) == 1
+    assert len(scene.node.instances()) == 1
     scene.node.unprepare(REF)
-    assert instances(scene.node) == ()
+    assert scene.node.instances() == ()
 
 
 def test_a_partition_of_an_admin_outlives_the_claim(scene: Scene) -> None:
@@ -200,7 +200,7 @@ def test_a_partition_of_an_admin_outlives_the_claim(scene: Scene) -> None:
     scene.take_over()
     assert scene.node.prepare(REF)[0].device == PART
     scene.node.unprepare(REF)
-    assert len(instances(scene.node)) == 1
+    assert len(scene.node.instances()) == 1
 
 
 def test_where_nobody_tells_who_made_a_partition_nothing_is_taken_over(scene: Scene) -> None:

@@ -109,11 +109,6 @@ class Cluster:
         what = f"{device} of {name} is Ready={status}, {reason}"
         eventually(what, partial(self.condition, name, device), lambda one: _is_ready(one, status, reason))
 
-    def wait_said(self, name: str, device: str, message: str) -> None:
-        """Wait until a device's only condition has this message."""
-        condition = partial(self.condition, name, device)
-        eventually(f"{device} of {name}: {message}", condition, lambda one: one["message"] == message)
-
     def asked(self, verb: str) -> int:
         return self.server.count(verb, "resourceclaims")
 

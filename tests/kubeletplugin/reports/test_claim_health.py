@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from driver.devices.names import gpu_device_name
 from driver.health.verdict import Health
+from kubeletplugin.reports.claim_status import HealthChange, health_change
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 
 LOST = Health("Unhealthy", "it fell off the bus", "GpuLost")
@@ -85,21 +88,6 @@ def test_a_fault_that_began_while_no_plugin_ran_is_told(cluster: Cluster, start:
     assert cluster.told_events(1) == [("ResourceClaim", "train", "GpuSick", f"{device}: it fell off the bus")]
 
 
-def test_devices_that_fall_ill_together_are_one_event_of_their_claim(cluster: Cluster, start: Start) -> None:
-    start()
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (5, 6)]
-    cluster.node.prepare(cluster.claim("train", *devices))
-    cluster.wait_told("train", devices[1])
-    cluster.ill = dict.fromkeys(devices, LOST)
-    cluster.look()
-
-    for device in devices:
-        cluster.wait_ready("train", device, "False", "GpuLost")
-    ((_, _, word, message),) = cluster.told_events(1)
-    assert word == "GpuSick"
-    assert all(device in message for device in devices)
-
-
 def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, start: Start) -> None:
     start()
     few, many = whole(cluster, "few", 0), whole(cluster, "many", 1)
@@ -119,21 +107,6 @@ def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, sta
         ("Pod", "few-1"),
         ("ResourceClaim", "few"),
         ("ResourceClaim", "many"),
-    ]
-
-
-def test_a_fault_that_becomes_another_is_told_and_other_words_alone_are_no_event(
-    cluster: Cluster, start: Start
-) -> None:
-    start()
-    device = whole(cluster, "train", 0)
-    for reason, words in (("GpuLost", "gone"), ("GpuLost", "gone for long"), ("NeedsReset", "NVML says so")):
-        cluster.ill = {device: Health("Unhealthy", words, reason)}
-        cluster.look()
-        cluster.wait_said("train", device, words)
-    assert [message for _, _, _, message in cluster.told_events(2)] == [
-        f"{device}: gone",
-        f"{device}: NVML says so",
     ]
 
 
@@ -163,3 +136,41 @@ def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start
     cluster.wait_ready("train", device, "False", "GpuLost")
     assert fault.times == 0
     assert len(cluster.told_events(1)) == 1
+
+
+def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> dict[str, Any]:
+    """An entry of ``status.devices`` with the condition Ready."""
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": message}
+    return {"driver": "gpu.nvidia.com", "pool": "node", "device": device, "conditions": [ready]}
+
+
+WELL, GONE = entry("True", "GpuReady"), entry("False", "GpuLost")
+
+
+def test_falling_ill_and_getting_well_are_news() -> None:
+    assert health_change([WELL], [GONE]) == HealthChange(sick=("gpu-0: words",))
+    assert health_change([], [GONE]) == HealthChange(sick=("gpu-0: words",))
+    assert health_change([GONE], [WELL]) == HealthChange(well=("gpu-0 is healthy again",))
+
+
+def test_what_stays_is_no_news() -> None:
+    for same in (WELL, GONE):
+        assert health_change([same], [same]) == HealthChange()
+    assert health_change([], [WELL]) == HealthChange()
+
+
+def test_another_reason_is_news_and_other_words_are_not() -> None:
+    assert health_change([GONE], [entry("False", "NeedsReset")]).sick == ("gpu-0: words",)
+    assert health_change([GONE], [entry("False", "GpuLost", message="other")]) == HealthChange()
+
+
+def test_a_memory_limit_has_events_of_its_own() -> None:
+    limit = entry("False", "MemoryLimitNotHeld")
+    assert health_change([WELL], [limit]) == health_change([limit], [WELL]) == HealthChange()
+    assert health_change([limit], [GONE]).sick == ("gpu-0: words",)
+
+
+def test_each_device_is_judged_by_its_own_entry() -> None:
+    other = entry("False", "GpuLost", "gpu-1")
+    found = health_change([WELL, other], [GONE, entry("True", "GpuReady", "gpu-1")])
+    assert found == HealthChange(("gpu-0: words",), ("gpu-1 is healthy again",))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.kinds.partition.names import static_device_name
 from envtest.embedded.server import ALWAYS
-from kubeletplugin.reports.device_status import DeviceMemory
 from tests.eventually import eventually
-from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of
 from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
 
@@ -23,11 +18,11 @@ def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster
     cluster.node.prepare(ref)
 
     told = cluster.wait_told("train", device)
-    (made,) = handle(cluster.node).mig_devices()
+    (made,) = cluster.node.handle().mig_devices()
     assert told["data"] == {
         "uuid": made.uuid,
         "pciBusID": str(cluster.node.gpus[0]),
-        "parentUUID": handle(cluster.node).uuid(),
+        "parentUUID": cluster.node.handle().uuid(),
         "profile": "1g.10gb",
     }
     assert (told["pool"], [one["type"] for one in told["conditions"]]) == (POOL, ["Ready"])
@@ -45,23 +40,10 @@ def test_every_device_of_a_claim_is_told_whatever_its_kind(cluster: Cluster, sta
     assert sorted(cluster.told("train")) == sorted([*parts, whole])
     assert cluster.told("train")[parts[1]]["data"]["profile"] == "3g.40gb"
     assert cluster.told("train")[whole]["data"] == {
-        "uuid": handle(node, 2).uuid(),
+        "uuid": node.handle(2).uuid(),
         "pciBusID": str(node.gpus[2]),
     }
     assert cluster.is_ready("train", whole, "True", "GpuReady")
-
-
-def test_a_static_partition_is_told_with_its_gpu_and_its_profile(cluster: Cluster, start: Start) -> None:
-    node = cluster.node
-    start()
-    foreign(node, THREE, 4, 4)
-    static = static_device_name(node.gpus[0], "3g.40gb", 4)
-    node.prepare(cluster.claim("static", static))
-
-    data = cluster.wait_told("static", static)["data"]
-    assert (data["profile"], data["parentUUID"]) == ("3g.40gb", handle(node).uuid())
-    assert data["uuid"].startswith("MIG-")
-    assert cluster.is_ready("static", static, "True", "PartitionReady")
 
 
 def test_a_claim_whose_status_says_nothing_yet_costs_one_request(cluster: Cluster, start: Start) -> None:
@@ -77,23 +59,6 @@ def test_a_claim_whose_status_says_nothing_yet_costs_one_request(cluster: Cluste
     node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
     cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
     assert (cluster.asked("get"), cluster.asked("patch")) == (1, 2), "the look is at the other one"
-
-
-def test_a_claim_that_lost_its_allocation_since_it_was_read_is_not_written(
-    cluster: Cluster, start: Start
-) -> None:
-    node = cluster.node
-    device = gpu_device_name(node.gpus[1])
-    ref = cluster.claim("whole", device)
-    start()
-    cluster.writer.saw(cluster.stored("whole"))
-    cluster.write_status("whole", {})
-    node.prepare(ref)
-
-    eventually("the claim is looked at instead", lambda: cluster.asked("get"), lambda asked: asked == 1)
-    node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
-    cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
-    assert cluster.told("whole") == {}
 
 
 def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, start: Start) -> None:
@@ -138,19 +103,6 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
     eventually("one look before, two now", lambda: cluster.asked("get"), lambda asked: asked == 3)
     assert cluster.asked("patch") == 2
     assert cluster.told("first")[first] == before
-
-
-def test_what_is_wrong_in_the_status_is_corrected_by_a_restart(cluster: Cluster, start: Start) -> None:
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    ref = cluster.claim("train", device)
-    cluster.node.prepare(ref)
-    wrong = {"driver": DRIVER_NAME, "pool": POOL, "device": device, "data": {"uuid": "MIG-old"}}
-    cluster.write_status("train", {**cluster.stored("train")["status"], "devices": [wrong]})
-    start()
-
-    uuid = uuid_of(cluster.node, ref)
-    told = partial(cluster.told, "train")
-    eventually(f"the device is {uuid}", told, lambda devices: devices[device]["data"]["uuid"] == uuid)
 
 
 def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
@@ -286,48 +238,3 @@ def test_a_claim_replaced_between_the_look_and_the_write_is_not_written(
     eventually("it looks once more, and sees", lambda: cluster.asked("get"), lambda asked: asked == 2)
     assert cluster.asked("patch") == 1
     assert cluster.told("train") == {}
-
-
-def test_a_claim_with_admin_access_is_told_which_partition_it_sees(cluster: Cluster, start: Start) -> None:
-    start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    owner = cluster.claim("owner", device)
-    cluster.node.prepare(owner)
-    cluster.node.prepare(cluster.claim("admin", device, admin=True))
-
-    assert cluster.wait_told("admin", device)["data"]["uuid"] == uuid_of(cluster.node, owner)
-
-
-def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, start: Start) -> None:
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(4)]
-    for name, device in zip(("gone", "told"), devices, strict=False):
-        cluster.node.prepare(cluster.claim(name, device))
-    cluster.server.delete(f"{CLAIMS}/gone")
-    start()
-    cluster.wait_told("told", devices[1])
-    eventually("both were looked at", lambda: cluster.asked("get"), lambda asked: asked == 2)
-
-    for name, device in zip(("next", "last"), devices[2:], strict=True):
-        cluster.node.prepare(cluster.claim(name, device))
-        cluster.wait_told(name, device)  # so the pass that wrote the one before has ended
-    assert cluster.asked("get") == 4
-
-
-def test_a_limit_that_is_not_held_is_told_at_once_and_again_when_it_is(
-    cluster: Cluster, start: Start
-) -> None:
-    statuses = start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    ref = cluster.claim("share", device)
-    cluster.node.prepare(ref)
-    assert cluster.wait_told("share", device)["conditions"][0]["status"] == "True"
-    entry = cluster.node.journal.get(ref.uid)
-    assert entry is not None
-
-    for fault, status, reason in (
-        ("not held", "False", "MemoryLimitNotHeld"),
-        ("", "True", "PartitionMade"),
-    ):
-        cluster.memory = {(ref.uid, entry.devices[0].cdi_device): DeviceMemory(fault)}
-        statuses.changed()
-        cluster.wait_ready("share", device, status, reason)

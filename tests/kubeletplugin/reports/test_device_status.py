@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from driver.devices.names import DRIVER_NAME
 from driver.health.verdict import Health
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
@@ -14,7 +16,6 @@ from kubeletplugin.reports.device_status import (
     ClaimStatus,
     DeviceMemory,
     Observed,
-    changed_much,
     claim_statuses,
     statuses_to_apply,
 )
@@ -163,19 +164,27 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
     assert (condition["type"], condition["status"], condition["lastTransitionTime"]) == ("Ready", "True", NOW)
 
 
-def test_a_share_says_what_its_containers_are_held_to() -> None:
-    share = ShareRecord("gpu", "TimeSlicing", 1)
+SLICED = {"sharing": "time-slicing", "interval": "Default", "shares": 1}
+LONG = {"sharing": "time-slicing", "interval": "Long"}
+SERVED = {"sharing": "mps", "activeThreadPercentage": 25, "pinnedMemoryMiB": 20276, "shares": 1}
+
+
+@pytest.mark.parametrize(
+    ("share", "limit_bytes", "told"),
+    [
+        (ShareRecord("gpu", "TimeSlicing", 1), None, SLICED),
+        (ShareRecord("gpu", "TimeSlicing", 1), 1 << 30, SLICED | {"memoryLimitBytes": 1 << 30}),
+        (ShareRecord("gpu", "TimeSlicing", 0, interval="Long"), None, LONG),
+        (ShareRecord("gpu", "MPS", 1, 0, "", 25, 20276), None, SERVED),
+    ],
+)
+def test_a_share_says_how_it_is_shared_and_what_its_containers_are_held_to(
+    share: ShareRecord, limit_bytes: int | None, told: Object
+) -> None:
     held = replace(MADE, device="gpu-0000-8a-00-0-ts-4", kind="whole", record={}, share=share)
-    for limit_bytes, told in ((None, {}), (1 << 30, {"memoryLimitBytes": 1 << 30})):
-        (device,) = claim(replace(held, memory_limit_bytes=limit_bytes)).devices
-        assert device.data == {
-            "uuid": "GPU-1",
-            "pciBusID": "0000:8a:00.0",
-            "sharing": "time-slicing",
-            "interval": "Default",
-            "shares": 1,
-            **told,
-        }
+    (device,) = claim(replace(held, memory_limit_bytes=limit_bytes)).devices
+    assert device.data == {"uuid": "GPU-1", "pciBusID": "0000:8a:00.0", **told}
+    assert device.ready.reason == "ShareReady"
 
 
 def test_what_is_told_already_is_not_told_again_whenever_that_was() -> None:
@@ -280,13 +289,3 @@ def test_an_amount_that_somebody_wrote_as_something_else_is_written_over() -> No
     before = told(used_bytes=1000)
     before["data"]["memoryUsedBytes"] = "much"
     assert told(used_bytes=1000, before=before)["data"]["memoryUsedBytes"] == 1000
-
-
-def test_five_percent_are_not_much_and_nothing_against_something_is() -> None:
-    assert not changed_much(100, 105)
-    assert not changed_much(100, 95)
-    assert not changed_much(0, 0)
-    assert changed_much(100, 106)
-    assert changed_much(100, 94)
-    assert changed_much(0, 1)
-    assert changed_much(1, 0)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Literal
+
+import pytest
 
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.hardware.gpu import Inventory
 from driver.nvml.mig import Placement
-from kubeletplugin.claims.journal.entry import Entry
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
-from kubeletplugin.reports.node_watch import NodeWatch
-from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
+from kubeletplugin.reports.node_watch import NodeWatch, daemons_down
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
+from tests.kubeletplugin.held import made
+from tests.kubeletplugin.shown_node import ONE
 
 
 def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:
@@ -31,17 +38,6 @@ def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> t
     return watch.foreign(seen, before)
 
 
-def test_a_partition_that_a_claim_has_blocks_nothing(node: FakeNode) -> None:
-    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 6)))
-    assert blocked(node) == []
-
-
-def test_an_instance_of_somebody_else_blocks_its_place(node: FakeNode) -> None:
-    foreign(node, ONE, 6, 1)
-    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 0)))
-    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
-
-
 def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
     left_behind(node)
     assert blocked(node) == []
@@ -51,7 +47,7 @@ def left_behind(node: FakeNode) -> ClaimRef:
     """A claim that has ended and whose partition a process still uses."""
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    node.machine.set_processes(uuid_of(node, ref), (4242,))
+    node.machine.set_processes(node.partition_uuid(ref), (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
     return ref
 
@@ -83,7 +79,7 @@ def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     node.unprepare(ref)
-    foreign(node, ONE, 6, 1)
+    node.cut_by_hand(ONE, 6, 1)
 
     for _ in range(2):
         node.health.run_once()
@@ -95,7 +91,7 @@ def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     node.reboot()
-    foreign(node, ONE, 6, 1)
+    node.cut_by_hand(ONE, 6, 1)
     assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
@@ -122,7 +118,7 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
         held = tuple(sorted((gpu_device_name(node.gpus[1]), device)))
         told.wait(NodeState(held))
 
-        theirs = foreign(node, ONE, 6, 1)
+        theirs = node.cut_by_hand(ONE, 6, 1)
         node.health.run_once()
         place = BlockedPlacement(
             node.gpus[0],
@@ -165,25 +161,9 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
         device = node.partition(0, "1g.10gb", 6)
         message = f"{device} of claim team/train (UID {ref.uid}), which has ended, could not be destroyed yet"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
-        node.machine.set_processes(uuid_of(node, ref), ())
+        node.machine.set_processes(node.partition_uuid(ref), ())
         assert node.reconciler.finish_releases() == (ref.uid,)
         told.wait(NodeState())
-
-
-def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: FakeNode) -> None:
-    with watching(node) as told:
-        device = f"{gpu_device_name(node.gpus[0])}-mps-4"
-        node.prepare(node.claim_shares("share", device))
-        told.wait(NodeState((device,)))  # nothing was heard of any daemon yet
-        for states, message in (
-            (None, "the MPS supervisor of the node does not answer"),
-            ((), "its MPS control daemon does not exist"),
-        ):
-            node.watch.daemons(states)
-            place = BlockedPlacement(node.gpus[0], None, "mps-daemon", f"{device}: {message}")
-            told.wait(NodeState((device,), (place,)))
-        node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
-        told.wait(NodeState((device,)))
 
 
 def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:
@@ -263,3 +243,69 @@ def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:
         node.machine.heal()
         prepared.result(30)
         told.wait(NodeState((device,)))
+
+
+GROUP, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
+DEVICE = f"{GROUP}-mps-4"
+SERVES = MpsState(GROUP, running=True)
+
+
+def held(device: str = DEVICE, group: str = GROUP) -> HeldDevice:
+    share = ShareRecord(group, "MPS", 1)
+    return HeldDevice("r", "p", device, PCI, "GPU-1", "cdi", "s", kind="whole", share=share)
+
+
+def entry(
+    *devices: HeldDevice,
+    state: Literal["preparing", "prepared", "releasing"] = "prepared",
+) -> Entry:
+    return Entry("u", "team", "train", state, 0, devices or (held(),))
+
+
+def down(message: str) -> tuple[BlockedPlacement, ...]:
+    return (BlockedPlacement(PciAddress.parse(PCI), None, "mps-daemon", f"{DEVICE}: {message}"),)
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        (None, "the MPS supervisor of the node does not answer"),
+        ((), "its MPS control daemon does not exist"),
+        ((MpsState("gpu-0000-02-00-0", running=True),), "its MPS control daemon does not exist"),
+        (
+            (MpsState(GROUP, running=False, message="it died"),),
+            "its MPS control daemon does not serve: it died",
+        ),
+    ],
+)
+def test_a_daemon_that_does_not_serve_blocks_its_device(
+    states: tuple[MpsState, ...] | None, message: str
+) -> None:
+    assert daemons_down([entry(), entry()], states, "") == down(message), "each device once"
+
+
+def test_a_daemon_that_serves_blocks_nothing() -> None:
+    assert daemons_down([entry()], [SERVES], "") == ()
+
+
+def test_what_needs_no_daemon_now_blocks_nothing() -> None:
+    slice_ = replace(held(), share=ShareRecord(GROUP, "TimeSlicing", 1))
+    whole = replace(held(), device=GROUP, share=None)
+    for one in (
+        entry(slice_, whole),
+        entry(state="preparing"),
+        entry(state="releasing"),
+    ):
+        assert daemons_down([one], None, "") == ()
+
+
+def test_a_partition_blocks_its_own_place_and_a_group_all_its_gpus() -> None:
+    name = f"{GROUP}-mig-1g-10gb-6"
+    part = replace(held(f"{name}-mps-2", name), **made(PartitionRecord("1g.10gb", 19, 6, 1)))
+    other = replace(held("gpu-0000-02-00-0"), pci="0000:02:00.0")
+    found = daemons_down([entry(part), entry(replace(held(), device=GROUP), other)], [], "")
+    assert [(one.pci, one.span) for one in found] == [
+        (PciAddress.parse(PCI), None),
+        (PciAddress.parse(PCI), Placement(6, 1)),
+        (PciAddress.parse("0000:02:00.0"), None),
+    ]

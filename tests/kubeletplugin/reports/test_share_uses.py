@@ -1,11 +1,13 @@
-"""The metrics and the claim's status say which share of which GPU a claim has, and what holds for it."""
+"""The metrics and the claim's status say which share or partition of which GPU a claim has."""
 
 from __future__ import annotations
 
 from driver.devices.names import gpu_device_name
-from kubeletplugin.plugin_metrics import share_uses
-from kubeletplugin.reports.device_status import Observed, claim_statuses
+from driver.kinds.partition.names import static_device_name
+from driver.nvml.api import NvmlDevice
+from kubeletplugin.plugin_metrics import partition_uses, share_uses
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.shown_node import THREE
 
 CONFIG = {
     "source": "FromClaim",
@@ -67,31 +69,54 @@ def test_what_was_shared_before_a_reboot_is_not_told(node: FakeNode) -> None:
     assert uses(node) == []
 
 
-def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> None:
-    gpus = [gpu_device_name(pci) for pci in node.gpus]
-    node.prepare(node.claim_shares("mps", f"{gpus[0]}-mps-4"))
-    node.prepare(node.claim("slices", 1, config=[CONFIG]))
-    node.prepare(node.claim("whole", 2))
+def uses_of_partitions(node: FakeNode) -> list[dict[str, str]]:
+    return [
+        dict(reading.labels) for reading in partition_uses(node.journal.entries(), node.driver_generation)
+    ]
 
-    statuses = claim_statuses(node.journal.entries(), "", Observed(node.kinds))
-    told = {claim.name: claim.devices for claim in statuses}
 
-    assert told.keys() == {"mps", "slices", "whole"}
-    (mps,), (slices,) = told["mps"], told["slices"]
-    assert mps.share_id is not None
-    assert mps.key[-1] == mps.share_id
-    assert mps.ready.reason == "ShareReady"
-    assert dict(mps.data) == {
-        "uuid": node.machine.uuid(node.gpus[0]),
-        "pciBusID": str(node.gpus[0]),
-        "sharing": "mps",
-        "activeThreadPercentage": 25,
-        "pinnedMemoryMiB": 20276,
-        "shares": 1,
-    }
-    assert dict(slices.data) == {
-        "uuid": node.machine.uuid(node.gpus[1]),
-        "pciBusID": str(node.gpus[1]),
-        "sharing": "time-slicing",
-        "interval": "Long",
-    }
+def only_instance(device: NvmlDevice) -> tuple[str, str, str]:
+    """UUID, GPU instance and compute instance of the one partition of a GPU."""
+    (instance,) = device.gpu_instances()
+    (inside,) = device.compute_instances(instance.id)
+    (made,) = device.mig_devices()
+    return made.uuid, str(instance.id), str(inside.id)
+
+
+def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNode) -> None:
+    device = node.partition(1, "1g.10gb", 6)
+    node.prepare(node.claim_devices("train", device))
+    uuid, gpu_instance, compute_instance = only_instance(node.handle(1))
+
+    assert uses_of_partitions(node) == [
+        {
+            "claim_namespace": "team",
+            "claim": "train",
+            "device": device,
+            "profile": "1g.10gb",
+            "uuid": uuid,
+            "parent_uuid": node.handle(1).uuid(),
+            "pci_bus_id": str(node.gpus[1]),
+            "gpu_instance_id": gpu_instance,
+            "compute_instance_id": compute_instance,
+        }
+    ]
+
+
+def test_whole_gpus_are_not_told_and_static_partitions_are(node: FakeNode) -> None:
+    node.cut_by_hand(THREE, 4, 4)
+    static = static_device_name(node.gpus[0], "3g.40gb", 4)
+    node.prepare(node.claim("whole", 1))
+    node.prepare(node.claim_devices("static", static))
+    uuid, gpu_instance, compute_instance = only_instance(node.handle(0))
+
+    (use,) = uses_of_partitions(node)
+    assert (use["device"], use["uuid"]) == (static, uuid)
+    assert (use["gpu_instance_id"], use["compute_instance_id"]) == (gpu_instance, compute_instance)
+
+
+def test_a_partition_that_an_admin_looks_at_is_told_once(node: FakeNode) -> None:
+    device = node.partition(0, "1g.10gb", 6)
+    node.prepare(node.claim_devices("owner", device))
+    node.prepare(node.claim_devices("looker", device, admin=True))
+    assert [use["claim"] for use in uses_of_partitions(node)] == ["owner"]

@@ -7,7 +7,6 @@ from typing import Any
 
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import entry_of, shared, spec_of, whole
 from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -31,8 +30,8 @@ def limiting(folder: Path, *, on_disk: bool = False) -> MemoryNode:
 
 def publish(node: FakeNode, *, limits: bool = True) -> None:
     """Have the slices say of each GPU, whole and shared, whether its memory is held."""
-    names = [whole(node, gpu) for gpu in range(4)]
-    names += [shared(node, form, gpu) for form in FORMS for gpu in range(4)]
+    names = [node.whole(gpu) for gpu in range(4)]
+    names += [node.shared(form, gpu) for form in FORMS for gpu in range(4)]
     told: dict[str, Any] = {"type": {"string": "shared"}}
     if limits:
         told["memoryLimits"] = {"string": "cgroup"}
@@ -40,16 +39,16 @@ def publish(node: FakeNode, *, limits: bool = True) -> None:
 
 
 def memory_of(node: FakeNode, ref: ClaimRef) -> int | None:
-    return entry_of(node, ref).devices[0].memory_limit_bytes
+    return node.entry(ref).devices[0].memory_limit_bytes
 
 
 def gib(node: FakeNode, name: str, amount: int, **more: Any) -> ClaimRef:
     """A claim of so many GiB of the first GPU."""
-    return node.claim_shares(name, shared(node, "ts-mem"), consumed={"memory": f"{amount}Gi"}, **more)
+    return node.claim_shares(name, node.shared("ts-mem"), consumed={"memory": f"{amount}Gi"}, **more)
 
 
 def hooks_of(node: FakeNode, ref: ClaimRef) -> list[str]:
     """The programs that the runtime runs before the container of a claim starts."""
-    (device,) = spec_of(node, ref)["devices"]
+    (device,) = node.spec(ref)["devices"]
     hooks = device["containerEdits"].get("hooks", ())
     return [Path(hook["path"]).name for hook in hooks if hook["hookName"] == "createRuntime"]

@@ -14,16 +14,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.shares import interval_of, refuse_conflicts
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import (
-    GIB,
-    assert_as_before,
-    class_slicing,
-    config,
-    interval,
-    shared,
-    slicing,
-    whole,
-)
+from tests.kubeletplugin.share_node import GIB, class_slicing, config, slicing
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 
@@ -142,7 +133,7 @@ def test_the_forms_of_one_gpu_exclude_each_other_until_the_first_has_left(
     node.unprepare(ref)
     node.prepare(other)
     node.unprepare(other)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def claimed(node: FakeNode, name: str, form: str) -> ClaimRef:
@@ -154,32 +145,7 @@ def claimed(node: FakeNode, name: str, form: str) -> ClaimRef:
     if form == "part":
         return node.claim_devices(name, node.partition(0, "1g.10gb", 6))
     consumed = {"memory": "10Gi"} if form == "mps-mem" else None
-    return node.claim_shares(name, shared(node, form), consumed=consumed)
-
-
-def test_a_share_too_many_waits_for_one_that_leaves(node: FakeNode) -> None:
-    refs = [node.claim_shares(f"c-{number}", shared(node, "mps-2")) for number in range(3)]
-    for ref in refs[:2]:
-        node.prepare(ref)
-    with pytest.raises(DeviceHeld, match="has 2 shares"):
-        node.prepare(refs[2])
-    assert whole(node) in node.mps.running
-    node.unprepare(refs[0])
-    node.prepare(refs[2])
-
-
-def test_two_classes_on_one_gpu_start_beside_each_other(node: FakeNode) -> None:
-    device = shared(node, "ts-4")
-    longer = node.claim_shares("a", device, config=class_slicing("Long"))
-    shorter = node.claim_shares("b", device, config=class_slicing("Short"))
-    plain = node.claim_shares("c", device)
-    for ref, wanted in ((longer, "Long"), (plain, "Long"), (shorter, "Short")):
-        node.prepare(ref)
-        assert interval(node) == wanted
-    node.unprepare(shorter)
-    assert interval(node) == "Long"
-    node.unprepare(longer)
-    assert interval(node) == "Default"
+    return node.claim_shares(name, node.shared(form), consumed=consumed)
 
 
 @pytest.mark.parametrize("given", [[], class_slicing("Default"), class_slicing("Short")])
@@ -187,15 +153,15 @@ def test_a_claim_that_wants_another_time_slice_than_its_class_gives_is_refused_f
     node: FakeNode, given: list[dict[str, Any]]
 ) -> None:
     """A tenant who sets the time-slice of a GPU would set it for the pods of others."""
-    other = node.claim_shares("other", shared(node, "ts-4"), config=given)
+    other = node.claim_shares("other", node.shared("ts-4"), config=given)
     node.prepare(other)
-    before = interval(node)
-    greedy = node.claim_shares("greedy", shared(node, "ts-4"), config=[*given, *slicing("Long")])
+    before = node.interval()
+    greedy = node.claim_shares("greedy", node.shared("ts-4"), config=[*given, *slicing("Long")])
     with pytest.raises(ClaimRefused, match="its class sets"):
         node.prepare(greedy)
     assert node.journal.get(greedy.uid) is None
-    assert interval(node) == before
-    node.prepare(node.claim_shares("later", shared(node, "ts-4"), config=given))
+    assert node.interval() == before
+    node.prepare(node.claim_shares("later", node.shared("ts-4"), config=given))
 
 
 @pytest.mark.parametrize(
@@ -211,14 +177,14 @@ def test_a_claim_that_wants_another_time_slice_than_its_class_gives_is_refused_f
 def test_a_claim_that_wants_no_other_time_slice_gets_that_of_its_class(
     node: FakeNode, wish: list[dict[str, Any]]
 ) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=[*class_slicing("Long"), *wish]))
-    assert interval(node) == "Long"
+    node.prepare(node.claim_shares("a", node.shared("ts-4"), config=[*class_slicing("Long"), *wish]))
+    assert node.interval() == "Long"
 
 
 def test_all_of_a_fractional_gpu_takes_the_time_slice_that_its_claim_wants(node: FakeNode) -> None:
-    device = shared(node, "ts-frac-4")
+    device = node.shared("ts-frac-4")
     node.prepare(node.claim_shares("all", device, consumed={"shares": "4"}, config=slicing("Long")))
-    assert interval(node) == "Long"
-    part = node.claim_shares("part", shared(node, "ts-frac-4", 1), config=slicing("Long"))
+    assert node.interval() == "Long"
+    part = node.claim_shares("part", node.shared("ts-frac-4", 1), config=slicing("Long"))
     with pytest.raises(ClaimRefused, match="its class sets Default"):
         node.prepare(part)

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimRefused
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.kubeletplugin.crashes import UID, Crashes
-from tests.kubeletplugin.cut_node import handle, starts
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.share_node import (
-    assert_as_before,
-    class_slicing,
-    entry_of,
-    interval,
-    limits,
-    mode,
-    mps,
-    shared,
-    whole,
-)
+from tests.kubeletplugin.share_node import class_slicing, mps
 
 WRITTEN = ("committed", "metadata written", "spec written")
 SERVED = ("begun", "sharing noted", "compute mode", "daemon", *WRITTEN)
@@ -48,19 +35,19 @@ def claimed(node: FakeNode, kind: str, name: str = "a") -> ClaimRef:
     if kind == "part":
         return node.claim_shares(name, f"{node.partition(0, '1g.10gb', 6)}-mps-2")
     config = class_slicing("Long") if kind == "ts" else []
-    return node.claim_shares(name, shared(node, f"{kind}-4"), config=config)
+    return node.claim_shares(name, node.shared(f"{kind}-4"), config=config)
 
 
 def assert_shared(node: FakeNode, kind: str, ref: ClaimRef) -> None:
     """The claim is prepared, and its GPU is as its share needs it."""
-    assert entry_of(node, ref).state == "prepared"
+    assert node.entry(ref).state == "prepared"
     assert node.spec_path(ref).exists()
     if kind == "ts":
-        assert (interval(node), mode(node), node.mps.running) == ("Long", "default", {})
+        assert (node.interval(), node.compute_mode(), node.mps.running) == ("Long", "default", {})
     elif kind == "part":
-        assert (len(node.mps.running), starts(node)) == (1, [6])
+        assert (len(node.mps.running), node.starts()) == (1, [6])
     else:
-        assert (mode(node), list(node.mps.running)) == ("exclusive-process", [whole(node)])
+        assert (node.compute_mode(), list(node.mps.running)) == ("exclusive-process", [node.whole()])
 
 
 def crashed(node: FakeNode, kind: str, step: str) -> ClaimRef:
@@ -76,15 +63,15 @@ def crashed(node: FakeNode, kind: str, step: str) -> ClaimRef:
 
 def set_prohibited(node: FakeNode) -> None:
     """Let there be a compute mode that time-slices have to change."""
-    handle(node).set_compute_mode("prohibited")
+    node.handle().set_compute_mode("prohibited")
 
 
 def assert_put_back(node: FakeNode, kind: str, *, rebooted: bool = False) -> None:
     if kind == "ts" and not rebooted:
-        assert mode(node) == "prohibited"
-        handle(node).set_compute_mode("default")
-    assert_as_before(node)
-    assert starts(node) == []
+        assert node.compute_mode() == "prohibited"
+        node.handle().set_compute_mode("default")
+    node.assert_as_before()
+    assert node.starts() == []
     assert list(node.cdi.iterdir()) == []
 
 
@@ -165,7 +152,7 @@ def test_an_unprepare_that_ended_is_finished(node: FakeNode, kind: str, step: st
     elif then == "keeper":
         node.reconciler.finish_releases()
         node.sharing_reconciler.run_once()
-        if entry_of(node, ref).state == "prepared" and kind != "ts":
+        if node.entry(ref).state == "prepared" and kind != "ts":
             assert node.mps.running, "the journal says that the claim has its share"
     elif then == "next" and kind in ("mps", "ts"):
         other = claimed(node, kind, "b")
@@ -204,7 +191,7 @@ def test_a_whole_gpu_is_handed_out_without_what_an_ended_share_left(node: FakeNo
     node.mps.silent = True
     node.unprepare(ref)
     node.mps.silent = False
-    assert mode(node) == "exclusive-process", "the share has left something"
+    assert node.compute_mode() == "exclusive-process", "the share has left something"
 
     following = node.claim("next", 0)
     node.crash_after = step
@@ -214,7 +201,7 @@ def test_a_whole_gpu_is_handed_out_without_what_an_ended_share_left(node: FakeNo
     node.restart()
 
     assert node.prepare(following)
-    assert entry_of(node, following).state == "prepared"
+    assert node.entry(following).state == "prepared"
     node.unprepare(following)
     assert_put_back(node, "mps")
 
@@ -238,43 +225,20 @@ def test_a_daemon_that_started_before_it_was_noted_is_known_all_the_same(node: F
 @pytest.mark.parametrize("step", ["daemon", "committed"])
 def test_the_larger_share_of_two_may_end(node: FakeNode, step: str) -> None:
     """Until it is let go the others are as they were, and afterwards they have no more than before."""
-    device = shared(node, "mps-4")
+    device = node.shared("mps-4")
     small, large = node.claim_shares("small", device), node.claim_shares("large", f"{device}+{device}")
     node.prepare(small)
-    before = limits(node)
+    before = node.daemon_limits()
     node.crash_after = step
     with pytest.raises(Crash):
         node.prepare(large)
     node.restart()
     node.sharing_reconciler.run_once()
-    assert limits(node)[0] == 50
+    assert node.daemon_limits()[0] == 50
     node.api.pop((large.namespace, large.name))
     if step == "daemon":
         with pytest.raises(ClaimRefused):
             node.prepare(large)
     node.unprepare(large)
-    assert limits(node) == before
+    assert node.daemon_limits() == before
     assert_shared(node, "mps", small)
-
-
-@pytest.mark.parametrize(
-    ("operation", "form", "fewest_ends"),
-    [("prepare", "mps-4", 10), ("unprepare", "mps-4", 6), ("prepare", "ts-4", 8)],
-)
-def test_a_real_process_may_end_before_any_change_of_the_disk(
-    tmp_path: Path, crashes: Crashes, operation: str, form: str, fewest_ends: int
-) -> None:
-    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-
-    def made(folder: Path) -> tuple[FakeNode, ClaimRef, str]:
-        node = FakeNode(folder, on_disk=True)
-        return node, node.claim_shares("train", shared(node, form), uid=UID), shared(node, form)
-
-    for node, ref, ended in crashes.ends(tmp_path, operation, "a30-quad", made, fewest_ends):
-        node.sharing_reconciler.run_once()
-        if not ended and operation == "unprepare":
-            assert_as_before(node)
-        assert node.prepare(ref)
-        node.unprepare(ref)
-        assert_as_before(node)
-        assert node.prepare(node.claim("next", 0))

@@ -1,99 +1,110 @@
-"""What may go wrong with shares: a clear error or a complete recovery, and nothing is left on a GPU."""
+"""What may go wrong with shares: a clear error or a complete recovery, and nothing is left on a GPU.
+
+Shares of a partition that is made on request have it whatever becomes of its maker. A record that is lost
+takes no GPU from a claim that runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NvmlError, StorageError
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, NvmlError, StorageError
 from driver.nvml.api import Code
+from kubeletplugin.claims.journal.entry import NEWER_SCHEMA
+from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.gpus import NotReady
-from tests.kubeletplugin.cut_node import mig_enabled, starts
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.full_disk import full_after
-from tests.kubeletplugin.share_node import (
-    GIB,
-    H100_MIB,
-    assert_as_before,
-    assert_holds_nothing,
-    class_slicing,
-    entry_of,
-    interval,
-    limits,
-    mode,
-    mps,
-    read_anew,
-    recorded,
-    shared,
-    whole,
-)
+from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
 
 
 def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) -> ClaimRef:
-    return node.claim_shares(name, shared(node, form, gpu))
+    """A claim for a share of a GPU, or of one of its partitions."""
+    if form.startswith("part "):
+        return node.claim_shares(name, part(node, form.removeprefix("part ")))
+    form, _, wanted = form.partition(" ")
+    return node.claim_shares(name, node.shared(form, gpu), config=class_slicing(wanted) if wanted else [])
 
 
-def test_a_silent_supervisor_is_waited_for_with_one_complaint(node: FakeNode) -> None:
-    node.patience_seconds = 20.0
+def part(node: FakeNode, form: str = "mps-2") -> str:
+    """The device name of a share of a partition of the first GPU."""
+    return f"{node.partition(0, '3g.40gb', 4)}-{form}"
+
+
+def lose(node: FakeNode, ref: ClaimRef) -> None:
+    """Have the file of a claim in the journal damaged, and the plugin start anew."""
+    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
-    node.mps.failures = [ClaimBlocked("no MPS supervisor answers", "start it")]
-    ref = claimed(node)
-    assert len(node.prepare(ref)) == 1
-    assert [
-        text for text in node.complaints if "no MPS supervisor answers: start it" in text
-    ] == node.complaints
-    assert len(node.complaints) == 1
-    assert limits(node) == (25, (H100_MIB // 4,))
 
 
-def test_a_supervisor_that_stays_silent_leaves_nothing_but_what_has_to_be_put_back(node: FakeNode) -> None:
-    node.mps.silent = True
-    ref = claimed(node)
-    with pytest.raises(NotReady, match=r"no MPS supervisor answers .*retryable"):
-        node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert recorded(node) == [whole(node)], "the daemon may be running"
-    node.mps.silent = False
-    node.sharing_reconciler.run_once()
-    assert_as_before(node)
+Spoil = Callable[[FakeNode], object]
 
 
-def test_limits_that_the_supervisor_refuses_are_refused_for_good(node: FakeNode) -> None:
-    node.mps.failures = [ClaimRefused("the daemon refused its limits", "ask for others")]
-    ref = claimed(node)
-    with pytest.raises(ClaimRefused, match="refused its limits"):
-        node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert_as_before(node)
-    assert node.complaints == []
-
-
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("code", [Code.UNKNOWN, Code.NO_PERMISSION])
-def test_a_compute_mode_that_cannot_be_set_leaves_nothing(node: FakeNode, code: int, *, after: bool) -> None:
+def _mode(node: FakeNode, code: int, *, after: bool) -> None:
     (node.machine.fail_after if after else node.machine.fail)("set_compute_mode", code=code, times=1)
-    ref = claimed(node)
-    with pytest.raises(NvmlError):
+
+
+def _daemon(node: FakeNode, error: DriverError) -> None:
+    node.mps.failures.append(error)
+
+
+def _silent(node: FakeNode) -> None:
+    node.mps.silent = True
+
+
+REFUSED = ClaimRefused("the daemon refused its limits", "ask for others")
+FAULTS: dict[str, tuple[str, Spoil, type[DriverError], str]] = {
+    "no supervisor": ("mps-4", _silent, NotReady, "no MPS supervisor answers .*retryable"),
+    "refused limits": ("mps-4", partial(_daemon, error=REFUSED), ClaimRefused, "refused its limits"),
+    "nvidia-smi": (
+        "ts-4 Short",
+        lambda node: node.time_slices.failures.append(ClaimBlocked("nvidia-smi failed", "see the log")),
+        NotReady,
+        "nvidia-smi failed",
+    ),
+    "no partition": (
+        "part mps-2",
+        lambda node: node.machine.fail("create_compute_instance", times=1),
+        NvmlError,
+        "nvmlGpuInstanceCreateComputeInstance",
+    ),
+    "no daemon of a partition": ("part mps-2", partial(_daemon, error=REFUSED), ClaimRefused, "refused"),
+}
+FAULTS |= {
+    f"compute mode: {code} {'after' if after else 'before'} it is done": (
+        "mps-4",
+        partial(_mode, code=code, after=after),
+        NvmlError,
+        "nvmlDeviceSetComputeMode",
+    )
+    for code in (Code.UNKNOWN, Code.NO_PERMISSION)
+    for after in (False, True)
+}
+
+
+@pytest.mark.parametrize(("form", "spoil", "error", "words"), FAULTS.values(), ids=FAULTS)
+def test_a_prepare_that_fails_leaves_nothing_and_does_not_fail_once_the_fault_is_over(
+    node: FakeNode, form: str, spoil: Spoil, error: type[DriverError], words: str
+) -> None:
+    spoil(node)
+    ref = claimed(node, form=form)
+    with pytest.raises(error, match=words):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert_as_before(node)
+    node.assert_holds_nothing(ref)
+    if node.mps.silent:
+        assert node.recorded() == [node.whole()], "the daemon may be running"
+        node.mps.silent = False
+        node.sharing_reconciler.run_once()
+    node.assert_as_before()
+    assert (node.starts(), node.mig_enabled()) == ([], False)
     assert node.prepare(ref)
-
-
-def test_a_compute_mode_that_cannot_be_put_back_is_put_back_later(node: FakeNode) -> None:
-    ref = claimed(node)
-    node.prepare(ref)
-    node.machine.fail("set_compute_mode")
-    node.unprepare(ref)
-    assert (mode(node), recorded(node)) == ("exclusive-process", [whole(node)])
-    with pytest.raises(NvmlError):
-        node.prepare(node.claim("whole", 0))
-    node.machine.heal()
-    node.prepare(node.claim("whole", 0))
-    assert_as_before(node)
 
 
 def test_in_a_vgpu_guest_mps_is_refused_for_good_and_the_gpu_stays_free(tmp_path: Path) -> None:
@@ -101,8 +112,8 @@ def test_in_a_vgpu_guest_mps_is_refused_for_good_and_the_gpu_stays_free(tmp_path
     ref = claimed(node)
     with pytest.raises(ClaimRefused, match="cannot be set to compute mode exclusive-process"):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert_as_before(node)
+    node.assert_holds_nothing(ref)
+    node.assert_as_before()
     node.prepare(node.claim("whole", 0))
     node.stop()
 
@@ -113,37 +124,13 @@ def test_a_gpu_that_cannot_slice_time_is_noted_and_prepared(tmp_path: Path) -> N
     node.prepare(plain)
     assert node.notes == [], "nobody asked for anything"
     node.unprepare(plain)
-    ref = node.claim_shares("b", shared(node, "ts-4"), config=class_slicing("Short"))
+    ref = node.claim_shares("b", node.shared("ts-4"), config=class_slicing("Short"))
     assert len(node.prepare(ref)) == 1
     [note] = node.notes
     assert note.startswith(f"{ref}: time-slice Short has no effect on GPU {node.gpus[0]}: it is a vGPU")
     node.unprepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
     node.stop()
-
-
-def test_an_nvidia_smi_that_fails_is_waited_for(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Short"))
-    node.time_slices.failures = [ClaimBlocked("nvidia-smi failed", "see the log")]
-    with pytest.raises(NotReady, match="nvidia-smi failed"):
-        node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert_as_before(node)
-    assert node.prepare(ref)
-    assert interval(node) == "Short"
-
-
-def test_a_time_slice_that_cannot_be_lowered_is_not_forgotten(node: FakeNode) -> None:
-    """Who asked for it leaves while another stays; the last one to leave puts it back all the same."""
-    asks = node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long"))
-    stays = claimed(node, "b", "ts-4")
-    for ref in (asks, stays):
-        node.prepare(ref)
-    node.time_slices.failures = [ClaimBlocked("nvidia-smi failed", "see the log")]
-    node.unprepare(asks)
-    assert interval(node) == "Long"
-    node.unprepare(stays)
-    assert_as_before(node)
 
 
 def test_what_a_share_set_is_known_until_its_lost_gpu_was_seen_again(node: FakeNode) -> None:
@@ -154,12 +141,12 @@ def test_what_a_share_set_is_known_until_its_lost_gpu_was_seen_again(node: FakeN
         node.machine.lose(node.gpus[gpu])
     for ref in refs:
         node.unprepare(ref)
-        assert not entry_of(node, ref).holds
+        assert not node.entry(ref).holds
     assert node.mps.running == {}
     for gpu in (0, 1):
         node.machine.restore(node.gpus[gpu])
     node.sharing_reconciler.run_once()
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -168,11 +155,11 @@ def test_a_lost_gpu_does_not_keep_the_others_of_its_group(node: FakeNode, lost: 
     node.prepare(ref)
     node.machine.lose(node.gpus[lost])
     node.unprepare(ref)
-    assert (mode(node, 1 - lost), node.mps.running) == ("default", {})
+    assert (node.compute_mode(1 - lost), node.mps.running) == ("default", {})
     assert node.prepare(node.claim("next", 1 - lost))
     node.machine.restore(node.gpus[lost])
     node.sharing_reconciler.run_once()
-    assert (mode(node, lost), recorded(node)) == ("default", [])
+    assert (node.compute_mode(lost), node.recorded()) == ("default", [])
 
 
 def test_shares_are_let_go_while_there_is_no_driver(node: FakeNode) -> None:
@@ -180,21 +167,7 @@ def test_shares_are_let_go_while_there_is_no_driver(node: FakeNode) -> None:
     node.prepare(ref)
     node.machine.driver_gone()
     node.unprepare(ref)
-    assert (node.mps.running, recorded(node)) == ({}, [])
-
-
-def test_unprepare_does_not_wait_for_the_supervisor_and_the_keeper_finishes_it(node: FakeNode) -> None:
-    ref = claimed(node)
-    node.prepare(ref)
-    node.mps.silent = True
-    node.unprepare(ref)
-    assert not entry_of(node, ref).holds
-    assert (whole(node) in node.mps.running, mode(node)) == (True, "exclusive-process")
-    node.sharing_reconciler.run_once()
-    assert recorded(node) == [whole(node)], "still silent"
-    node.mps.silent = False
-    node.sharing_reconciler.run_once()
-    assert_as_before(node)
+    assert (node.mps.running, node.recorded()) == ({}, [])
 
 
 def test_leftovers_are_cleared_before_the_gpu_is_handed_out_again(node: FakeNode) -> None:
@@ -210,38 +183,28 @@ def test_leftovers_are_cleared_before_the_gpu_is_handed_out_again(node: FakeNode
         node.mps.silent = True
         with pytest.raises(NotReady, match="no MPS supervisor"):
             node.prepare(other)
-        assert_holds_nothing(node, other)
-        assert not mig_enabled(node)
+        node.assert_holds_nothing(other)
+        assert not node.mig_enabled()
     node.mps.silent = False
     whole_ref = node.claim("whole", 0)
     node.prepare(whole_ref)
-    assert_as_before(node)
-
-
-def test_a_leftover_of_two_gpus_is_cleared_by_a_claim_for_one(node: FakeNode) -> None:
-    ref = node.claim("own", 0, 1, config=mps())
-    node.prepare(ref)
-    node.mps.silent = True
-    node.unprepare(ref)
-    node.mps.silent = False
-    node.prepare(node.claim("next", 1))
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) -> None:
     """They became leftovers after the claim's locks were chosen: the next try takes all of them."""
     ref = node.claim("own", 0, 1, config=mps())
     node.prepare(ref)
-    before = recorded(node)
+    before = node.recorded()
     moved = node.boot_files / "sharing" / f"{before[0]}.json"
     aside = moved.rename(moved.with_name("aside"))
-    read_anew(node)
+    node.read_anew()
     node.mps.silent = True
     node.unprepare(ref)
 
     def appear() -> None:
         aside.rename(moved)
-        read_anew(node)
+        node.read_anew()
 
     leftovers = node.preparer._leftovers  # noqa: SLF001 - what happens between two of its calls
     places_beside = leftovers.places_beside
@@ -258,39 +221,38 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
         node.prepare(other)
     node.mps.silent = False
     node.prepare(other)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
-@pytest.mark.parametrize(("form", "fewest"), [("mps-4", 5), ("ts-4", 5), ("part", 5)])
-def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str, fewest: int) -> None:
+@pytest.mark.parametrize("form", ["mps-4", "ts-4 Long", "part mps-2"])
+def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> None:
     refusals = 0
     for files in range(30):
-        device = f"{node.partition(0, '1g.10gb', 6)}-mps-2" if form == "part" else shared(node, form)
-        ref = node.claim_shares(f"c-{files}", device, config=class_slicing("Long") if form == "ts-4" else [])
+        ref = claimed(node, f"c-{files}", form)
         with full_after(files, node.folder) as disk:
             if disk_takes(node, ref):
                 break
             assert disk.refused
             refusals += 1
-            if form != "part":
-                assert_holds_nothing(node, ref)
-                assert_as_before(node)
+            if not form.startswith("part"):
+                node.assert_holds_nothing(ref)
+                node.assert_as_before()
         node.reconciler.finish_releases()
         node.sharing_reconciler.run_once()
         left = node.journal.get(ref.uid)
         if left is None or left.state != "prepared":  # else only its spec is missing, and it keeps its share
-            assert_as_before(node)
+            node.assert_as_before()
         assert node.prepare(ref)
         with full_after(0, node.folder):
-            if form == "part":  # what is destroyed is written down first
+            if form.startswith("part"):  # what is destroyed is written down first
                 with pytest.raises(StorageError):
                     node.unprepare(ref)
             else:
                 node.unprepare(ref)
         node.unprepare(ref)
-        assert_as_before(node)
-        assert starts(node) == []
-    assert refusals >= fewest, "every file that a prepare writes is one"
+        node.assert_as_before()
+        assert node.starts() == []
+    assert refusals >= 5, "every file that a prepare writes is one"
 
 
 def disk_takes(node: FakeNode, ref: ClaimRef) -> bool:
@@ -302,11 +264,129 @@ def disk_takes(node: FakeNode, ref: ClaimRef) -> bool:
 
 def test_memory_that_was_never_published_is_waited_for(node: FakeNode) -> None:
     """Else a claim for all of a GPU would be one of its shares."""
-    device = shared(node, "mps-frac-mem")
+    device = node.shared("mps-frac-mem")
     ref = node.claim_shares("all", device, consumed={"memory": "79Gi"})
     with pytest.raises(NotReady, match="it is not known whether the claim has all"):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
+    node.assert_holds_nothing(ref)
     node.published_memory[device] = 79 * GIB
     node.prepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
+
+
+@pytest.mark.parametrize("step", STEPS_OF_SHARED_MAKING)
+@pytest.mark.parametrize("leaves", [0, 1, None], ids=["its maker leaves first", "last", "never came back"])
+def test_a_partition_is_shared_whatever_became_of_its_maker(
+    node: FakeNode, step: str, leaves: int | None
+) -> None:
+    refs = [claimed(node, name, "part mps-2") for name in "ab"]
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(refs[0])
+    node.restart()
+    node.prepare(refs[1])
+    if leaves is None:
+        node.unprepare(refs[1])
+        node.unprepare(refs[0])
+    else:
+        node.prepare(refs[0])
+        assert node.starts() == [4]
+        node.unprepare(refs[leaves])
+        assert (node.starts(), list(node.mps.running)) == ([4], [part(node).removesuffix("-mps-2")])
+        node.unprepare(refs[1 - leaves])
+    assert (node.starts(), node.mig_enabled()) == ([], False)
+    node.assert_as_before()
+
+
+def test_a_partition_that_a_lost_claim_shares_stays_and_nobody_else_gets_a_share(node: FakeNode) -> None:
+    refs = [claimed(node, name, "part ts-2") for name in "ab"]
+    for ref in refs:
+        node.prepare(ref)
+    made = node.instances()
+    lose(node, refs[0])
+    with pytest.raises(DeviceHeld):
+        node.prepare(claimed(node, "c", "part ts-2"))
+    for ref in reversed(refs):
+        node.unprepare(ref)
+        assert node.instances() == made
+
+
+def test_a_partition_that_is_being_destroyed_is_waited_for_and_made_anew(node: FakeNode) -> None:
+    refs = [claimed(node, name, "part mps-2") for name in "ab"]
+    node.prepare(refs[0])
+    node.machine.set_processes(node.partition_uuid(refs[0]), (4242,))
+    assert isinstance(node.unprepare(refs[0]), InstanceInUse)
+    assert node.mps.running == {}, "the daemon would be in the way itself"
+    with pytest.raises(ClaimBlocked):
+        node.prepare(refs[1])
+    node.assert_holds_nothing(refs[1])
+    node.machine.set_processes(node.partition_uuid(refs[0]), ())
+    assert node.reconciler.finish_releases() == (refs[0].uid,)
+    node.prepare(refs[1])
+    assert node.starts() == [4]
+
+
+def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_one(node: FakeNode) -> None:
+    ours, theirs = (claimed(node, name, "part mps-2") for name in ("ours", "theirs"))
+    node.prepare(theirs)
+    entry = node.entry(theirs)
+    (held,) = entry.devices
+    newer = replace(held, kind=f"{NEWER_SCHEMA}2", record={}, share=None)
+    node.journal.put(replace(entry, devices=(newer,)))
+
+    with pytest.raises(DeviceHeld, match="can only be used by one claim at a time"):
+        node.prepare(ours)
+
+    assert node.starts() == [4]
+
+
+def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silent(node: FakeNode) -> None:
+    """Nobody knows whether there ever was a daemon: where there was one, the keeper ends it later."""
+    node.handle().set_compute_mode("exclusive-process")
+    node.mps.running[node.whole()] = MpsDaemon(node.whole(), (node.uuid(),))
+    (node.boot_files / "sharing" / f"{node.whole()}.json").write_text("{")
+    node.read_anew()
+    node.mps.silent = True
+    node.prepare(node.claim("whole", 0))
+    assert (node.compute_mode(), node.recorded()) == ("default", [])
+    node.mps.silent = False
+    node.mps.note_use()
+    node.sharing_reconciler.follow()
+    node.sharing_reconciler.run_once()
+    node.assert_as_before()
+
+
+def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
+    ref, other = claimed(node, "a"), claimed(node, "b")
+    node.prepare(ref)
+    lose(node, ref)
+    assert node.entry(ref).state == "lost"
+    node.sharing_reconciler.run_once()
+    with pytest.raises(DeviceHeld):
+        node.prepare(other)
+    assert (node.mps.started, node.daemon_limits(), node.compute_mode()) == (
+        1,
+        (25, (H100_MIB // 4,)),
+        "exclusive-process",
+    )
+    with pytest.raises(DeviceHeld):
+        node.prepare(node.claim("whole", 0))
+    node.unprepare(ref)
+    node.sharing_reconciler.run_once()
+    node.assert_as_before()
+
+
+def test_a_lost_claim_of_a_share_is_prepared_again_as_it_was(node: FakeNode) -> None:
+    ref = claimed(node)
+    before = node.prepare(ref)
+    lose(node, ref)
+    node.mps.failures = [ClaimRefused("no", "")]
+    with pytest.raises(ClaimRefused):
+        node.prepare(ref)
+    assert (node.compute_mode(), list(node.mps.running)) == ("exclusive-process", [node.whole()]), (
+        "its pod may run"
+    )
+    assert node.prepare(ref) == before
+    assert (node.mps.started, node.share_record(ref).shares) == (1, 1)
+    node.unprepare(ref)
+    node.assert_as_before()

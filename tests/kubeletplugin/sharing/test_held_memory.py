@@ -1,4 +1,7 @@
-"""A share whose GPU was published with memory limits is prepared with them, or not at all."""
+"""A share whose GPU was published with memory limits is prepared with them, or not at all.
+
+The plugin may end anywhere while it prepares or takes it back.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,16 @@ from types import FrameType
 import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete, NvmlError
+from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
+from tests.kubeletplugin.crashes import UID, Crashes
+from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.share_node import (
-    assert_as_before,
-    assert_holds_nothing,
-    entry_of,
-    shared,
-)
 from tests.kubeletplugin.sharing.limiting_node import (
     GIB,
     MIB,
     gib,
+    hooks_of,
     limiting,
     memory_of,
     publish,
@@ -45,26 +46,8 @@ def older(node: FakeNode) -> None:
     node.restart()
 
 
-@pytest.mark.parametrize(
-    ("form", "consumed", "limit_bytes"),
-    [
-        ("ts-4", {"shares": "1"}, 5641 * MIB),
-        ("ts-mem", {"memory": "10Gi"}, 10 * GIB),
-        ("mps-4", {"shares": "2"}, 11282 * MIB),
-        ("mps-mem", {"memory": "10Gi"}, 10 * GIB),
-        ("ts-frac-4", {"shares": "1"}, 5641 * MIB),
-    ],
-)
-def test_a_share_is_prepared_with_what_its_containers_are_held_to(
-    node: FakeNode, form: str, consumed: dict[str, str], limit_bytes: int
-) -> None:
-    ref = node.claim_shares("a", shared(node, form), consumed=consumed)
-    node.prepare(ref)
-    assert memory_of(node, ref) == limit_bytes
-
-
 def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None:
-    device = shared(node, "ts-4")
+    device = node.shared("ts-4")
     node.published_memory[device] = 22000 * MIB
     for number in range(4):
         ref = node.claim_shares(str(number), device, consumed={"shares": "1"})
@@ -75,7 +58,7 @@ def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None
 def test_a_driver_that_does_not_tell_what_it_keeps_has_all_memory_shared(node: FakeNode) -> None:
     for gpu in range(4):
         node.machine.not_supported("memory_use", gpu=gpu)
-    ref = node.claim_shares("a", shared(node, "ts-4"), consumed={"shares": "4"})
+    ref = node.claim_shares("a", node.shared("ts-4"), consumed={"shares": "4"})
     node.prepare(ref)
     assert memory_of(node, ref) == 23034 * MIB
 
@@ -88,13 +71,6 @@ def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:
     assert memory_of(node, ref) == 10 * GIB
 
 
-def test_where_no_limits_were_published_a_share_has_none(node: FakeNode) -> None:
-    publish(node, limits=False)
-    ref = gib(node, "a", 10)
-    node.prepare(ref)
-    assert memory_of(node, ref) is None
-
-
 def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode) -> None:
     older(node)
     ref = gib(node, "a", 10)
@@ -102,7 +78,7 @@ def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode
         NotReady, match="published with memory limits, but the NVIDIA driver does not enforce them"
     ):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
+    node.assert_holds_nothing(ref)
     publish(node, limits=False)
     node.prepare(ref)
     assert memory_of(node, ref) is None
@@ -116,8 +92,8 @@ def test_without_the_hook_that_holds_containers_back_nothing_is_prepared_that_wa
     ref, alone = gib(node, "a", 10), node.claim("b", 1)
     with pytest.raises(NodeIncomplete, match="gpu-memory-hook"):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
-    assert_as_before(node)
+    node.assert_holds_nothing(ref)
+    node.assert_as_before()
     node.prepare(alone)
 
 
@@ -126,7 +102,7 @@ def test_until_the_slices_were_seen_a_share_waits_where_there_are_limits(node: F
     ref = gib(node, "a", 10)
     with pytest.raises(NotReady, match="since its ResourceSlice was not seen yet"):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
+    node.assert_holds_nothing(ref)
     older(node)
     node.prepare(ref)
     assert memory_of(node, ref) is None
@@ -137,7 +113,7 @@ def test_an_nvml_that_does_not_answer_is_no_reason_to_prepare_without_limits(nod
     ref = gib(node, "a", 10)
     with pytest.raises(NvmlError):
         node.prepare(ref)
-    assert_holds_nothing(node, ref)
+    node.assert_holds_nothing(ref)
     node.machine.heal()
     node.prepare(ref)
     assert memory_of(node, ref) is not None
@@ -161,7 +137,7 @@ def test_unprepare_gives_back_what_containers_have_and_a_claim_for_a_gpu_has_not
     ref, alone = gib(node, "a", 10), node.claim("b", 1)
     for one in (ref, alone):
         node.prepare(one)
-    (held,) = entry_of(node, ref).devices
+    (held,) = node.entry(ref).devices
     container = node.run(held.cdi_device)
     assert node.hard(container) == 10 * GIB
     assert node.files() != []
@@ -180,7 +156,7 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
         node.prepare(ref)
     with pytest.raises(ClaimBlocked):
         node.prepare(refs[2])
-    assert_holds_nothing(node, refs[2])
+    node.assert_holds_nothing(refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
 
@@ -188,7 +164,7 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
 def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(node: FakeNode) -> None:
     # Steps are calls of functions: unlike times, they are the same on a loaded machine.
     refs = [
-        node.claim_shares(str(number), shared(node, "ts-mem"), consumed={"memory": "512Mi"})
+        node.claim_shares(str(number), node.shared("ts-mem"), consumed={"memory": "512Mi"})
         for number in range(44)
     ]
     steps: list[int] = []
@@ -204,3 +180,76 @@ def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(no
         finally:
             sys.setprofile(None)
     assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30
+
+
+@pytest.mark.parametrize("form", ["ts-mem", "mps-mem"])
+@pytest.mark.parametrize("step", ["begun", "sharing noted", "committed", "metadata written", "spec written"])
+@pytest.mark.parametrize("then", ["prepare", "unprepare"])
+def test_a_prepare_that_ended_is_finished_or_taken_back(
+    node: FakeNode, form: str, step: str, then: str
+) -> None:
+    ref = node.claim_shares("a", node.shared(form), consumed={"memory": "10Gi"})
+    node.crash_after = step
+    try:
+        node.prepare(ref)
+    except Crash:
+        node.restart()
+    if then == "prepare":
+        node.prepare(ref)
+        assert memory_of(node, ref) == 10 * GIB
+    node.unprepare(ref)
+    assert node.entry(ref).state == "released"
+    node.prepare(node.claim("next", 0))
+
+
+@pytest.mark.parametrize("step", ["spec removed", "memory forgotten", "released"])
+@pytest.mark.parametrize("then", ["prepare", "unprepare", "pass"])
+def test_an_unprepare_that_ended_is_finished_or_the_claim_is_prepared_again(
+    node: MemoryNode, step: str, then: str
+) -> None:
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    (held,) = node.entry(ref).devices
+    node.run(held.cdi_device)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.unprepare(ref)
+    node.restart()
+    if then == "prepare":
+        node.prepare(ref)
+        assert memory_of(node, ref) == 10 * GIB
+    elif then == "pass":
+        del node.api[ref.namespace, ref.name]
+        node.reconciler.run_once()
+    node.unprepare(ref)
+    assert node.entry(ref).state == "released"
+    assert node.files() == []
+    node.prepare(node.claim("next", 0))
+
+
+@pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 8), ("unprepare", 6)])
+def test_a_real_process_may_end_before_any_change_of_the_disk(
+    tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
+) -> None:
+    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
+
+    def made(folder: Path) -> tuple[MemoryNode, ClaimRef]:
+        node = limiting(folder, on_disk=True)
+        device = node.shared("ts-4")
+        ref = node.claim_shares("train", device, uid=UID)
+        results = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+        results[0]["shareID"] = SHARE_ID
+        if operation == "unprepare":
+            node.prepare(ref)
+            node.run(node.entry(ref).devices[0].cdi_device)
+        return node, ref
+
+    for node, ref, _ in crashes.ends(tmp_path, operation, "l4-quad", made, fewest_ends):
+        node.prepare(ref)
+        (held,) = node.entry(ref).devices
+        assert held.memory_limit_bytes == 5641 * MIB
+        assert hooks_of(node, ref) == ["gpu-memory-hook"]
+        assert node.hard(node.run(held.cdi_device, "next")) <= 5641 * MIB
+        node.unprepare(ref)
+        assert node.files() == []
+        node.prepare(node.claim("next", 0))

@@ -17,22 +17,10 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
 from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS, NotReady
-from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
-from tests.kubeletplugin.share_node import (
-    assert_as_before,
-    class_slicing,
-    interval,
-    mode,
-    mps,
-    read_anew,
-    recorded,
-    shared,
-    uuid,
-    whole,
-)
+from tests.kubeletplugin.share_node import class_slicing
 
 States = tuple[MpsState, ...] | None
 
@@ -89,41 +77,41 @@ def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
 
 
 def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "mps-4"))
+    ref = node.claim_shares("a", node.shared("mps-4"))
     node.prepare(ref)
-    handle(node).set_compute_mode("default")  # as a reset of the GPU does
+    node.handle().set_compute_mode("default")  # as a reset of the GPU does
 
     node.sharing_reconciler.run_once()
 
-    assert mode(node) == "exclusive-process"
+    assert node.compute_mode() == "exclusive-process"
     steps = len(node.steps)
     node.sharing_reconciler.run_once()
     assert node.steps[steps:] == ["daemon"], "what is as it has to be is left alone"
     node.unprepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long"))
+    ref = node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
     node.prepare(ref)
-    assert interval(node) == "Long"
+    assert node.interval() == "Long"
     node.machine.reset(node.gpus[0])
-    assert interval(node) == "Default"
+    assert node.interval() == "Default"
 
     later(node)
     node.sharing_reconciler.run_once()
 
-    assert interval(node) == "Long"
+    assert node.interval() == "Long"
     calls = node.time_slices.calls
     node.sharing_reconciler.run_once()
     assert node.time_slices.calls == calls, "what is as it has to be is left alone"
     node.unprepare(ref)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(node: FakeNode) -> None:
     """It takes a second on a real node, in which the claims of the GPU wait."""
-    node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
+    node.prepare(node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")))
     for looks in (0, 1):
         for _ in range(3):
             node.sharing_reconciler.run_once()
@@ -132,20 +120,20 @@ def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(no
 
 
 def test_a_time_slice_is_looked_at_when_the_plugin_or_the_driver_begins_anew(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
+    node.prepare(node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")))
     node.machine.reset(node.gpus[0])
     node.restart()
     node.sharing_reconciler.run_once()
-    assert interval(node) == "Long"
+    assert node.interval() == "Long"
     node.machine.reset(node.gpus[0])
     node.driver_generation = "another load, of which the share is not known to be from before"
     node.sharing_reconciler.run_once()
-    assert interval(node) == "Long"
+    assert node.interval() == "Long"
 
 
 def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_again(node: FakeNode) -> None:
     with watching(node) as told:
-        device = shared(node, "ts-4")
+        device = node.shared("ts-4")
         node.prepare(node.claim_shares("a", device, config=class_slicing("Long")))
         told.wait(NodeState((device,)))
         node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
@@ -166,7 +154,7 @@ def test_shares_that_a_program_hangs_for_are_blocked_and_then_those_of_the_node(
         node.watch.saw(replace(inventory, gpus=(*inventory.gpus[:-1], last)), ())
         return {one.pci for one in node.watch.state().blocked if one.reason == "nvidia-smi-hangs"}
 
-    refs = [node.claim_shares(f"on-{gpu}", shared(node, "ts-4", gpu)) for gpu in (0, 1)]
+    refs = [node.claim_shares(f"on-{gpu}", node.shared("ts-4", gpu)) for gpu in (0, 1)]
     for ref, expected in zip(refs, (node.gpus[:1], node.gpus), strict=True):
         node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
         with pytest.raises(NotReady):
@@ -183,37 +171,28 @@ def test_a_call_that_is_nearly_over_has_too_little_time_to_say_that_a_program_ha
     node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 1 s")]
     call = replace(node.call(), remaining_seconds=lambda: 4.0)
     with pytest.raises(NotReady):
-        node.prepare(node.claim_shares("a", shared(node, "ts-4")), call)
+        node.prepare(node.claim_shares("a", node.shared("ts-4")), call)
     assert node.watch.state().blocked == ()
 
 
 def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
     with following(node) as telling:
         node.sharing_reconciler.run_once()
-        node.prepare(node.claim_shares("a", shared(node, "ts-4")))
+        node.prepare(node.claim_shares("a", node.shared("ts-4")))
         node.sharing_reconciler.run_once()
         assert not telling.followed.is_set()
-        node.prepare(node.claim_shares("b", shared(node, "mps-4", 1)))
-        assert telling.followed.wait(30)
-
-
-def test_a_keeper_that_starts_while_a_share_has_its_daemon_follows_with_its_first_pass(
-    node: FakeNode,
-) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    with following(node) as telling:
-        node.sharing_reconciler.run_once()
+        node.prepare(node.claim_shares("b", node.shared("mps-4", 1)))
         assert telling.followed.wait(30)
 
 
 def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> None:
     with following(node) as telling, watching(node) as told:
-        device = shared(node, "mps-4")
+        device = node.shared("mps-4")
         node.prepare(node.claim_shares("a", device))
         tell(node, telling)
         message = f"{device}: its MPS control daemon does not exist"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
-        tell(node, telling, whole(node))
+        tell(node, telling, node.whole())
         told.wait(NodeState((device,)))
         telling.told.put((None,))
         message = f"{device}: the MPS supervisor of the node does not answer"
@@ -223,67 +202,58 @@ def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> No
 def test_a_daemon_without_a_share_is_ended_and_its_gpu_put_back(node: FakeNode) -> None:
     """Its record was lost with the plugin's folder, and so was all that stood in the journal."""
     with following(node) as telling:
-        handle(node).set_compute_mode("exclusive-process")
-        telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
-        tell(node, telling, whole(node), "not-ours")
+        node.handle().set_compute_mode("exclusive-process")
+        telling.running[node.whole()] = MpsDaemon(node.whole(), (node.uuid(),))
+        tell(node, telling, node.whole(), "not-ours")
         node.sharing_reconciler.run_once()
-        assert_as_before(node)
+        node.assert_as_before()
 
 
 def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
     """It is older than what the supervisor told, and its record younger than the keeper's look."""
     with following(node) as telling:
-        node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-        (node.boot_files / "sharing" / f"{whole(node)}.json").unlink()
-        read_anew(node)
-        tell(node, telling, whole(node))
+        node.prepare(node.claim_shares("a", node.shared("mps-4")))
+        (node.boot_files / "sharing" / f"{node.whole()}.json").unlink()
+        node.read_anew()
+        tell(node, telling, node.whole())
         node.sharing_reconciler.run_once()
-        assert list(telling.running) == recorded(node) == [whole(node)]
+        assert list(telling.running) == node.recorded() == [node.whole()]
 
 
 def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode) -> None:
     with following(node) as telling:
-        node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
-        telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
-        tell(node, telling, whole(node))
+        node.prepare(node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")))
+        telling.running[node.whole()] = MpsDaemon(node.whole(), (node.uuid(),))
+        tell(node, telling, node.whole())
         node.sharing_reconciler.run_once()
-        assert (telling.running, interval(node), recorded(node)) == ({}, "Long", [whole(node)])
+        assert (telling.running, node.interval(), node.recorded()) == ({}, "Long", [node.whole()])
 
 
 def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "mps-4"))
+    ref = node.claim_shares("a", node.shared("mps-4"))
     node.prepare(ref)
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
-    (node.boot_files / "sharing" / f"{whole(node)}.json").unlink()
-    read_anew(node)
+    (node.boot_files / "sharing" / f"{node.whole()}.json").unlink()
+    node.read_anew()
     with following(node) as telling:
-        tell(node, telling, whole(node))
+        tell(node, telling, node.whole())
         node.sharing_reconciler.run_once()
-        assert list(telling.running) == [whole(node)]
+        assert list(telling.running) == [node.whole()]
         node.unprepare(ref)
         node.sharing_reconciler.run_once()
-        assert_as_before(node)
-
-
-def test_a_daemon_that_is_gone_is_run_again(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    node.prepare(node.claim("own", 1, 2, config=mps()))
-    before = dict(node.mps.running)
-    node.mps.running.clear()
-    node.sharing_reconciler.run_once()
-    assert node.mps.running == before
+        node.assert_as_before()
 
 
 def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
-    (node.boot_files / "sharing" / f"{whole(node)}.json").unlink()
-    read_anew(node)
+    node.prepare(node.claim_shares("a", node.shared("mps-4")))
+    (node.boot_files / "sharing" / f"{node.whole()}.json").unlink()
+    node.read_anew()
     node.sharing_reconciler.run_once()
-    assert recorded(node) == [whole(node)]
+    assert node.recorded() == [node.whole()]
 
 
 def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
-    refs = [node.claim_shares(f"c-{gpu}", shared(node, "mps-4", gpu)) for gpu in range(3)]
+    refs = [node.claim_shares(f"c-{gpu}", node.shared("mps-4", gpu)) for gpu in range(3)]
     for ref in refs:
         node.prepare(ref)
     node.mps.silent = True
@@ -292,6 +262,6 @@ def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
     node.mps.silent = False
     node.mps.failures = [ClaimBlocked("busy", ""), ClaimRefused("odd", "")]
     node.sharing_reconciler.run_once()
-    assert recorded(node) == [whole(node, 0), whole(node, 1)]
+    assert node.recorded() == [node.whole(0), node.whole(1)]
     node.sharing_reconciler.run_once()
-    assert_as_before(node)
+    node.assert_as_before()

@@ -19,7 +19,6 @@ from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from kubeletplugin.sharing.mps.supervisor import handlers, refuse_newer
 from kubeletplugin.sharing.mps_client import MpsClient
 from proto import mps_v1_pb2 as v1
-from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
 
 if TYPE_CHECKING:
@@ -62,12 +61,6 @@ def test_a_supervisor_that_is_not_there_is_named_and_found_once_it_is(mps: MpsSc
         client.close()
     with pytest.raises(ClaimBlocked, match="the plugin is stopping"):
         client.stop(NAME)
-
-
-def test_nothing_is_contacted_before_the_first_use() -> None:
-    with short_folder() as folder:
-        MpsClient(folder / SOCKET).close()
-        assert list(folder.iterdir()) == []
 
 
 def test_a_supervisor_that_takes_too_long_is_asked_again(mps: MpsScene) -> None:
@@ -147,20 +140,6 @@ def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -
             stack.enter_context(following(MpsClient(mps.mps_dir / SOCKET), update))
         assert refused.wait(DEADLINE_SECONDS)
         client.ensure(mps.daemon())
-
-
-def test_the_daemons_that_the_supervisor_has_are_known_by_name(mps: MpsScene) -> None:
-    with served(mps) as (client, _):
-        assert client.known() == ()
-        client.ensure(mps.daemon())
-        assert client.known() == (NAME,)
-
-
-def test_without_a_supervisor_its_daemons_are_not_known(mps: MpsScene) -> None:
-    client = MpsClient(mps.mps_dir / SOCKET, call_seconds=1)
-    with pytest.raises(ClaimBlocked, match="no MPS supervisor answers"):
-        client.known()
-    client.close()
 
 
 def test_a_supervisor_refuses_what_a_newer_plugin_says_and_names_the_way_out() -> None:

@@ -13,18 +13,11 @@ from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import (
-    H100_MIB,
-    assert_as_before,
-    limits,
-    mode,
-    shared,
-    whole,
-)
+from tests.kubeletplugin.share_node import H100_MIB
 
 
 def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) -> ClaimRef:
-    return node.claim_shares(name, shared(node, form, gpu))
+    return node.claim_shares(name, node.shared(form, gpu))
 
 
 def test_the_last_share_may_leave_while_a_new_one_arrives(node: FakeNode) -> None:
@@ -36,8 +29,8 @@ def test_the_last_share_may_leave_while_a_new_one_arrives(node: FakeNode) -> Non
             ref = claimed(node, f"{name}-{number}", form)
             meet.wait(60)
             node.prepare(ref)
-            assert mode(node) == "exclusive-process"
-            assert node.mps.running[whole(node)].active_thread_percentage == 25
+            assert node.compute_mode() == "exclusive-process"
+            assert node.mps.running[node.whole()].active_thread_percentage == 25
             node.unprepare(ref)
 
     def keep() -> None:
@@ -50,18 +43,18 @@ def test_the_last_share_may_leave_while_a_new_one_arrives(node: FakeNode) -> Non
         work.append(pool.submit(keep))
         for done in work:
             done.result(120)
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_forty_eight_shares_may_arrive_at_once(node: FakeNode) -> None:
     refs = [claimed(node, f"c-{number}", "mps-48") for number in range(48)]
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(node.prepare, refs))
-        assert (node.mps.started, limits(node)) == (1, (2, (H100_MIB // 48,)))
+        assert (node.mps.started, node.daemon_limits()) == (1, (2, (H100_MIB // 48,)))
         with pytest.raises(DeviceHeld):
             node.prepare(claimed(node, "one more", "mps-48"))
         list(pool.map(node.unprepare, refs))
-    assert_as_before(node)
+    node.assert_as_before()
 
 
 def test_a_replay_waits_while_another_share_is_worked_on(node: FakeNode) -> None:

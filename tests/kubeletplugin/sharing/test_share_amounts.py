@@ -1,4 +1,4 @@
-"""What a claim took of a shared device, the limits that it stands for, and what is refused beforehand."""
+"""What a claim took of a shared device, what its containers are held to by that, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 
 from driver.claims.allocation import AllocatedDevice
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
+from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import Share, SharedForm, shared_suffix
-from driver.errors import ClaimRefused
+from driver.errors import ClaimRefused, DeviceHeld
 from driver.kinds.registry import KINDS
-from kubeletplugin.claims.journal.entry import ShareRecord
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.shares import (
     Shareable,
+    memory_limit_bytes,
     needs_published_memory,
+    refuse_conflicts,
+    refuse_overpromised,
     share_records,
     sharing_request,
 )
@@ -140,13 +144,16 @@ def share(
     total: int = 80 * GIB,
     published: int | None = None,
     reserved: int = 0,
+    *,
+    limits: bool = False,
 ) -> Shareable:
     """A share of a GPU as it is planned."""
     name = KINDS.parse(f"{GPU}-{form}")
     assert name is not None
     assert name.shared is not None
     found = SharingRequest(name.shared.strategy, name.shared, taken, "", settings or MpsSettings())
-    return Shareable(f"{GPU}-{form}", "r", found, "GPU-1", total, total - reserved, published)
+    device = f"{GPU}-{form}"
+    return Shareable(device, "r", found, "GPU-1", total, total - reserved, published, limits=limits)
 
 
 def own(
@@ -347,3 +354,133 @@ def test_one_request_cannot_use_two_daemons() -> None:
         assert all(share_records((pair[0], replace(pair[1], request="other"))))
     assert all(share_records((one, one))), "two shares of one device have one daemon"
     assert all(share_records((own(GPU, "GPU-1"), own(OTHER, "GPU-2"))))
+
+
+L4 = 23034 * MIB
+"""The memory of an L4, which no number of shares divides into whole GiB."""
+
+
+def l4(form: str, taken: Share) -> Shareable:
+    """A share of an L4 whose driver holds containers to their memory."""
+    return share(form, taken, total=L4, limits=True)
+
+
+def held_to(one: Shareable) -> int | None:
+    (share,) = share_records([one])
+    return memory_limit_bytes(one, share)
+
+
+@pytest.mark.parametrize(
+    ("form", "taken", "reserved_mib", "limit_bytes"),
+    [
+        ("ts-mem", Share(None, 10 * GIB), 0, 10 * GIB),
+        ("mps-mem", Share(None, 10 * GIB), 0, 10 * GIB),
+        ("ts-4", Share(1), 0, 5758 * MIB),
+        ("ts-4", Share(4), 0, 23034 * MIB),
+        ("mps-4", Share(1), 0, 5758 * MIB),
+        ("ts-4-mem", Share(1, 3 * GIB), 0, 3 * GIB),
+        ("ts-frac-10", Share(3), 0, 6910 * MIB),
+        ("ts-frac-mem", Share(None, 10 * GIB), 0, 10 * GIB),
+        # What the NVIDIA driver keeps for itself is nobody's.
+        ("ts-4", Share(1), 470, 5641 * MIB),
+        ("ts-4", Share(4), 470, 22564 * MIB),
+    ],
+)
+def test_a_share_is_the_limit(form: str, taken: Share, reserved_mib: int, limit_bytes: int) -> None:
+    one = share(form, taken, total=L4, published=L4, reserved=reserved_mib * MIB, limits=True)
+    assert held_to(one) == limit_bytes
+
+
+def test_who_has_a_gpu_alone_and_whom_the_driver_does_not_hold_is_held_to_nothing() -> None:
+    own_pods = Shareable(GPU, "r", SharingRequest("TimeSlicing"), "GPU-1", L4, L4, None, limits=True)
+    all_of_it = l4("ts-frac-10", Share(10))
+    assert all_of_it.sharing is not None
+    shared = replace(all_of_it, sharing=replace(all_of_it.sharing, has_strategy=True))
+    unheld = replace(l4("ts-4", Share(1)), limits=False)
+    assert [held_to(one) for one in (own_pods, all_of_it, shared, unheld)] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("form", "taken"), [("ts-mem", Share(None, 511 * MIB)), ("ts-48", Share(1)), ("mps-48", Share(1))]
+)
+def test_a_share_in_which_nothing_starts_is_refused_for_good(form: str, taken: Share) -> None:
+    with pytest.raises(ClaimRefused, match="no program starts with less than 512 MiB"):
+        held_to(l4(form, taken))
+
+
+def held(one: Shareable) -> HeldDevice:
+    """What a claim would hold of it."""
+    (share,) = share_records([one])
+    return HeldDevice(
+        *("r", "p", one.device, "0000:01:00.0", "GPU-1", "cdi"),
+        kind="whole",
+        share=share,
+        memory_limit_bytes=memory_limit_bytes(one, share),
+    )
+
+
+def entry(uid: str, *devices: HeldDevice) -> Entry:
+    return Entry(uid, "team", uid, "prepared", 1, devices)
+
+
+FORMS = st.one_of(
+    st.builds(SharedForm, st.sampled_from(["TimeSlicing", "MPS"]), st.integers(2, 48)),
+    st.builds(SharedForm, st.sampled_from(["TimeSlicing", "MPS"]), st.none(), st.just(True)),
+    st.builds(SharedForm, st.sampled_from(["TimeSlicing", "MPS"]), st.integers(2, 8), st.just(True)),
+)
+
+
+@given(FORMS, st.integers(8 * 1024, 200 * 1024), st.integers(0, MIB - 1), st.data())
+def test_what_claims_are_guaranteed_is_never_more_than_the_gpu_together(
+    form: SharedForm, mib: int, odd_bytes: int, data: st.DataObject
+) -> None:
+    """Claims come and go in any order, and more than once the GPU has another size."""
+    holders: dict[str, Entry] = {}
+    total = mib * MIB + odd_bytes
+    for number in range(data.draw(st.integers(1, 40))):
+        leaves = data.draw(st.booleans())
+        if holders and leaves:
+            del holders[data.draw(st.sampled_from(sorted(holders)))]
+        taken = Share(
+            None if form.shares is None else data.draw(st.integers(1, form.shares)),
+            data.draw(st.integers(1, mib)) * MIB if form.memory else None,
+        )
+        limits = data.draw(st.integers(0, 3)) > 0
+        now = total * data.draw(st.sampled_from([100, 100, 100, 93])) // 100  # with ECC turned on
+        one = share(shared_suffix(form)[1:], taken, total=now, limits=limits)
+        try:
+            candidate = held(one)
+            refuse_conflicts(f"c-{number}", [candidate], [now], holders.values())
+            refuse_overpromised(f"c-{number}", [candidate], [now], holders.values())
+        except (ClaimRefused, DeviceHeld):
+            continue
+        holders[f"c-{number}"] = entry(f"c-{number}", candidate)
+        if candidate.memory_limit_bytes is not None:
+            held_devices = (device for other in holders.values() for device in other.devices)
+            assert sum(device.memory_limit_bytes or 0 for device in held_devices) <= now
+            assert candidate.memory_limit_bytes >= SMALLEST_LIMIT_BYTES
+
+
+def test_guarantees_of_other_devices_of_the_gpu_count_and_those_of_another_gpu_do_not() -> None:
+    mine = held(l4("ts-mem", Share(None, 10 * GIB)))
+    others = held(l4("ts-4", Share(3)))
+    with pytest.raises(DeviceHeld, match="would be guaranteed") as caught:
+        refuse_overpromised("a", [mine], [L4], [entry("b", others)])
+    assert "team/b" in caught.value.logged
+    assert "team/b" not in str(caught.value)
+    refuse_overpromised("a", [mine], [L4], [entry("a", others)])
+    refuse_overpromised("a", [mine], [L4], [entry("b", replace(others, pci="0000:02:00.0"))])
+
+
+def test_shares_that_nobody_is_held_to_count_with_what_they_stand_for() -> None:
+    mine = held(l4("ts-4", Share(2)))
+    unheld = held(replace(l4("ts-4", Share(3)), limits=False))
+    assert unheld.memory_limit_bytes is None
+    with pytest.raises(DeviceHeld, match="would be guaranteed"):
+        refuse_overpromised("a", [mine], [L4], [entry("b", unheld)])
+
+
+def test_two_shares_of_one_claim_count_both() -> None:
+    mine = held(l4("ts-mem", Share(None, 12 * GIB)))
+    with pytest.raises(DeviceHeld, match="would be guaranteed"):
+        refuse_overpromised("a", [mine, mine], [L4, L4], [])

@@ -24,23 +24,9 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.shares import interval_of, limits_together
 from tests.examples import all_examples
-from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
-from tests.kubeletplugin.share_node import (
-    H100_MIB,
-    MIB,
-    assert_as_before,
-    class_slicing,
-    interval,
-    mode,
-    mps,
-    read_anew,
-    recorded,
-    shared,
-    slicing,
-    whole,
-)
+from tests.kubeletplugin.share_node import H100_MIB, MIB, class_slicing, mps, slicing
 
 STEPS = (*STEPS_OF_SHARED_MAKING, "compute mode", "time-slice", "spec written", "committed")
 BACK = (
@@ -75,8 +61,8 @@ class SharesOfANode(RuleBasedStateMachine):
             self.pass_of_the_keeper()
             assert not any(entry.holds for entry in self.node.journal.entries())
             assert self.node.store.uids() == ()
-            assert_as_before(self.node)
-            assert [starts(self.node, number) for number in (0, 1)] == [[], []]
+            self.node.assert_as_before()
+            assert [self.node.starts(number) for number in (0, 1)] == [[], []]
             assert self.node.prepare(self.node.claim("all", 0, 1))
         finally:
             self.node.stop()
@@ -101,9 +87,9 @@ class SharesOfANode(RuleBasedStateMachine):
             return (
                 node.claim_shares(name, f"{partition}-{how}") if how else node.claim_devices(name, partition)
             )
-        device = shared(node, what, number)
+        device = node.shared(what, number)
         if what == "both":
-            return node.claim_shares(name, shared(node, how, 0), shared(node, how, 1))
+            return node.claim_shares(name, node.shared(how, 0), node.shared(how, 1))
         if what == "mps-mem":
             return node.claim_shares(name, device, consumed={"memory": "30Gi"})
         extra: dict[str, Any] = {"config": class_slicing(how)} if what == "ts-4" and how else {}
@@ -189,11 +175,11 @@ class SharesOfANode(RuleBasedStateMachine):
     @rule(number=gpu)
     def a_record_is_spoilt(self, number: int) -> None:
         """But for one of several GPUs that no claim has any more: then nothing tells of the other GPUs."""
-        path = self.node.boot_files / "sharing" / f"{whole(self.node, number)}.json"
+        path = self.node.boot_files / "sharing" / f"{self.node.whole(number)}.json"
         held = any(held.share and held.share.group == path.stem for _, held in self.sharers())
         if path.exists() and (held or '","' not in path.read_text().partition('"gpus"')[2].partition("]")[0]):
             path.write_text('{"group":')
-            read_anew(self.node)
+            self.node.read_anew()
 
     @rule()
     def a_daemon_dies(self) -> None:
@@ -219,7 +205,7 @@ class SharesOfANode(RuleBasedStateMachine):
         self.node.reconciler.finish_releases()
         self.pass_of_the_keeper()
         wanted: dict[str, list[tuple[str, str, ShareRecord]]] = {}
-        begun = set(recorded(self.node))
+        begun = set(self.node.recorded())
         for entry, held in self.sharers():
             share = held.share
             assert share is not None
@@ -240,15 +226,15 @@ class SharesOfANode(RuleBasedStateMachine):
         self.node.sharing_reconciler.run_once()
 
     def gpu_is_as_its_shares_need_it(self, number: int) -> None:
-        here, begun = str(self.node.gpus[number]), recorded(self.node)
+        here, begun = str(self.node.gpus[number]), self.node.recorded()
         shares = [
             held.share
             for _, held in self.sharers()
             if held.pci == here and not partition_of(held) and held.share and held.share.group in begun
         ]
         exclusive = any(share.group in self.node.mps.running for share in shares)
-        assert mode(self.node, number) == ("exclusive-process" if exclusive else "default")
-        assert interval(self.node, number) == interval_of(shares)
+        assert self.node.compute_mode(number) == ("exclusive-process" if exclusive else "default")
+        assert self.node.interval(number) == interval_of(shares)
 
     def percentages(self, shares: list[tuple[str, str, ShareRecord]]) -> Iterator[int]:
         """What each client has, the shares of one request together."""

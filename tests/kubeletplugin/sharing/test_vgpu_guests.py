@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked
-from driver.nvml.mig import MIG_CALLS
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
 from fakegpu.nvml.mig_calls import MIG_CHANGES
@@ -15,7 +14,6 @@ from fakegpu.nvml.sharing_calls import SHARING_CHANGES
 from tests.driver.mig_machines import look
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import shared
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES
 
 OF_THE_HOST = sorted(MIG_CHANGES | SHARING_CHANGES)
@@ -32,15 +30,10 @@ def guest(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
     return node
 
 
-def test_the_calls_that_change_gpus_are_known() -> None:
-    assert {"set_mig_mode", "set_compute_mode", "set_time_slice"} <= set(OF_THE_HOST)
-    assert set(MIG_CHANGES) <= set(MIG_CALLS)
-
-
 def test_whole_vgpus_and_shares_are_prepared_without_a_change_of_the_gpu(guest: FakeNode) -> None:
     for ref in (
         guest.claim("whole", 0),
-        guest.claim_shares("a", shared(guest, "ts-4")),
+        guest.claim_shares("a", guest.shared("ts-4")),
     ):
         assert len(guest.prepare(ref)) == 1
         guest.restart()

@@ -9,7 +9,6 @@ import pytest
 from kubernetes_rules.allocator.allocate import Allocator, Gate, Refusal, refusal
 from tools.conformance.allocation.objects import (
     NODE,
-    attributes,
     claim,
     consumes,
     counters,
@@ -22,8 +21,6 @@ from tools.conformance.allocation.objects import (
 )
 
 Json = dict[str, Any]
-
-_MODEL = "device.attributes['gpu.example.com'].model == 'A'"
 
 
 def _why(
@@ -38,14 +35,6 @@ def _why(
 
 def _gates(found: list[Refusal | None]) -> list[Gate | None]:
     return [None if one is None else one.gate for one in found]
-
-
-def test_a_selector_that_is_false_and_one_that_fails_are_told_apart() -> None:
-    slices = [published([device("a", attributes=attributes(model="B")), device("b")])]
-    false, failed = _why(slices, exactly("r0", _MODEL))
-    assert false == Refusal(Gate.SELECTOR, _MODEL)
-    assert failed is not None
-    assert failed.gate is Gate.SELECTOR_FAILED
 
 
 def test_a_device_for_another_node_is_told() -> None:
@@ -89,22 +78,3 @@ def test_what_an_overdrawn_counter_has_left_is_nothing() -> None:
     *_, last = _why(slices, exactly(), [held("a", name="one"), held("b", name="two")])
     assert last is not None
     assert last.detail == "6Gi of counter memory of set-0 is needed, 0 of 10Gi is left"
-
-
-def test_an_attribute_that_a_constraint_needs_is_missed() -> None:
-    slices = [published([device("a", attributes=attributes(numa=1)), device("b")])]
-    fine, missing = _why(slices, exactly(), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
-    assert fine is None
-    assert missing == Refusal(Gate.CONSTRAINT, "it has no attribute gpu.example.com/numa")
-
-
-def test_pools_say_why_nothing_is_allocated_from_them() -> None:
-    slices = [
-        published([device("a")], pool="short", count=2),
-        published([device("a"), device("a")], name="s2", pool="twice"),
-    ]
-    short, twice = Allocator(slices, [], []).view(node()).pools
-    assert short.incomplete == "1 of 2 slices of generation 1 are published"
-    assert twice.invalid == "two of its devices are named a"
-    assert not short.usable
-    assert not twice.usable

@@ -152,29 +152,6 @@ def test_any_text_is_a_selector_or_is_refused(text: str) -> None:
         return
 
 
-@pytest.mark.parametrize(
-    ("expression", "way_out"),
-    [
-        (
-            "device.attributes['gpu.nvidia.com'].memory > 1",
-            "memory is a capacity: device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('10Gi')) >= 0",
-        ),
-        (
-            "device.capacity['gpu.nvidia.com'].model.compareTo(quantity('1')) > 0",
-            "model is an attribute: device.attributes['gpu.nvidia.com'].model",
-        ),
-        ("device.attributes['gpu.nvidia.com'].nothing == 1", "let it test first for what a device may lack"),
-    ],
-)
-def test_a_key_that_is_kept_elsewhere_is_pointed_to(expression: str, way_out: str) -> None:
-    device = SelectorDevice("gpu.nvidia.com", {"model": {"string": "A"}}, {"memory": {"value": "1Gi"}})
-
-    with pytest.raises(SelectorFailed, match="no such key") as caught:
-        compile_selector(expression).matches(device)
-
-    assert caught.value.way_out.startswith(way_out)
-
-
 def test_costly_selectors_end_when_their_time_is_over_and_others_do_not() -> None:
     numbers = str(list(range(10)))
     costly = "true"

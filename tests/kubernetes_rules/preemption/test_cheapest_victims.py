@@ -91,15 +91,6 @@ def test_claims_for_half_of_sixteen_gpus_are_answered_exactly() -> None:
     assert found.is_exact
 
 
-def test_the_allocations_are_what_the_scheduler_would_give() -> None:
-    allocator, units = _many(3)
-    found = cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets())
-
-    assert found is not None
-    assert [one["devices"]["results"][0]["device"] for one in found.allocations] == ["gpu-0"]
-    assert allocator.allocate(api.node(), _wanted(1)) is None
-
-
 def test_a_search_that_is_given_up_leaves_no_unit_that_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(victims_module, "MOST_STEPS", 3)
     allocator, units = _many(8)
@@ -108,13 +99,3 @@ def test_a_search_that_is_given_up_leaves_no_unit_that_is_not_needed(monkeypatch
     assert found is not None
     assert not found.is_exact
     assert _priorities(found) == [0, 1, 2, 3]
-
-
-def test_an_invalid_pool_beside_the_one_that_is_made_free_does_not_matter() -> None:
-    holder = pod("a")
-    claims = [used_by(api.held("gpu-0", name="c"), holder)]
-    twice = api.published([api.device("x"), api.device("x")], name="b", pool="invalid")
-    allocator = Allocator([api.published(api.devices(1)), twice], [api.device_class()], claims)
-    units = units_of([holder], claims).on_node["node-1"]
-
-    assert _priorities(cheapest_victims(allocator, api.node(), _wanted(1), units, Budgets())) == [0]

@@ -1,4 +1,4 @@
-"""Mistakes in objects of built-in kinds are found; tests/flow/test_mistakes_in_pods.py has those of pods."""
+"""Mistakes in objects of built-in kinds are found; tests/tools/conformance/test_pods.py has those of pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.defaults import created_pod, defaulted_workload
-from kubernetes_rules.validation.kinds import CHECKED, created_errors, updated_errors
+from kubernetes_rules.validation.kinds import created_errors, updated_errors
 from tools.conformance.validation.cases import changed
 from tools.conformance.validation.changes import REMOVED
 
@@ -111,8 +111,3 @@ def test_a_toleration_may_get_other_seconds_and_further_ones_beside_it() -> None
     more = [{"key": "a", "operator": "Exists", "tolerationSeconds": 3}, {"key": "b", "operator": "Exists"}]
 
     assert told(changed(valid("Pod"), ("spec.tolerations", more)), valid("Pod")) == []
-
-
-def test_the_list_of_what_is_checked_names_each_kind_once() -> None:
-    named = [kind for kinds, _ in CHECKED for kind in kinds.split(", ")]
-    assert len(set(named)) == len(named)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.errors import DriverError, NodeIncomplete
+from driver.errors import NodeIncomplete
 from driver.hardware.gpu import Gpu
 from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Finding
@@ -17,7 +17,6 @@ from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.gpuctl.verify.subjects import built_machine
 from tools.conformance.cdi_edits import (
     ALL_CALLS,
-    calls_in_order,
     own_spec,
     unaccepted,
 )
@@ -76,15 +75,6 @@ def test_each_difference_without_a_reason_is_named_and_those_with_one_are_not(no
     assert second.startswith("all containers: calls: update-application-profile, ")
 
 
-def test_the_same_edits_are_ok_also_from_an_older_release_and_behind_a_warning(node: Node) -> None:
-    theirs = node.ours()
-    assert node.compare(theirs, before="echo 'time=now level=warning {' >&2").status == "ok"
-    refusal = "case $* in *feature-flag*) echo 'flag provided but not defined: -feature-flag'; exit 1;; esac"
-    assert node.compare(theirs, before=refusal).status == "ok"
-    calls = [{"args": ["nvidia-ctk", "hook", "update-ldcache", "--folder", "/hook"]}]
-    assert calls_in_order({"hooks": calls}) == ["update-ldcache"]
-
-
 @pytest.mark.parametrize(
     ("before", "says"),
     [("echo no NVML; exit 3", "ended with 3: no NVML"), ("echo '{]'; exit 0", "no CDI spec")],
@@ -93,13 +83,6 @@ def test_a_generator_that_fails_or_prints_garbage_is_named(node: Node, before: s
     with pytest.raises(NodeIncomplete) as failed:
         node.compare({}, before)
     assert says in failed.value.what
-
-
-def test_a_spec_of_another_form_is_named(node: Node) -> None:
-    theirs: Any
-    for theirs in ([], {"devices": [{}]}, {"devices": [], "containerEdits": {"hooks": [{"args": ["x"]}]}}):
-        with pytest.raises(DriverError, match="unknown form"):
-            unaccepted(theirs, node.ours())
 
 
 def test_nothing_is_made_on_the_node_and_a_missing_node_is_named(node: Node) -> None:

@@ -20,8 +20,7 @@ from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
 from tests.nvml_library.library import compile_nvml
-from tools.hardware.machine_file import NvmlAnswers, machine_file
-from tools.hardware.recording import CALLS, LEFT_OUT, LOG, MACHINE, MPS, write_recording
+from tools.hardware.recording import CALLS, LEFT_OUT, MACHINE, write_recording
 from tools.hardware.stand_ins import StandIns
 
 DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")
@@ -126,44 +125,6 @@ def test_a_gpu_that_hangs_costs_only_what_comes_after_the_call(tmp_path: Path) -
     assert len(load_machine(str(folder / MACHINE)).slots) == 4
 
 
-def test_a_recording_says_what_it_lacks(tmp_path: Path) -> None:
-    folder = recorded(tmp_path, "t4")
-    assert not (folder / MPS).exists()
-    assert "mps.jsonl: no MPS daemon was started: run it with --may-change" in (folder / LEFT_OUT).read_text()
-    with pytest.raises(ConfigError, match="GPU 0: NVML did not answer compute_capability"):
-        machine_file(VERSIONS, [NvmlAnswers(identity("0000:3b:00.0", "T4"))], tmp_path / "sys", ())
-
-
-def test_gpus_of_a_second_model_are_left_out_and_named(tmp_path: Path) -> None:
-    subject_of(tmp_path, machine_in(tmp_path, "a30-quad"))
-    gpus = []
-    for minor, bus in enumerate(("17", "65", "ca", "e3")):
-        named = identity(f"0000:{bus}:00.0", "NVIDIA A30" if minor else "Tesla T4", minor)
-        gpus.append(NvmlAnswers({**named, "compute_capability": (8, 0)}))
-    made = machine_file(VERSIONS, gpus, tmp_path / "sys", ())
-    assert [one["pci"] for one in made.document["gpus"]] == [one.pci for one in gpus[1:]]
-    assert made.left_out == ("GPU 0000:17:00.0: it is a Tesla T4, and a machine has one model",)
-    # NVML gave neither brand nor architecture, and none is invented.
-    (tmp_path / "made.yaml").write_text(made.text())
-    assert load_machine(str(tmp_path / "made.yaml")).product.architecture is None
-
-
-def test_a_machine_file_is_made_below_a_bus_of_hyper_v_and_says_what_is_wrong_in_it(tmp_path: Path) -> None:
-    subject_of(tmp_path, machine_in(tmp_path, "t4"))
-    link = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
-    place = tmp_path / "sys/devices/LNXSYSTM:00/VMBUS:01/pci0000:3a/0000:3b:00.0"
-    place.parent.mkdir(parents=True)
-    link.resolve().rename(place)
-    link.unlink()
-    link.symlink_to(place)
-    answers = {**identity("0000:3b:00.0", "Tesla T4"), "compute_capability": (7, 5)}
-    gpu = NvmlAnswers({**answers, "architecture": "Neumann"})
-    made = machine_file(VERSIONS, [gpu], tmp_path / "sys", ())
-    assert made.document["gpus"][0]["pcie_root"] == "pci0000:3a"
-    assert made.left_out[0] == "GPU 0000:3b:00.0: that its PCIe root pci0000:3a is part of another bus"
-    assert made.left_out[1].startswith("it cannot be used before this is changed: product.architecture: ")
-
-
 XML = """<?xml version="1.0" ?>
 <nvidia_smi_log>
   <gpu id="00000000:17:00.0">
@@ -190,15 +151,6 @@ def test_the_log_of_nvidia_smi_keeps_values_and_loses_names() -> None:
     assert stand_ins.text("GPU-8a3c0000-1111-2222-3333-444455556666") in log
     assert StandIns((), b"other").log(XML) != log
     assert stand_ins.text("00000000-0000-0000-0000-000000000000") == "00000000-0000-0000-0000-000000000000"
-
-
-def test_the_log_is_among_the_files_where_nvidia_smi_prints_one(tmp_path: Path) -> None:
-    subject = subject_of(tmp_path, machine_in(tmp_path, "t4"))
-    program = tmp_path / "driver" / "usr" / "bin" / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\n[ \"$*\" = '-q -x' ] && cat <<'END'\n{XML}END\n")
-    folder = tmp_path / "recorded"
-    assert LOG in write_recording(subject, folder)
-    assert (folder / LOG).read_text().startswith("<?xml")
 
 
 @needs.GCC

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.scenarios.comparing import difference, matches
+from tools.scenarios.comparing import matches
 
 WORDS = st.text(alphabet="ab \t", max_size=8)
 LINES = st.lists(WORDS, max_size=6)
@@ -50,8 +50,3 @@ def test_anything_else_is_not(shown: str, printed: str) -> None:
 @given(LINES, st.integers(0, 6))
 def test_a_line_more_is_noticed(lines: list[str], at: int) -> None:
     assert not matches("\n".join(lines), "\n".join([*lines[:at], "more", *lines[at:]]))
-
-
-def test_the_difference_names_what_was_expected_and_what_came() -> None:
-    told = difference("NAME …\none  ready\n", "NAME AGE\none failed\n")
-    assert told.splitlines() == ["  NAME …", "- one ready", "+ one failed"]

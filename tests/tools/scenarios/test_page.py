@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.scenarios.page import Page, ScenarioWrong, parse_page
+from tools.scenarios.page import Page, parse_page
 
 ECHO, SHOWN = "```sh\necho a\n```\n", "```text\na\n```\n"
 
@@ -35,9 +35,3 @@ def test_sh_blocks_are_steps_in_their_order_that_end_and_are_repeated_as_they_sa
 def test_a_text_block_right_after_one_is_what_it_printed(between: str, shown: str | None) -> None:
     (step,) = page(f"{ECHO}{between}{SHOWN}").steps
     assert (step.shown and step.shown.text) == shown
-
-
-@pytest.mark.parametrize("info", ["sh exits=x", "sh wait", "sh until-shown"])
-def test_a_wrong_info_string_is_told_with_its_line(info: str) -> None:
-    with pytest.raises(ScenarioWrong, match=r"page\.md:3: "):
-        page(f"# A\n\n```{info}\nls\n```\n")

@@ -8,8 +8,7 @@ import pytest
 
 from tools.scenarios.page import parse_page
 from tools.scenarios.places.place import Place
-from tools.scenarios.running import run_page, run_step
-from tools.scenarios.session import Session
+from tools.scenarios.running import run_page
 
 
 @pytest.mark.parametrize(
@@ -33,11 +32,3 @@ def test_a_block_that_does_not_do_as_it_says_is_told_with_the_line(
     assert failure is not None
     assert (failure.line, failure.command, failure.reason) == (line, command, reason)
     assert failure.output.startswith(output)
-
-
-def test_a_block_that_never_prints_what_is_shown_fails_in_the_end(tmp_path: Path) -> None:
-    (step,) = parse_page(Path("README.md"), "```sh until-shown\nfalse\n```\n```text\nthere\n```\n").steps
-    with Session(tmp_path, tmp_path, {"PATH": "/usr/bin:/bin"}) as session:
-        failure = run_step(step, session, 0.0)
-    assert failure is not None
-    assert failure.reason == "it ended with 1, and 0 was expected, for 0 s"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
 from envtest.client.api import ApiClient
 from envtest.embedded.cluster import EmbeddedCluster
 from gpuctl.demo.driver_node import DRIVER_NAMESPACE
@@ -48,19 +47,3 @@ def test_an_object_that_is_left_over_is_told_until_it_is_gone(api: ApiClient, ki
     api.delete(api.path_of(left))
     assert any(sentence.endswith("left is left over") for sentence in told)
     assert wait_as_before(api, before) == []
-
-
-def test_another_node_configuration_and_devices_that_came_or_are_sick_are_told(api: ApiClient) -> None:
-    before, place = traces(api), paths.resource_slice("one")
-    set_config(api, "version: v1\nrules: []\n")
-    api.replace(place, slice_of("gpu-0", "gpu-1"))
-    assert changes(before, traces(api)) == [
-        "the node configuration is another one",
-        "device node-0/gpu-1 is left over",
-    ]
-    set_config(api, "version: v1\n")
-    api.replace(place, slice_of("gpu-0", taints=({"key": "sick", "effect": "NoSchedule"},)))
-    (told,) = changes(before, traces(api))
-    assert told.startswith("device node-0/gpu-0 has changed: taints was [] and is [{")
-    api.replace(place, slice_of("gpu-0"))
-    assert changes(before, traces(api)) == []

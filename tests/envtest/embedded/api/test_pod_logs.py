@@ -9,7 +9,6 @@ import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -64,16 +63,6 @@ def test_all_lines_are_answered_or_the_last_ones(logs: Logs) -> None:
     assert logs.text("limitBytes=5") == "one\nt"
 
 
-def test_lines_have_their_times(logs: Logs) -> None:
-    logs.log.print("one")
-
-    stamp, _, text = logs.text("timestamps=true").partition(" ")
-    moment = datetime.fromisoformat(stamp.replace("000Z", "+00:00"))
-    assert text == "one\n"
-    assert abs(datetime.now(UTC) - moment) < timedelta(minutes=5)
-    assert logs.text("timestamps=false") == "one\n"
-
-
 def test_who_follows_gets_each_line_until_the_container_ends(logs: Logs) -> None:
     logs.log.print("zero\none\n")
     with logs.open("follow=true&tailLines=1") as answer:
@@ -83,13 +72,6 @@ def test_who_follows_gets_each_line_until_the_container_ends(logs: Logs) -> None
         logs.log.print("three\n")
         logs.log.end()
         assert answer.read() == b"three\n"
-
-
-def test_who_follows_an_ended_container_gets_what_there_is(logs: Logs) -> None:
-    logs.log.print("one")
-    logs.log.end()
-
-    assert logs.text("follow=1") == "one\n"
 
 
 def test_a_server_that_stops_ends_those_who_follow(logs: Logs) -> None:
@@ -129,30 +111,3 @@ def test_what_cannot_be_shown_is_refused(logs: Logs, query: str, code: int, word
 
     assert answer.code == code
     assert words in answer.body["message"]
-
-
-def test_a_container_has_to_be_named_where_there_are_more(logs: Logs) -> None:
-    two = [{"name": name, "image": "b"} for name in ("c", "d")]
-    logs.server.create(PODS, pod("two", containers=two))
-    logs.server.create(PODS, pod("three", containers=two, initContainers=[{"name": "i", "image": "b"}]))
-
-    told = "a container name must be specified for pod {}, choose one of: [c d]"
-    assert ask(logs.server, "GET", f"{PODS}/two/log").body["message"] == told.format("two")
-    assert ask(logs.server, "GET", f"{PODS}/three/log").body["message"] == (
-        f"{told.format('three')} or one of the init containers: [i]"
-    )
-    assert ask(logs.server, "GET", f"{PODS}/two/log?container=c").code == 204
-    assert ask(logs.server, "POST", f"{PODS}/two/log", {}).code == 405
-
-
-def test_a_container_that_waits_has_no_log_yet(logs: Logs) -> None:
-    stored = logs.server.create(PODS, pod("new", nodeName="n"))
-    waiting = {"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}
-    logs.server.replace(f"{PODS}/new/status", {**stored, "status": {"containerStatuses": [waiting]}})
-
-    answer = ask(logs.server, "GET", f"{PODS}/new/log")
-
-    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
-    assert answer.body["message"] == 'container "c" in pod "new" is waiting to start: ContainerCreating'
-    stored = logs.server.create(PODS, pod("odd", nodeName="n"))
-    assert "is not available" in ask(logs.server, "GET", f"{PODS}/odd/log").body["message"]

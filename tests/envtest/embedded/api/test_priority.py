@@ -29,21 +29,6 @@ def given(server: EmbeddedApiServer, **spec: Any) -> tuple[Any, ...]:
     return stored.get("priorityClassName"), stored["priority"], stored["preemptionPolicy"]
 
 
-def test_a_class_gives_its_value_and_its_policy(server: EmbeddedApiServer) -> None:
-    assert given(server, priorityClassName="urgent") == ("urgent", 100, "Never")
-
-
-def test_without_a_class_a_pod_has_none_or_the_default_one(server: EmbeddedApiServer) -> None:
-    assert given(server) == (None, 0, "PreemptLowerPriority")
-    server.delete(f"{PODS}/p")
-    add(server, "usual", value=7, globalDefault=True)
-    assert given(server) == ("usual", 7, "PreemptLowerPriority")
-
-
-def test_the_classes_of_the_system_are_always_there(server: EmbeddedApiServer) -> None:
-    assert given(server, priorityClassName="system-node-critical")[1] == 2_000_001_000
-
-
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -77,3 +62,10 @@ def test_a_pod_that_is_replaced_without_what_its_class_gave_keeps_its_priority(
 
     assert (answer.code, answer.body["spec"]["priority"]) == (200, 100)
     assert answer.body["metadata"]["labels"] == {"app": "a"}
+
+
+def test_without_a_class_a_pod_has_none_or_the_default_one(server: EmbeddedApiServer) -> None:
+    assert given(server) == (None, 0, "PreemptLowerPriority")
+    server.delete(f"{PODS}/p")
+    add(server, "usual", value=7, globalDefault=True)
+    assert given(server) == ("usual", 7, "PreemptLowerPriority")

@@ -13,7 +13,6 @@ from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, QUOTAS, 
 
 DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
 EXTENDED = "requests.example.com/gpu"
-COUNT = "count/resourceclaims.resource.k8s.io"
 
 
 @pytest.fixture
@@ -39,16 +38,6 @@ def refusal(server: EmbeddedApiServer, path: str, item: dict[str, Any]) -> str:
         server.create(path, item)
     assert caught.value.code == 403
     return str(caught.value)
-
-
-def test_a_claim_above_the_count_is_refused_with_all_numbers(server: EmbeddedApiServer) -> None:
-    limit(server, **{COUNT: "1"})
-    server.create(CLAIMS, claim("a"))
-
-    assert refusal(server, CLAIMS, claim("b")) == (
-        'resourceclaims.resource.k8s.io "b" is forbidden: exceeded quota: q, '
-        f"requested: {COUNT}=1, used: {COUNT}=1, limited: {COUNT}=1"
-    )
 
 
 def test_what_is_deleted_is_free_again(server: EmbeddedApiServer) -> None:
@@ -96,18 +85,6 @@ def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer
     assert caught.value.code == 422
     assert "requires the `resource.kubernetes.io/admin-access: true` label" in str(caught.value)
     server.create(CLAIMS, claim("a", adminAccess=True))
-
-
-def test_a_quota_of_best_effort_counts_pods_that_ask_for_nothing(server: EmbeddedApiServer) -> None:
-    spec = {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}
-    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
-
-    asking = pod("a")
-    asking["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-    server.create(PODS, asking)
-    server.create(PODS, pod("b"))
-
-    assert "exceeded quota: q, requested: pods=1, used: pods=1" in refusal(server, PODS, pod("c"))
 
 
 def test_compute_resources_are_counted_and_have_to_be_said(server: EmbeddedApiServer) -> None:

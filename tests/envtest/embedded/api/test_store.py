@@ -59,26 +59,6 @@ def test_a_server_that_is_behind_answers_with_what_was(server: EmbeddedApiServer
     assert (missing, ask(server, "GET", f"{PODS}/new").code) == (404, 200)
 
 
-def test_a_late_answer_is_given_when_it_is_released(server: EmbeddedApiServer) -> None:
-    fault = server.fail("list", "pods", kind="delay", delay_seconds=600.0)
-    fault.released.set()
-
-    assert ask(server, "GET", PODS).code == 200
-
-
-def test_a_long_list_comes_in_pages_that_end_with_a_compaction(server: EmbeddedApiServer) -> None:
-    for name in "abcde":
-        server.create(PODS, pod(name))
-
-    first = ask(server, "GET", f"{PODS}?limit=2").body
-    second = ask(server, "GET", f"{PODS}?limit=2&continue={first['metadata']['continue']}").body
-
-    assert (names(first), names(second)) == (["a", "b"], ["c", "d"])
-    assert second["metadata"]["remainingItemCount"] == 1
-    server.compact()
-    assert ask(server, "GET", f"{PODS}?limit=2&continue={second['metadata']['continue']}").code == 410
-
-
 def test_a_disabled_gate_drops_its_fields_and_an_enabled_one_fills_in_the_time(
     server: EmbeddedApiServer,
 ) -> None:

@@ -99,21 +99,3 @@ def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane)
     answer = evict(cluster, "two")
     assert (answer.code, answer.headers["retry-after"]) == (429, "10")
     assert causes(answer) == ["The disruption budget b is still being processed by the server."]
-
-
-def test_a_pod_that_is_not_ready_may_go_when_the_others_suffice(cluster: ControlPlane) -> None:
-    run(cluster, "sick", ready=False)
-    add_budget(cluster, minAvailable=2)
-
-    assert (evict(cluster, "one").code, evict(cluster, "sick").code) == (429, 201)
-
-
-def test_two_budgets_for_one_pod_are_no_use(cluster: ControlPlane) -> None:
-    add_budget(cluster, minAvailable=1)
-    add_budget(cluster, "c", minAvailable=1)
-
-    answer = evict(cluster, "one")
-
-    assert answer.code == 500
-    assert "more than one PodDisruptionBudget" in answer.body["message"]
-    assert "reason" not in answer.body

@@ -55,16 +55,6 @@ def wait_for(server: EmbeddedApiServer, resource: str, *names: str, group: str =
     )
 
 
-def test_the_slices_of_a_node_go_with_it(server: EmbeddedApiServer) -> None:
-    node = server.create(NODES, {"metadata": {"name": "n"}})
-    server.create(SLICES, owned(resource_slice("mine"), node))
-    server.create(SLICES, resource_slice("other"))
-
-    server.delete(f"{NODES}/n")
-
-    wait_for(server, "resourceslices", "other", group="resource.k8s.io")
-
-
 def test_what_has_another_owner_stays_with_that(server: EmbeddedApiServer) -> None:
     one, two = (server.create(NODES, {"metadata": {"name": name}}) for name in "ab")
     server.create(SLICES, owned(resource_slice("s"), one, two))
@@ -102,17 +92,6 @@ def test_what_belongs_to_a_kind_that_is_not_served_or_to_another_namespace_stays
 
     # The collector has looked at the first two when the last one is gone.
     wait_for(server, "resourceslices", "a", "b", group="resource.k8s.io")
-
-
-def test_orphans_stay_without_an_owner(server: EmbeddedApiServer) -> None:
-    node = server.create(NODES, {"metadata": {"name": "n"}})
-    server.create(SLICES, owned(resource_slice("s"), node))
-
-    ask(server, "DELETE", f"{NODES}/n?propagationPolicy=Orphan")
-
-    wait_for(server, "nodes")
-    [left] = server.objects("resourceslices", "resource.k8s.io")
-    assert "ownerReferences" not in left["metadata"]
 
 
 def test_an_owner_in_the_foreground_goes_after_what_blocks_it(server: EmbeddedApiServer) -> None:

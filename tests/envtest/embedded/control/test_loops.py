@@ -12,15 +12,11 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control import change_loop, kinds
-from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff, back_off_seconds
-from envtest.embedded.control.namespace_controller import EmbeddedServiceAccountController
-from envtest.embedded.control.objects import ApiDown
+from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff
 from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
-from tests.eventually import eventually
 from tests.faults import NOTED
 
 PROJECT = Path(__file__).resolve().parents[4]
@@ -65,23 +61,6 @@ def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlP
     assert "Traceback" in str(fault)
 
 
-def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs() -> None:
-    with EmbeddedApiServer() as server:
-        metadata = {"name": "nowhere", "uid": "sick"}  # where it is stored, nobody finds it by its name
-        server.store.put(kinds.NAMESPACES.collection, ("", "aaa"), {"metadata": metadata})
-        server.create(kinds.NAMESPACES.path(), {"metadata": {"name": "zebra"}})
-        controller = EmbeddedServiceAccountController(server)
-        controller.start()
-        try:
-            eventually(
-                "the namespace after the sick one has a service account",
-                lambda: [one["metadata"]["namespace"] for one in server.objects("serviceaccounts")],
-                lambda namespaces: "zebra" in namespaces,
-            )
-        finally:
-            controller.stop()
-
-
 class Loop:
     """A loop over namespaces whose ``sync`` does what a test says."""
 
@@ -117,18 +96,6 @@ def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
     assert [(one.doing, one.error) for one in NOTED.take()] == [("a loop", error)] * 2
 
 
-def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
-    with EmbeddedApiServer() as server:
-        loop = Loop(server, KeyError("containers"), KeyError("containers"))
-        loop.loop.start(loop.threads)
-        eventually("the loop was called", lambda: loop.calls)
-        loop.threads.stop()
-
-        assert not [one for one in threading.enumerate() if one.name == "a loop"]
-        assert loop.calls == 1
-    assert len(NOTED.take()) == 1
-
-
 def item(name: str, version: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
 
@@ -156,28 +123,6 @@ def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> No
     assert again is not None
     assert 0 < again <= 1
     assert [one.doing for one in NOTED.take()] == ["a loop at sick"] * 2
-
-
-def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() -> None:
-    done: list[str] = []
-    due = ObjectBackOff("a loop").for_each(
-        [item("sick"), item("well")], failing(Refused(409, "conflict"), done)
-    )
-
-    assert (due, done) == (0.2, ["sick", "well"])
-    assert NOTED.take() == []
-
-
-def test_no_object_is_worked_on_while_the_server_is_down() -> None:
-    done: list[str] = []
-    with pytest.raises(ApiDown):
-        ObjectBackOff("a loop").for_each([item("sick"), item("well")], failing(ApiDown("down"), done))
-
-    assert done == ["sick"]
-
-
-def test_back_off_doubles_up_to_ten_seconds() -> None:
-    assert [back_off_seconds(times) for times in range(1, 7)] == [1, 2, 4, 8, 10, 10]
 
 
 @pytest.mark.parametrize("plugin", ["tests.conftest", "envtest.pytest_plugin"])

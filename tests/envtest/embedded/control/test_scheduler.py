@@ -7,22 +7,14 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control.scheduler import fit_error
 from tests.envtest.embedded.control.control_plane import (
     CLASS,
     GROUP,
     RESOURCE,
     ControlPlane,
     control_plane,
-    head,
     request,
 )
-
-WAITS = (
-    "0/1 nodes are available: 1 {}. "
-    "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-)
-FULL = WAITS.format("cannot allocate all claims")
 
 
 @pytest.fixture
@@ -67,20 +59,6 @@ def test_the_pod_with_the_higher_priority_comes_first(cluster: ControlPlane) -> 
     assert cluster.node_of("low") == ""
 
 
-def test_nobody_is_preempted_for_a_device(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0")
-    cluster.add_claim("one")
-    cluster.add_claim("two")
-    cluster.add_priority("urgent", 100)
-    cluster.add_pod("low", "one")
-    cluster.wait_bound("low")
-    cluster.add_pod("high", "two", priorityClassName="urgent")
-
-    assert cluster.wait_refused("high") == FULL
-    assert "deletionTimestamp" not in cluster.pod("low")["metadata"]
-    assert "nominatedNodeName" not in cluster.pod("high")["status"]
-
-
 def test_a_claim_that_is_allocated_binds_its_pods_to_that_node(cluster: ControlPlane) -> None:
     cluster.add_node("node-b")
     cluster.add_slice("s", "gpu-0", node="node-b")
@@ -116,28 +94,6 @@ def test_a_node_that_takes_no_pods_is_left_out_unless_tolerated(
     assert cluster.wait_bound("rude") == "shy"
 
 
-def test_pods_without_claims_go_to_the_emptier_node(cluster: ControlPlane) -> None:
-    cluster.add_node("node-b")
-
-    for name in ("one", "two"):
-        cluster.add_pod(name)
-        cluster.wait_bound(name)
-
-    assert {cluster.node_of("one"), cluster.node_of("two")} == {"node-a", "node-b"}
-
-
-def test_an_invalid_pool_is_a_reason_against_its_node_only(cluster: ControlPlane) -> None:
-    cluster.add_slice("twice", "gpu-0", pool="same", count=2)
-    cluster.add_slice("again", "gpu-0", pool="same", count=2)
-    cluster.add_claim("mine")
-    cluster.add_pod("train", "mine")
-    assert cluster.wait_refused("train") == WAITS.format("invalid resource pools were encountered")
-
-    cluster.add_node("node-b")
-    cluster.add_slice("good", "gpu-0", node="node-b")
-    assert cluster.wait_bound("train") == "node-b"
-
-
 def add_erring_pod(cluster: ControlPlane) -> None:
     """The pod ``train``, whose class has a selector that fails on the node's device."""
     cluster.add_slice("s", "gpu-0", "gpu-1")
@@ -169,53 +125,3 @@ def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: Contro
     cluster.wait_bound("ours")
 
     assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
-
-
-def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
-    """A container that asks for an extended resource."""
-    return {"name": f"c{count}", "image": "none", "resources": {"limits": {name: str(count), "cpu": "1"}}}
-
-
-def test_a_claim_of_extended_resources_over_quota_is_told_and_stops_no_other_pod(
-    cluster: ControlPlane,
-) -> None:
-    cluster.add_slice("s", "gpu-0", "gpu-1")
-    spec = {"hard": {f"{CLASS}.deviceclass.resource.k8s.io/devices": "0"}}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tenant"}, "spec": spec}
-    cluster.server.create("/api/v1/namespaces/default/resourcequotas", quota)
-    cluster.add_pod("over", containers=[gpus(1, f"deviceclass.resource.kubernetes.io/{CLASS}")])
-
-    reason = cluster.wait_refused("over")
-
-    told = 'running PreBind plugin "DynamicResources": create claim for extended resources default/: '
-    assert reason.startswith(told)
-    assert "exceeded quota: tenant" in reason
-    assert cluster.condition("over")[0] == "SchedulerError"
-    cluster.add_pod("plain")
-    cluster.wait_bound("plain")
-
-
-def test_an_extended_resource_that_nobody_has_is_insufficient(cluster: ControlPlane) -> None:
-    cluster.add_pod("lost", containers=[gpus(1, "example.com/thing")])
-
-    assert cluster.wait_refused("lost") == WAITS.format("Insufficient example.com/thing")
-
-
-def test_reasons_are_counted_and_sorted_as_the_real_scheduler_does_it() -> None:
-    helpless = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
-    message = fit_error(3, "", ["b", "a", "b"])
-    assert message == f"0/3 nodes are available: 1 a, 2 b. {helpless}"
-    assert fit_error(3, "all the same", ()) == f"0/3 nodes are available: all the same. {helpless}"
-
-
-def test_a_request_that_tolerates_the_taint_of_a_rule_for_ever_stays(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0", "gpu-1")
-    taint = {"key": "example.com/broken", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
-    spec = {"deviceSelector": {"device": "gpu-0"}, "taint": taint}
-    cluster.server.create(f"{RESOURCE}/devicetaintrules", {**head("DeviceTaintRule", "rule"), "spec": spec})
-    forever = {"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute"}
-    cluster.add_claim("brave", request(tolerations=[forever]))
-    cluster.add_pod("brave", "brave")
-
-    cluster.wait_bound("brave")
-    assert cluster.devices("brave") == ["gpu-0"]

@@ -28,12 +28,3 @@ def test_a_container_that_ran_long_enough_begins_anew() -> None:
     assert back_offs.rest("pod", "main", later) == 0.0
     back_offs.restarted("pod", "main", later)
     assert back_offs.seconds("pod", "main") == 10.0
-
-
-def test_a_pod_that_ended_leaves_nothing() -> None:
-    back_offs = ContainerBackOffs(10.0, 300.0)
-    back_offs.restarted("pod", "main", time.monotonic())
-
-    back_offs.forget("pod")
-
-    assert back_offs.seconds("pod", "main") == 0.0

@@ -15,7 +15,6 @@ from envtest.embedded.node.containers import PodSandbox
 from envtest.embedded.node.played_commands import PATH, Command
 from fakegpu.machine.capabilities import VISIBLE_NODES
 from gpuctl.demo.played_programs import GpuPrograms
-from tests.faults import NOTED
 
 KIND = "k8s.gpu.nvidia.com/claim"
 
@@ -84,13 +83,6 @@ def test_nvidia_smi_is_run_to_read_and_for_nothing_else(node: Node, words: str) 
     assert f"nvidia-smi {words} is not run here" in line
 
 
-def test_the_exit_code_of_a_program_counts(node: Node) -> None:
-    node.start("sh", "-c", "nvidia-smi | cat; nvidia-smi -L && echo fine || echo failed with $CUDA_MPS_X")
-
-    with node.changed:
-        assert node.changed.wait_for(lambda: "failed with 1" in node.lines(), 20)
-
-
 def test_a_pod_that_ends_wakes_who_sleeps_and_its_log_stays(node: Node) -> None:
     node.start("sh", "-c", "echo one && sleep 9999999999999 && echo two")
     node.wait("one")
@@ -134,15 +126,3 @@ def test_a_container_has_begun_once_its_program_has_printed_something(node: Node
 
     assert asked.wait(20)
     assert (container.begun, node.lines()) == (True, ["GPU 0"])
-
-
-def test_a_program_that_cannot_be_started_is_no_silent_end(node: Node) -> None:
-    node.program.write_bytes(b"no program")
-    node.start("nvidia-smi")
-    for thread in threading.enumerate():
-        if thread.name == "container main":
-            thread.join(20)
-
-    (fault,) = NOTED.take()
-    assert isinstance(fault.error, OSError)
-    assert fault.doing == "the command of the container main"

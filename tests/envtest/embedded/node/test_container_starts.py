@@ -119,23 +119,6 @@ def test_a_refused_container_is_told_of_and_tried_again_while_others_run(node: N
     node.wait(lambda: node.phase("train") == "Running")
 
 
-@pytest.mark.parametrize(
-    ("mode", "said"), [(None, "no such file or directory"), (0o644, "permission denied")]
-)
-def test_a_hook_that_cannot_be_run_is_told_in_the_words_of_runc(
-    node: Node, mode: int | None, said: str
-) -> None:
-    program = node.layout.folder / "gpu-memory-hook"
-    if mode is None:
-        program.unlink()
-    else:
-        program.chmod(mode)
-
-    node.bind("train", "gpus")
-
-    node.wait(lambda: node.told("Failed", f"createRuntime hook #0: fork/exec {program}: {said}"))
-
-
 def test_init_containers_have_their_groups_until_they_end_and_sidecars_stay(node: Node) -> None:
     setup: dict[str, Any] = {**main("setup"), "command": ["true"]}
     beside: dict[str, Any] = {**main("beside"), "restartPolicy": "Always"}

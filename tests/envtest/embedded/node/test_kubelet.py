@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -151,17 +149,6 @@ def test_a_claim_that_cannot_be_unprepared_keeps_its_devices_until_it_can(regist
     registered.wait(lambda: registered.plugin.claims.prepared == {})
 
 
-def test_without_a_plugin_no_pod_starts(node: Node) -> None:
-    node.plugin.service.stop()
-    node.bind("train", "gpus")
-
-    node.kubelet.start()
-
-    words = f"DRA driver {DRIVER} is not registered"
-    node.wait(lambda: node.told("FailedPrepareDynamicResources", words))
-    assert node.kubelet.claims.claims() == []
-
-
 def test_a_claim_that_is_not_reserved_for_a_pod_is_refused(registered: Node) -> None:
     registered.server.create(CLAIMS, claim_object("gpus"))
     entries = [{"name": "gpus", "resourceClaimName": "gpus"}]
@@ -170,17 +157,6 @@ def test_a_claim_that_is_not_reserved_for_a_pod_is_refused(registered: Node) -> 
 
     words = "is not allowed to use ResourceClaim gpus"
     registered.wait(lambda: registered.told("FailedPrepareDynamicResources", words))
-
-
-def test_a_cdi_device_that_nobody_has_keeps_the_container_from_its_start(registered: Node) -> None:
-    registered.spec_file.unlink()
-    registered.bind("train", "gpus")
-
-    registered.wait(lambda: registered.told("Failed", "CDI device injection failed"))
-    assert registered.phase("train") == "Pending"
-
-    registered.spec_file.write_text(json.dumps(registered.spec))
-    registered.wait_running("train")
 
 
 def test_a_restarted_kubelet_knows_its_claims_and_unprepares_those_of_pods_that_went(node: Node) -> None:
@@ -197,15 +173,6 @@ def test_a_restarted_kubelet_knows_its_claims_and_unprepares_those_of_pods_that_
     node.wait(lambda: len(node.plugin.claims.prepared) == 1)
     node.wait(lambda: [info.name for info in node.kubelet.claims.claims()] == ["kept"])
     assert node.wait_running("stays")["main"] == {"a": "1", "b": "1"}
-
-
-def test_a_socket_without_a_plugin_does_not_keep_others_from_being_registered(node: Node) -> None:
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(node.plugin.folder / "registry" / "dead-reg.sock"))
-
-        node.start()
-
-    assert node.kubelet.plugins.drivers == (DRIVER,)
 
 
 def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) -> None:

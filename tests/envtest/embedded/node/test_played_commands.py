@@ -51,48 +51,11 @@ def test_the_commands_of_the_samples_are_played() -> None:
     assert Played("nvidia-smi", "-L").text == GPU
 
 
-@pytest.mark.parametrize(
-    ("text", "printed"),
-    [
-        ("echo one two", "one two\n"),
-        ('echo "one  two" three', "one  two three\n"),
-        ("echo 'one & two'x; echo y", None),
-        ("false && echo yes || echo no", "no\n"),
-        ("false; echo after", "after\n"),
-        ("echo one | cat | grep o", "one\n"),
-        ("echo one | grep two || echo lost", "lost\n"),
-        ("printenv HOME", "/root\n"),
-        ("echo $HOME ${CUDA_MPS_PIPE_DIRECTORY}x $NOTHING.", "/root /px .\n"),
-        ("env | grep THREAD", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n"),
-        ("echo one; exit 3; echo two", "one\n"),
-        ("", ""),
-    ],
-)
-def test_scripts_print_what_a_shell_prints(text: str, printed: str | None) -> None:
-    if printed is None:
-        assert script(text).startswith("embedded cluster: ")
-    else:
-        assert script(text) == printed
-
-
 @pytest.mark.parametrize("program", ["gpu-dra-kubeletplugin", "/opt/gpu-dra/gpu-dra-page"])
 def test_a_program_of_the_driver_goes_on_until_its_container_ends(program: str) -> None:
     played = Played(program, "--metrics-addr=:9402", ends=True)
 
     assert (played.slept, played.text) == ([float("inf")], "")
-
-
-def test_a_sleep_is_as_long_as_it_says_and_ends_with_the_container() -> None:
-    assert Played("sleep", "1.5m").slept == [90]
-    assert Played("sh", "-c", "sleep 1h; echo late", ends=True).text == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [("true", 0), ("false", 1), ("exit 3", 3), ("false; exit", 1), ("true && exit 300", 44), ("", 0)],
-)
-def test_a_script_ends_with_a_code(text: str, code: int) -> None:
-    assert Played("sh", "-c", text).code == code
 
 
 @pytest.mark.parametrize(

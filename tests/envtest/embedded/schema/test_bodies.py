@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.schema.decoding import BodyError, Decoder, DecodingError, read_json, read_yaml
+from envtest.embedded.schema.decoding import BodyError, Decoder, DecodingError, read_json
 from envtest.embedded.schema.types import type_of
-from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import ask
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -24,19 +22,6 @@ def decoded(kind: str, item: dict[str, Any], api_version: str = "v1") -> Any:
 def test_a_broken_body_is_refused(text: bytes) -> None:
     with pytest.raises(BodyError):
         read_json(text)
-
-
-def test_what_is_no_unicode_is_replaced(server: EmbeddedApiServer) -> None:
-    body = b'{"metadata":{"name":"c"},"data":{"half":"\\ud800 \\ud83d\\ude00","bytes":"\xff"}}'
-
-    answer = ask(server, "POST", CONFIG_MAPS, body)
-
-    assert answer.code == 201
-    assert ask(server, "GET", CONFIG_MAPS).body["items"][0]["data"] == {"half": "? 😀", "bytes": "�"}
-
-
-def test_times_of_yaml_are_texts() -> None:
-    assert read_yaml(b"b: 2020-01-01\nc: yes\n---\nsecond: 1\n") == {"b": "2020-01-01", "c": True}
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,6 @@ def places(tmp_path: Path) -> Places:
     return dataclasses.replace(read_places({}, ()), host_root=tmp_path, sysfs_root=tmp_path / "sys")
 
 
-def test_a_plain_node_offers_nothing_to_machines(places: Places) -> None:
-    found = kernel_seen(places, [], {})
-
-    assert not any((found.offers, found.vgpus, found.iommus, found.loaded))
-    assert [gpu.pci for gpu in found.gpus] == [ADDRESS]
-    assert (found.installed, found.without_iommu, found.unsafe_interrupts) == (None, None, None)
-
-
 def test_what_the_kernel_shows_is_read(places: Places) -> None:
     sysfs = places.sysfs_root
     for folder in ("module/vfio/parameters", "module/vfio_iommu_type1/parameters", "class/iommu/dmar0"):

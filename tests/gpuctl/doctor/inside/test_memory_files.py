@@ -20,7 +20,6 @@ from gpuctl.doctor.inside.claim_files import (
     sockets_seen,
 )
 from kubeletplugin.claims.cdi.hooks import HookCopies
-from kubeletplugin.devices.host.driver_files import HOOK as DRIVER_HOOK
 from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.gpuctl.doctor.nodes import UID
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
@@ -70,16 +69,6 @@ def test_the_limits_of_containers_that_live_are_compared_with_nvml(tmp_path: Pat
     assert read(folder, NvmlError("it hangs"))[0][0].in_nvml == Unread("it hangs")
 
 
-def test_a_container_without_names_is_called_by_its_id(tmp_path: Path) -> None:
-    nameless = part(name={"namespace": "", "pod": "", "container": ""})
-
-    assert read(ledger(tmp_path / "claims", nameless))[0][0].container == "abc"
-
-
-def test_without_a_folder_there_are_no_limits(tmp_path: Path) -> None:
-    assert read(tmp_path / "missing") == ((), ())
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"parts": [1]}', "[" * 100_000])
 def test_a_file_that_is_no_ledger_is_told(tmp_path: Path, content: str) -> None:
     (ledger(tmp_path / "claims") / f"{UID}_{PCI}.json").write_text(content)
@@ -122,14 +111,6 @@ def copy(folder: Path, *others: str) -> Path:
         source.write_bytes(b"program" if name == HOOK else name.encode())
     (folder / "data").mkdir()
     return HookCopies(folder / "data", sources, lambda: True).install() / HOOK
-
-
-def test_a_copy_beside_that_of_the_drivers_hook_is_as_its_folder_says(tmp_path: Path) -> None:
-    program = copy(tmp_path, DRIVER_HOOK)
-
-    assert hook_seen("/h", program).wrong == ""
-    program.with_name(DRIVER_HOOK).write_bytes(b"another")
-    assert "does not match the name of its folder" in hook_seen("/h", program).wrong
 
 
 def test_a_copy_is_compared_with_the_image_where_there_is_one(tmp_path: Path) -> None:

@@ -68,12 +68,6 @@ def test_what_is_no_configuration_says_so(tmp_path: Path, text: str) -> None:
     assert read_one(tmp_path).wrong
 
 
-def test_the_files_of_distributions_are_found(tmp_path: Path) -> None:
-    put(tmp_path, "var/lib/rancher/k3s/agent/etc/containerd/config.toml", NEW)
-
-    assert read_one(tmp_path).file == "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
-
-
 def test_cri_o_has_cdi_on_and_its_last_file_names_the_folders(tmp_path: Path) -> None:
     put(tmp_path, "etc/crio/crio.conf", '[crio.runtime]\ncdi_spec_dirs = ["/a"]\n')
     put(tmp_path, "etc/crio/crio.conf.d/10-x.conf", '[crio.runtime]\ncdi_spec_dirs = ["/b"]\n')
@@ -82,7 +76,3 @@ def test_cri_o_has_cdi_on_and_its_last_file_names_the_folders(tmp_path: Path) ->
     found = read_one(tmp_path)
 
     assert (found.runtime, found.cdi, found.folders) == ("cri-o", True, ("/b",))
-
-
-def test_without_files_there_is_nothing(tmp_path: Path) -> None:
-    assert runtime_configs(tmp_path) == ()

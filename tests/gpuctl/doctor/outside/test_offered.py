@@ -10,7 +10,6 @@ import pytest
 
 from driver.kube.client import KubeClient
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.cli.unread import Unread
 from gpuctl.doctor.outside.reading import offered_to_machines, read_configurations
 from tests.gpuctl.doctor.clusters import NODE, node, well_cluster
 
@@ -30,10 +29,6 @@ def publishing(kind: str) -> Any:
 
 def configured(config: Any) -> dict[str, Any]:
     return {"opaque": {"driver": "gpu.nvidia.com", "parameters": config}}
-
-
-def test_whole_gpus_are_for_containers() -> None:
-    assert offered_to_machines(well_cluster(), NODE, ["version: v1\nrules: [{mig: dynamic}]\n"]) == ()
 
 
 def test_what_is_published_for_machines_is_offered_to_them() -> None:
@@ -59,13 +54,6 @@ def test_configurations_of_anybody_may_be_anything() -> None:
     )
 
     assert offered_to_machines(asking, NODE, ["no: [configuration", "version: v9\n"]) == ("passthrough",)
-
-
-def test_what_cannot_be_read_says_nothing() -> None:
-    blind = Unread("it may not be read")
-    seen = dataclasses.replace(well_cluster(), nodes=blind, slices=blind, classes=blind, claims=blind)
-
-    assert offered_to_machines(seen, NODE, ()) == ()
 
 
 @pytest.mark.parametrize("rule", ["offer: passthrough", "passthrough: true"])

@@ -28,16 +28,6 @@ def test_nothing_is_changed_before_an_earlier_verification_is_undone(tmp_path: P
     assert "gpuctl verify --restore" in (refused.way_out or "")
 
 
-def test_gpus_that_somebody_uses_are_left_alone(tmp_path: Path) -> None:
-    machine = machine_in(tmp_path, "t4")
-    machine.set_processes(0, (4711,))
-
-    (refused,) = verify_changes(subject_of(tmp_path, machine), lambda _step: None)
-
-    assert (refused.status, refused.message) == ("fail", "no GPU is idle")
-    assert "4711" in refused.details[0]
-
-
 @pytest.mark.parametrize(
     ("expected", "total", "got", "mps", "wrong"),
     [

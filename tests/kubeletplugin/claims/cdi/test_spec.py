@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from driver.errors import NodeIncomplete
+from driver.errors import NodeIncomplete, StorageError
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.claims.cdi.store import CdiStore
@@ -40,17 +42,6 @@ def spec(files: DriverFiles = FILES, host: HostPaths = SAME, name: str = "u-1-gp
     )
     validate(built)
     return built
-
-
-def test_the_schema_refuses_what_the_specification_refuses() -> None:
-    for broken in (
-        {**spec(), "colour": "red"},
-        {**spec(), "devices": []},
-        {**spec(), "devices": [{"name": "a", "containerEdits": {}}]},
-        {**spec(), "kind": "no-class"},
-    ):
-        with pytest.raises(jsonschema.ValidationError):
-            validate(broken)
 
 
 def test_a_device_node_carries_type_major_and_minor() -> None:
@@ -120,14 +111,6 @@ def test_a_hook_is_given_no_call_that_it_does_not_know() -> None:
     assert [name for name, *_ in hooks_of(Hook("/opt/nvidia-cdi-hook"))] == [LINKS, CACHE]
 
 
-def test_a_host_without_ldconfig_gets_no_linker_cache(tmp_path: Path) -> None:
-    host = HostPaths(tmp_path, Path("/"))
-    assert CACHE not in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
-    (tmp_path / "sbin").mkdir()
-    (tmp_path / "sbin/ldconfig").touch()
-    assert CACHE in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
-
-
 def test_settings_have_places_of_their_own_in_the_container() -> None:
     files = replace(FILES, settings=(Placed("/usr/share/vulkan/a.json", "/etc/vulkan/a.json"),))
     mounts = spec(files, CONTAINER)["containerEdits"]["mounts"]
@@ -163,14 +146,6 @@ def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str,
     assert built["cdiVersion"] == lowest_version(built) == version
 
 
-def test_the_same_input_gives_the_same_bytes() -> None:
-    device = CdiDevice("u", Edits((CONTROL,)))
-
-    assert build_spec([device], [CONTROL], file_edits(FILES, SAME), SAME) == build_spec(
-        [device], [CONTROL], file_edits(FILES, SAME), SAME
-    )
-
-
 def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
@@ -180,23 +155,6 @@ def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing below .*run nvidia-modprobe"):
         nodes.control()
     assert nodes.require("/dev/nvidiactl") == DeviceNode("/dev/nvidiactl", f"{tmp_path}/dev/nvidiactl", 1, 3)
-
-
-def test_a_store_lists_its_own_specs_only_and_reads_what_it_wrote(tmp_path: Path) -> None:
-    store = CdiStore(tmp_path)
-    (tmp_path / "vendor.json").write_text("{}")
-    (tmp_path / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut {")
-    store.write(
-        "u-1", build_spec([CdiDevice("u-1-gpu", Edits((CONTROL,)))], [CONTROL], file_edits(FILES, SAME), SAME)
-    )
-
-    assert store.uids() == ("u-1", "u-2")
-    assert store.device_names("u-1") == ("u-1-gpu",)
-    assert store.device_names("u-2") == ()
-    store.remove("u-1")
-    store.remove("u-1")
-    assert store.read("u-1") is None
-    assert CdiStore(tmp_path / "gone").uids() == ()
 
 
 def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
@@ -222,3 +180,64 @@ def test_the_host_is_looked_at_for_ldconfig_wherever_the_driver_root_is(tmp_path
     assert not calls()
     (tmp_path / "usr/sbin/ldconfig").touch()
     assert calls()
+
+
+_renames: list[tuple[Path, Path]] = []
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if event == "os.rename":
+        _renames.append((Path(args[0]), Path(args[1])))
+
+
+sys.addaudithook(_audit)
+
+
+def test_a_spec_is_renamed_within_its_folder_from_a_name_that_is_no_specs(tmp_path: Path) -> None:
+    """The watch of a runtime sees the old name go; it does not see a file come that it never saw."""
+    _renames.clear()
+    CdiStore(tmp_path).write("u-1", b"{}")
+    ((unfinished, finished),) = [names for names in _renames if names[1].parent == tmp_path]
+    assert unfinished.parent == finished.parent
+    assert unfinished.suffix not in (".json", ".yaml")
+    assert finished.name == "k8s.gpu.nvidia.com-claim_u-1.json"
+
+
+def test_a_spec_is_there_until_it_is_removed(tmp_path: Path) -> None:
+    store = CdiStore(tmp_path)
+    assert (store.read("u-1"), store.uids()) == (None, ())
+    store.write("u-2", b"{}")
+    store.write("u-1", b"[]")
+    assert (store.read("u-1"), store.uids()) == (b"[]", ("u-1", "u-2"))
+    assert (tmp_path / "k8s.gpu.nvidia.com-claim_u-1.json").stat().st_mode & 0o444 == 0o444
+    for _ in range(2):
+        store.remove("u-1")
+    assert store.uids() == ("u-2",)
+
+
+def test_files_of_others_are_no_claims(tmp_path: Path) -> None:
+    prefix = "k8s.gpu.nvidia.com-claim_"
+    for name in (
+        f"{prefix}.json",
+        f"{prefix}u-1.yaml",
+        f"{prefix}u 1.json",
+        "vendor.com-gpu.json",
+        "u-1.json",
+    ):
+        (tmp_path / name).touch()
+    (tmp_path / f".tmp-{prefix}u-1.json-0123456789ab").touch()
+    assert CdiStore(tmp_path).uids() == ()
+    assert len(os.listdir(tmp_path)) == 6
+
+
+def test_what_the_disk_refuses_names_the_file(tmp_path: Path) -> None:
+    store = CdiStore(tmp_path)
+    (tmp_path / "k8s.gpu.nvidia.com-claim_u-1.json").mkdir()
+    uses: tuple[Callable[[], object], ...] = (
+        lambda: store.read("u-1"),
+        lambda: store.write("u-1", b""),
+        lambda: store.remove("u-1"),
+    )
+    for use in uses:
+        with pytest.raises(StorageError, match=r"claim_u-1\.json failed"):
+            use()

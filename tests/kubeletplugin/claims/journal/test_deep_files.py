@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +10,9 @@ from kubeletplugin.sharing.mps.folders import DaemonFolder
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import BOOT, FakeNode
 
+MACHINE = "a30-quad"
+
 DEEP = b'{"schema":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    made = FakeNode(tmp_path)
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from kubeletplugin.claims.journal.entry import (
     encode,
 )
 from kubeletplugin.claims.journal.journal import _MOST_ASIDE, Journal
-from tests.eventually import eventually
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
 
@@ -92,18 +89,6 @@ def test_an_unreadable_file_is_put_aside_and_only_its_claim_suffers(tmp_path: Pa
     assert journal.take_set_aside() == ()
 
 
-def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
-    mine, other = Journal(tmp_path, lambda: True), Journal(tmp_path, lambda: True)
-    assert mine.get("u-1") is None
-
-    other.put(entry("u-1"))
-    assert mine.get("u-1") == entry("u-1")
-    other.put(replace(entry("u-1"), state="released"))
-    assert mine.holders(GPU_0) == ()
-    other.forget("u-1")
-    assert mine.get("u-1") is None
-
-
 def test_of_files_that_were_put_aside_the_newest_hundred_are_kept(tmp_path: Path) -> None:
     for number in range(_MOST_ASIDE + 5):
         (tmp_path / f"u-{number}.json").write_text("{")
@@ -113,16 +98,6 @@ def test_of_files_that_were_put_aside_the_newest_hundred_are_kept(tmp_path: Path
     assert len(kept) == _MOST_ASIDE + 1
     assert f"u-{_MOST_ASIDE + 4}" in kept
     assert "u-0" not in kept
-
-
-def test_tombstones_are_entries_and_hold_nothing(tmp_path: Path) -> None:
-    journal = alone(tmp_path)
-    journal.put(entry("u-1"))
-    journal.put(replace(entry("u-2"), state="released", devices=()))
-    journal.put(replace(entry("u-3"), state="releasing"))
-
-    assert [one.uid for one in journal.entries()] == ["u-1", "u-2", "u-3"]
-    assert [one.uid for one in journal.held()] == ["u-1", "u-3"]
 
 
 def test_what_cannot_be_read_at_all_is_put_aside_at_start_and_only_its_claim_suffers(tmp_path: Path) -> None:
@@ -189,45 +164,6 @@ def test_an_entry_of_a_newer_schema_holds_its_gpu(tmp_path: Path) -> None:
 
     assert [(one.uid, one.devices[0].kind) for one in journal.holders(GPU_0)] == [("u-1", "schema 2")]
     assert journal.take_set_aside() == ()
-
-
-def test_unfinished_files_and_strangers_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    for name in (".tmp-u-1.json-0011", "README", "..json", "x y.json"):
-        (tmp_path / name).write_text("not ours")
-
-    assert alone(tmp_path).entries() == ()
-    assert len(os.listdir(tmp_path)) == 4
-
-
-def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
-    journal = alone(tmp_path)
-    journal.put(entry("u-1"))
-
-    with pytest.raises(StorageError):
-        journal.put(entry("../../escape"))
-
-    assert [found.uid for found in journal.entries()] == ["u-1"]
-
-
-def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> None:
-    journal = alone(tmp_path)
-    journal.put(entry("u-1"))
-    waiting, woken = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        waiting.set()
-        journal.wait_for_release(60)
-        woken.set()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    assert waiting.wait(5)
-
-    def release() -> bool:  # again and again, since it may not be waiting yet
-        journal.put(replace(entry("u-1"), state="released"))
-        return woken.is_set()
-
-    eventually("it is woken long before its own time is over", release, seconds=30)
 
 
 texts = st.text(max_size=20)

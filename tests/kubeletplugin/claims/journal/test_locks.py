@@ -1,4 +1,4 @@
-"""Keys exclude each other between threads and between processes; nothing else does."""
+"""Keys exclude each other between threads and processes; an instance knows when another may have written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from kubeletplugin.claims.journal.locks import KeyedLocks
+from driver.errors import ClaimBlocked, StorageError
+from kubeletplugin.claims.journal.locks import KeyedLocks, Peers
 
 
 @pytest.fixture(autouse=True)
@@ -56,26 +56,6 @@ def test_keys_are_taken_in_one_order_whatever_order_they_are_named_in(tmp_path: 
                 pass
 
 
-def test_a_waiting_thread_goes_on_when_the_key_is_let_go(tmp_path: Path) -> None:
-    locks = KeyedLocks(tmp_path / "locks")
-    order: list[str] = []
-    waiting = threading.Event()
-
-    def second() -> None:
-        waiting.set()
-        with locks.holding(["GPU 1"], 10):
-            order.append("second")
-
-    with locks.holding(["GPU 1"], 1):
-        thread = threading.Thread(target=second)
-        thread.start()
-        assert waiting.wait(5)
-        order.append("first")
-    thread.join(5)
-
-    assert order == ["first", "second"]
-
-
 def _hold(path: Path, channel: Connection) -> None:
     with KeyedLocks(path).holding(["GPU 1"], 5):
         channel.send("held")
@@ -84,46 +64,24 @@ def _hold(path: Path, channel: Connection) -> None:
 
 
 def test_a_key_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
+    """Who gives up in time has nothing of what it had taken."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_hold, args=(tmp_path / "locks", there))
     process.start()
+    locks = KeyedLocks(tmp_path / "locks")
     try:
         assert here.recv() == "held"
-        got: list[str] = []
-
-        def take() -> None:
-            with KeyedLocks(tmp_path / "locks").holding(["GPU 1"], 5):
-                got.append("taken")
-
-        thread = threading.Thread(target=take)
-        thread.start()
-        thread.join(0.05)
-        assert got == []
-        here.send("go")
-        assert here.recv() == "letting go"
-        thread.join(10)
-
-        assert got == ["taken"]
-    finally:
-        process.join(10)
-
-
-def test_a_key_held_by_another_process_is_given_up_in_time_and_what_was_taken_is_free(tmp_path: Path) -> None:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_hold, args=(tmp_path / "locks", there))
-    process.start()
-    try:
-        assert here.recv() == "held"
-        locks = KeyedLocks(tmp_path / "locks")
         with (
             pytest.raises(ClaimBlocked, match="another instance of the plugin still works on GPU 1"),
             locks.holding(["claim a", "GPU 1"], 0.05),
         ):
             pass
         with locks.holding(["claim a"], 0.05):
-            pass
+            here.send("go")
+        with locks.holding(["GPU 1"], 30):
+            assert here.poll(), "it was let go before"
     finally:
-        here.send("go")
+        here.close()
         process.join(10)
 
 
@@ -168,3 +126,69 @@ def test_who_gives_up_at_once_never_disturbs_who_lets_go(tmp_path: Path) -> None
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_lone_instance_knows_that_nobody_else_wrote(tmp_path: Path) -> None:
+    may_have_written = Peers(tmp_path / "peers").watch()
+
+    assert may_have_written(), "what was there before the start has to be read once"
+    assert not may_have_written()
+
+
+def test_a_second_instance_is_noticed_while_it_lives_and_once_after(tmp_path: Path) -> None:
+    first = Peers(tmp_path / "peers")
+    first_asks = first.watch()
+    first_asks()
+    assert first.alone()
+    second = Peers(tmp_path / "peers")
+    second_asks = second.watch()
+
+    assert first_asks()
+    assert first_asks()
+    assert second_asks()
+    assert not first.alone()
+    assert not second.alone()
+    second.close()
+    assert first_asks()
+    assert not first_asks()
+    assert first.alone()
+
+
+def test_an_instance_that_came_and_went_unseen_is_noticed(tmp_path: Path) -> None:
+    may_have_written = Peers(tmp_path / "peers").watch()
+    may_have_written()
+
+    Peers(tmp_path / "peers").close()
+
+    assert may_have_written()
+    assert not may_have_written()
+
+
+def test_each_asker_is_told_whatever_the_others_were_told(tmp_path: Path) -> None:
+    peers = Peers(tmp_path / "peers")
+    early, late = peers.watch(), peers.watch()
+    assert (early(), early(), late(), late()) == (True, False, True, False)
+
+    Peers(tmp_path / "peers").close()
+
+    assert (early(), early(), late(), late()) == (True, False, True, False)
+
+
+def test_an_instance_that_does_not_get_through_its_start_is_named(tmp_path: Path) -> None:
+    first, second = Peers(tmp_path / "peers"), Peers(tmp_path / "peers")
+
+    with (
+        first.starting(1),
+        pytest.raises(StorageError, match=r"peers and has not started within 0 s: .*hangs"),
+        second.starting(0.01),
+    ):
+        pass
+
+
+def test_an_instance_that_fails_in_its_start_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    failing, next_one = Peers(tmp_path / "peers"), Peers(tmp_path / "peers")
+    with pytest.raises(StorageError), failing.starting(1):
+        raise StorageError("the disk is full")
+
+    with next_one.starting(0):
+        pass

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.metadata import metadata_mounts, possible_requests
+from driver.devices.device import AttributeValue, Version
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.claims.metadata import (
+    MetadataClaim,
+    MetadataDevice,
+    device_attributes,
+    document,
+    metadata_mounts,
+    possible_requests,
+)
+from kubeletplugin.devices.kinds.kind import HeldKind
+from tests.kubeletplugin.claims.metadata.told import documents
+from tests.kubeletplugin.held import held_kinds
+from tests.toy_kind.held import HeldToy
 
 FOLDER = Path("/plugins/gpu.nvidia.com/metadata")
 BASE = "/var/run/kubernetes.io/dra-device-attributes"
@@ -69,3 +81,109 @@ def test_a_request_that_is_no_label_has_no_file(request_name: str) -> None:
 def test_a_claim_of_which_too_little_is_known_has_no_files_but_may_have_had_some(claim: Entry) -> None:
     assert paths(claim) == {}
     assert possible_requests(claim) == {"gpu"}
+
+
+CLAIM = MetadataClaim("team", "vm-gpus-x7k2p", "u-1", "gpus")
+
+
+def test_the_versions_differ_in_their_name_alone_and_the_newest_stands_first() -> None:
+    newest, older = documents(document(CLAIM, "gpu", [MetadataDevice("p", "d", {})]).decode())
+
+    assert newest.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
+    assert older.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
+    assert newest == older
+
+
+def test_it_names_the_claim_the_request_and_its_devices_in_their_order() -> None:
+    devices = [MetadataDevice("p", name, {"z": {"int": 1}, "a": {"bool": True}}) for name in ("d-2", "d-1")]
+    found, _ = documents(document(CLAIM, "gpu/large", devices).decode())
+
+    assert found["kind"] == "DeviceMetadata"
+    assert found["metadata"] == {"name": "vm-gpus-x7k2p", "namespace": "team", "uid": "u-1", "generation": 1}
+    assert found["podClaimName"] == "gpus"
+    (request,) = found["requests"]
+    assert request["name"] == "gpu/large"
+    assert [(one["driver"], one["pool"], one["name"]) for one in request["devices"]] == [
+        ("gpu.nvidia.com", "p", "d-2"),
+        ("gpu.nvidia.com", "p", "d-1"),
+    ]
+    assert list(request["devices"][0]["attributes"]) == ["a", "z"]
+
+
+def test_what_there_is_not_is_left_out() -> None:
+    found, _ = documents(
+        document(MetadataClaim("team", "gpus", "u-1", ""), "gpu", [MetadataDevice("p", "d", {})]).decode()
+    )
+
+    assert "podClaimName" not in found
+    assert found["requests"][0]["devices"] == [{"driver": "gpu.nvidia.com", "pool": "p", "name": "d"}]
+
+
+HELD = HeldDevice("gpu", "p", "gpu-0000-01-00-0", "0000:01:00.0", "GPU-1", "u-d", kind="whole")
+
+
+@dataclass
+class Told(HeldToy):
+    """A kind that tells what it is given."""
+
+    attributes: dict[str, AttributeValue]
+
+    def metadata(self, _held: HeldDevice) -> dict[str, AttributeValue]:
+        """That."""
+        return self.attributes
+
+
+def kind_of(held: HeldDevice) -> HeldKind:
+    return held_kinds().of(held)
+
+
+def test_a_gpu_of_which_no_slice_was_seen_has_its_uuid_and_its_address() -> None:
+    assert device_attributes(HELD, kind_of(HELD), {}) == {
+        "uuid": {"string": "GPU-1"},
+        "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
+    }
+
+
+def test_what_a_kind_tells_stands_before_what_was_published() -> None:
+    told = device_attributes(
+        HELD,
+        Told(
+            {
+                "resource.kubernetes.io/pciBusID": "0000:01:00.4",
+                "group": 12,
+                "v": Version("1.2.3"),
+                "on": True,
+            }
+        ),
+        {"resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"}},
+    )
+    assert told == {
+        "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.4"},
+        "group": {"int": 12},
+        "v": {"version": "1.2.3"},
+        "on": {"bool": True},
+    }
+
+
+def test_a_share_tells_its_limits() -> None:
+    mps = ShareRecord("g", "MPS", 1, 1 << 30, active_thread_percentage=25, pinned_memory_mib=1024)
+    told = device_attributes(replace(HELD, share=mps), kind_of(HELD), {"sharing": {"string": "none"}})
+
+    assert told["sharing"] == {"string": "mps"}
+    assert told["activeThreadPercentage"] == {"int": 25}
+    assert told["pinnedMemoryMiB"] == {"int": 1024}
+    assert told["shares"] == {"int": 1}
+    assert told["memoryBytes"] == {"int": 1 << 30}
+
+
+def test_a_share_that_is_held_tells_its_limit() -> None:
+    limited = replace(HELD, share=ShareRecord("g", "TimeSlicing", 1), memory_limit_bytes=1 << 30)
+    assert device_attributes(limited, kind_of(HELD), {})["memoryLimitBytes"] == {"int": 1 << 30}
+
+
+def test_there_are_never_more_than_the_api_allows_and_those_of_prepare_are_among_them() -> None:
+    published = {f"a{index:02}": {"int": index} for index in range(32)}
+    told = device_attributes(HELD, kind_of(HELD), published)
+
+    assert len(told) == 32
+    assert {"uuid", "resource.kubernetes.io/pciBusID"} <= told.keys()

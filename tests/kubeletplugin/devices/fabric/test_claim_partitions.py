@@ -22,7 +22,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
     position,
     records,
 )
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 
 def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
@@ -35,14 +35,6 @@ def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
     assert records(node) == ["partition-11"]
     node.unprepare(other)
     assert (connected(node), records(node)) == ((), [])
-
-
-def test_a_partition_of_the_number_zero_is_one_as_any_other(node: FakeNode) -> None:
-    whole = claim_modules(node, "all", *range(1, 9))
-    node.prepare(whole)
-    assert connected(node) == (0,)
-    node.unprepare(whole)
-    assert connected(node) == ()
 
 
 def test_the_journal_comes_before_the_fabric_and_the_fabric_before_the_gpus(node: FakeNode) -> None:
@@ -162,15 +154,6 @@ def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> No
     assert (connected(node), records(node)) == ((), [])
 
 
-def test_what_was_left_active_goes_before_its_gpus_are_handed_out(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2, 3, 4)
-    node.prepare(ref)
-    node.machine.fabric.fail("deactivate", times=1)
-    node.unprepare(ref)
-    node.prepare(claim_modules(node, "next", 2))
-    assert connected(node) == (8,)
-
-
 def test_a_fabric_manager_that_is_away_is_waited_for(node: FakeNode) -> None:
     node.prepare(claim_modules(node, "first", 1))
     node.machine.fabric.stop()
@@ -207,16 +190,6 @@ def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_wa
         node.prepare(claim_modules(node, "third", 4))
 
 
-def test_a_lost_partition_that_cannot_come_back_keeps_no_other_claim(node: FakeNode) -> None:
-    node.prepare(claim_modules(node, "train", 1, 2))
-    node.machine.fabric.start(keeps=False)
-    node.machine.fabric.fail("activate", -10, times=1)
-    node.fabric.run_once()
-    assert connected(node) == ()
-    node.fabric.run_once()
-    assert connected(node) == (3,), "it is tried again"
-
-
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("by", ["keeper", "prepare"])
 def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_anew(
@@ -230,28 +203,6 @@ def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_a
         assert node.machine.fabric.state.active == (2, 3)
     node.prepare(claim_modules(node, "third", 3))
     assert node.machine.fabric.state.active == connected(node) == (2, 3, 9)
-
-
-def test_a_restart_is_made_good_also_for_what_nobody_needs_any_more(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
-    node.machine.fabric.stop()
-    node.unprepare(ref)
-    node.machine.fabric.start(keeps=True)
-    node.fabric.run_once()
-    assert (connected(node), node.machine.fabric.state.active, records(node)) == ((), (), [])
-
-
-def test_a_fabric_manager_that_waits_for_a_list_is_told_that_nothing_is_active(node: FakeNode) -> None:
-    node.machine.fabric.start(keeps=True)
-    node.prepare(claim_modules(node, "train", 1, 2))
-    assert connected(node) == (3,)
-
-
-def test_a_keeper_without_records_asks_nobody(node: FakeNode) -> None:
-    node.machine.fabric.fail("partitions")
-    node.fabric.run_once()
-    assert len(node.machine.fabric.state.faults) == 1
 
 
 def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
@@ -306,3 +257,24 @@ def test_a_node_without_a_shared_fabric_is_asked_once(tmp_path: Path) -> None:
     assert (connected(node), (tmp_path / "fabric").exists()) == ((), False)
     assert FakeMachine.open("dgx-a100").fabric.state.connected == ()
     node.stop()
+
+
+@pytest.mark.parametrize("step", ["fabric deactivated", "fabric forgotten", *STEPS_OF_ACTIVATING])
+def test_a_gpu_is_handed_out_without_the_partition_of_a_claim_that_has_ended(
+    node: FakeNode, step: str
+) -> None:
+    ref = claim_modules(node, "train", 5, 6)
+    node.prepare(ref)
+    node.machine.fabric.stop()
+    node.unprepare(ref)
+    node.machine.fabric.start(keeps=True)
+    assert records(node) == ["partition-5"], "the partition could not be deactivated"
+
+    following = claim_modules(node, "next", 6)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(following)
+    node.restart()
+
+    node.prepare(following)
+    assert (connected(node), records(node)) == ((12,), ["partition-12"])

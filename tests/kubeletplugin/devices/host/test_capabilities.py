@@ -11,11 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.errors import NodeIncomplete
-from fakegpu.driver_files.driver_root import build_driver_root
-from fakegpu.machine.capabilities import access_minor
 from kubeletplugin.devices.host.gpu_nodes import Capabilities, DeviceFolder, DeviceNode
 from tests import needs
-from tests.kubeletplugin.partition_scene import Scene
 
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 
@@ -179,23 +176,6 @@ def test_a_node_is_never_made_writable_for_all(root: Root) -> None:
     DeviceFolder(str(root.folder)).make("/dev/nvidia-caps/nvidia-cap9", 1, 3, 0o777)
 
     assert stat.S_IMODE((root.folder / "dev/nvidia-caps/nvidia-cap9").stat().st_mode) == 0o664
-
-
-def test_the_files_of_a_real_partition_lead_to_its_nodes(scene: Scene, tmp_path: Path) -> None:
-    folder = build_driver_root(tmp_path / "driver", scene.machine)
-    made = scene.make(scene.located("2g-20gb", 4, gpu=5), gpu=5)
-    minor = scene.machine.state.gpus[scene.pci(5)].minor
-    owner, compute = made.gpu_instance_id or 0, made.compute_instance_id or 0
-
-    nodes = Capabilities.below(folder).nodes(DeviceFolder.below(folder), minor, owner, compute)
-
-    assert [node.path for node in nodes] == [
-        f"/dev/nvidia-caps/nvidia-cap{access_minor(minor, owner)}",
-        f"/dev/nvidia-caps/nvidia-cap{access_minor(minor, owner, compute)}",
-    ]
-    scene.destroy(made, gpu=5)
-    with pytest.raises(NodeIncomplete):
-        Capabilities.below(folder).nodes(DeviceFolder.below(folder), minor, owner, compute)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

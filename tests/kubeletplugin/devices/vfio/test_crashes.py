@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubeletplugin.devices.vfio.group_scene import BOUND, CLEAN, OWN_DRIVERS, GroupScene
-from tests.kubeletplugin.devices.vfio.plain_kernel import Killed
+from tests.kubeletplugin.devices.vfio.group_scene import BOUND, CLEAN, OWN_DRIVERS, GroupScene, Killed
 
 
 @pytest.mark.parametrize("dies", ["dies_at", "dies_after"])

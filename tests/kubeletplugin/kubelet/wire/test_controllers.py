@@ -1,12 +1,22 @@
-"""Controllers are asked to let go of NVML, and the answers are waited for."""
+"""Controllers are asked to let go, published values reach each stream, and daemons are checked."""
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from driver.errors import ClaimRefused
 from kubeletplugin.kubelet.wire.controllers import Controllers, NotLetGo
+from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, checked_daemon, read_spec, write_spec
+from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
+from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS
+from tests.kubeletplugin.stream_client import StreamClient
 
 
 class Scene:
@@ -83,3 +93,116 @@ def test_two_blocks_at_once_are_both_heard_and_nobody_comes_back_before_the_last
             pass
         assert scene.asked == [1, 2, 1]
     assert scene.asked == [1, 2, 1, 0]
+
+
+def test_the_value_comes_at_once_and_at_each_change() -> None:
+    published = Published("a")
+    stream = published.follow(StreamClient())
+    assert next(stream) == "a"
+    published.publish("b")
+    assert next(stream) == "b"
+
+
+def test_a_slow_follower_sees_the_last_of_many_changes() -> None:
+    published = Published(0)
+    stream = published.follow(StreamClient())
+    assert next(stream) == 0
+    for number in range(1, 10):
+        published.publish(number)
+    assert next(stream) == 9
+
+
+def test_an_unchanged_value_is_sent_again_after_the_interval() -> None:
+    stream = Published("a").follow(StreamClient(), resend_seconds=0.001)
+    assert [next(stream) for _ in range(3)] == ["a", "a", "a"]
+
+
+def test_a_client_that_leaves_ends_its_stream_at_once_and_frees_its_place() -> None:
+    published = Published("a", max_streams=1)
+    client, ended, first = StreamClient(), threading.Event(), threading.Event()
+
+    def follow() -> None:
+        for _ in published.follow(client):
+            first.set()
+        ended.set()
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    assert first.wait(WAIT_SECONDS)
+    with pytest.raises(TooManyStreams):
+        next(published.follow(StreamClient()))
+    client.leave()
+    assert ended.wait(WAIT_SECONDS)
+    follower.join()
+    assert next(published.follow(StreamClient())) == "a"
+
+
+def test_closing_sends_the_last_value_and_ends_the_stream() -> None:
+    published = Published("a")
+    stream = published.follow(StreamClient())
+    assert next(stream) == "a"
+    published.publish("b")
+    published.close()
+    assert list(stream) == ["b"]
+    assert not published.publish("c")
+    assert published.value == "b"
+
+
+def test_closing_ends_a_stream_that_waits() -> None:
+    published = Published("a")
+    stream = published.follow(StreamClient())
+    assert next(stream) == "a"
+    closer = threading.Thread(target=published.close)
+    closer.start()
+    assert list(stream) == []
+    closer.join()
+
+
+DAEMON = MpsDaemon("gpu-0000-8a-00-0", ("GPU-1a", "GPU-2b"), pinned_memory_mib=(0, 512))
+
+
+@given(
+    st.integers(1, 100), st.booleans(), st.lists(st.integers(0, 2**31), max_size=2).map(tuple),
+)  # fmt: skip
+def test_a_daemon_is_read_as_it_was_written(
+    percentage: int, multi_user: bool, pinned: tuple[int, ...]
+) -> None:
+    daemon = replace(
+        DAEMON, active_thread_percentage=percentage, multi_user=multi_user, pinned_memory_mib=pinned
+    )
+    assert read_spec(write_spec(daemon)) == daemon
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "Upper"},
+        {"name": "a\n"},
+        {"devices": ()},
+        {"devices": ("GPU-1", "GPU-1")},
+        {"devices": ("0",)},
+        {"devices": ("GPU-1,GPU-2",)},
+        {"devices": ("GPU-1\nX=1",)},
+        {"devices": ("MIG-1", "MIG-2")},
+        {"active_thread_percentage": 0},
+        {"active_thread_percentage": 101},
+        {"pinned_memory_mib": (1, 2, 3)},
+        {"pinned_memory_mib": (-1,)},
+        {"pinned_memory_mib": (2**40,)},
+    ],
+)
+def test_what_cannot_be_run_is_refused_for_good(change: dict[str, Any]) -> None:
+    with pytest.raises(ClaimRefused):
+        checked_daemon(replace(DAEMON, **change))
+
+
+@pytest.mark.parametrize("device", ["GPU-1", "MIG-GPU-8a3c/1/0", "MIG-8a3c"])
+def test_gpus_and_mig_devices_of_old_and_new_drivers_can_be_served(device: str) -> None:
+    daemon = MpsDaemon("gpu", (device,))
+    assert checked_daemon(daemon) == daemon
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"name": 1}', b"\xff", b"null"])
+def test_a_file_that_is_no_daemon_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read_spec(data)

@@ -52,18 +52,6 @@ def test_while_one_of_them_is_open_none_is_reset(programs: Programs) -> None:
     assert was_reset(programs) == [False] * 4
 
 
-def test_while_a_process_runs_on_it_it_is_not_reset(programs: Programs) -> None:
-    programs.machine.set_processes(0, (4711,))
-    with pytest.raises(ResetFailed, match="could not be reset"):
-        resets(programs).reset(gpus(programs, 0))
-
-
-def test_one_that_fell_off_the_bus_is_not_reset(programs: Programs) -> None:
-    programs.machine.lose(0)
-    with pytest.raises(ResetFailed, match="GPU is lost"):
-        resets(programs).reset(gpus(programs, 0))
-
-
 def test_a_program_that_hangs_and_one_that_is_not_there_are_told_apart(programs: Programs) -> None:
     program = programs.root / "usr/bin/nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 600\n")

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from driver.devices.node_state import NodeState
+from driver.hardware.gpu import Gpu, NvLink
 from driver.nvml.api import Code
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.devices.vfio.users import User
 from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest
 from kubeletplugin.reports.healing.gpu_reset import ResetFailed
+from kubeletplugin.reports.healing.healer import reset_together
+from kubeletplugin.reports.healing.records import HealRecord, HealRecords
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.share_node import recorded, shared, whole
 
 STEPS = (
     "sharing cleared",
@@ -238,7 +240,7 @@ def test_a_reset_that_fails_leaves_the_gpu_as_it_was(node: FakeNode) -> None:
 
 
 def test_a_daemon_of_mps_that_a_share_has_left_is_ended_first(node: FakeNode) -> None:
-    ref = node.claim_shares("lab", shared(node, "mps-4", 1))
+    ref = node.claim_shares("lab", node.shared("mps-4", 1))
     node.prepare(ref)
     node.crash_after = "spec removed"
     with pytest.raises(Crash):
@@ -247,17 +249,17 @@ def test_a_daemon_of_mps_that_a_share_has_left_is_ended_first(node: FakeNode) ->
     start_again(node)
     node.unprepare(ref)
     node.mps.silent = False
-    assert recorded(node) == [whole(node, 1)]
+    assert node.recorded() == [node.whole(1)]
     assert node.mps.running
 
     assert heal(node, str(node.gpus[1]))[-1].step == "healed"
 
     assert not node.mps.running
-    assert recorded(node) == []
+    assert node.recorded() == []
 
 
 def test_a_gpu_of_another_kernel_driver_is_left_alone(node: FakeNode) -> None:
-    node.prepare(node.claim_devices("vm", f"{whole(node)}-vfio"))
+    node.prepare(node.claim_devices("vm", f"{node.whole()}-vfio"))
 
     [last] = heal(node)
 
@@ -364,11 +366,49 @@ def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(tmp_path: Pa
         node.stop()
 
 
-def test_gpus_of_a_board_with_nvswitches_are_reset_one_by_one_from_ampere_on(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "dgx-a100", binds=True)
-    try:
-        node.prepare(node.claim("train", 5))
-        assert [one.message for one in heal(node)] == ["", ""]
-        assert node.gpu_reset.calls == [(node.gpus[0],)]
-    finally:
-        node.stop()
+GPU = PciAddress(0, 0x8A, 0, 0)
+RECORD = HealRecord(str(GPU), persistent=True, healed_boottime_milliseconds=17)
+
+
+def records(folder: Path) -> HealRecords:
+    return HealRecords(folder / "healing", lambda: True)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[", '{"pci": 1}', "[" * 100_000, '{"pci": "0000:01:00.0"}'])
+def test_what_cannot_be_read_does_not_count(tmp_path: Path, text: str) -> None:
+    records(tmp_path).put(RECORD)
+    (tmp_path / f"healing/{GPU}.json").write_text(text)
+    assert records(tmp_path).records() == ()
+    assert records(tmp_path).get(GPU) == HealRecord(str(GPU))
+
+
+ONE, TWO, THREE, FOUR = (PciAddress(0, bus, 0, 0) for bus in (1, 2, 3, 4))
+
+
+def gpu(pci: PciAddress, *peers: PciAddress, switches: int = 0, architecture: str | None = "Volta") -> Gpu:
+    links = tuple(NvLink(peer, 2) for peer in peers)
+    return Gpu(pci, f"GPU-{pci}", 0, 0, architecture=architecture, links=links, switch_links=switches)
+
+
+def test_links_are_followed_over_others() -> None:
+    chain = [gpu(ONE, TWO), gpu(TWO, ONE, THREE), gpu(THREE, TWO), gpu(FOUR)]
+    assert reset_together(THREE, chain) == (ONE, TWO, THREE)
+    assert reset_together(FOUR, chain) == (FOUR,)
+
+
+def test_nvswitches_connect_all_that_have_links_into_them() -> None:
+    board = [gpu(ONE, switches=6), gpu(TWO, switches=6), gpu(THREE)]
+    assert reset_together(ONE, board) == (ONE, TWO)
+
+
+@pytest.mark.parametrize("architecture", ["Ampere", "Hopper", "Blackwell", None])
+def test_others_are_reset_alone(architecture: str | None) -> None:
+    board = [
+        gpu(ONE, TWO, architecture=architecture, switches=12),
+        gpu(TWO, ONE, architecture=architecture, switches=12),
+    ]
+    assert reset_together(ONE, board) == (ONE,)
+
+
+def test_a_gpu_of_which_nothing_is_known_is_reset_alone() -> None:
+    assert reset_together(ONE, []) == (ONE,)

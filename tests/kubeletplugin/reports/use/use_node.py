@@ -70,8 +70,7 @@ class UseNode(FakeNode):
         """Have a container of a pod use the claim's devices, with one process."""
         name = ContainerName(ref.namespace, pod, container)
         listed = self.listed_containers if isinstance(self.listed_containers, dict) else {}
-        entry = self.journal.get(ref.uid)
-        assert entry is not None
+        entry = self.entry(ref)
         mine = {held.cdi_device: listed.get(held.cdi_device, frozenset()) | {name} for held in entry.devices}
         self.listed_containers = {**listed, **mine}
         number = f"{pid:064x}"

@@ -107,8 +107,7 @@ class HostileWorld:
         if not idle:
             return
         claim = self.random.choice(idle)
-        entry = self.node.journal.get(claim.uid)
-        assert entry is not None
+        entry = self.node.entry(claim)
         self.node.journal.put(replace(entry, state="released", devices=()))
         self.claims.remove(claim)
         try:
@@ -247,8 +246,7 @@ class HostileWorld:
         for one in self.running:
             one.programs.clear()
         for claim in self.claims:
-            entry = node.journal.get(claim.uid)
-            assert entry is not None
+            entry = node.entry(claim)
             node.journal.put(replace(entry, driver_generation=node.driver_generation))
         memory = self.instance().memory
         memory.check_driver()
@@ -353,8 +351,7 @@ class HostileWorld:
         for one in list(self.running):
             self._end(one)
         for claim in list(self.claims):
-            entry = self.node.journal.get(claim.uid)
-            assert entry is not None
+            entry = self.node.entry(claim)
             self.node.journal.put(replace(entry, state="released", devices=()))
             self.node.memory.forget(claim.uid)
         self.node.memory.run_once()

@@ -12,8 +12,10 @@ from driver.errors import ClaimBlocked, ClaimRefused
 from driver.nvml.memory_limits import MemoryLimits
 from fakegpu.memory.cuda import OutOfMemory
 from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
+from kubeletplugin.kubelet.wire.containers import ContainerMemory, ContainerName
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
-from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNode
+from kubeletplugin.sharing.memory.one_gpu import containers_in_all
+from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, MemoryNode
 
 
 def test_a_container_alone_has_all_of_its_claim_and_not_a_byte_more(l4s: MemoryNode) -> None:
@@ -54,15 +56,6 @@ def test_what_a_container_uses_is_never_taken_from_it(l4s: MemoryNode) -> None:
         l4s.run(device, "b")
     assert "1 other containers use or may use 5120 MiB" in str(refused.value)
     assert l4s.hard(first) == 5 * GIB, "else it would take what the next one is refused for"
-
-
-def test_an_init_container_has_all_before_the_containers_of_its_pod_come(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.announce(device, "a", "b")
-    init = l4s.run(device, "warm-up")
-    assert l4s.hard(init) == 8 * GIB
-    l4s.end(init)
-    assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [4 * GIB] * 2
 
 
 def test_an_init_container_leaves_a_sidecar_and_other_pods_their_parts(l4s: MemoryNode) -> None:
@@ -118,13 +111,6 @@ def test_shares_of_two_claims_in_one_container_add_up_on_a_gpu(l4s: MemoryNode) 
     assert l4s.hard(container) == l4s.hard(again) == 10 * GIB
     l4s.release("u-2")
     assert l4s.hard(container) == 4 * GIB
-
-
-def test_shares_of_several_gpus_in_one_container_are_limited_on_each(l4s: MemoryNode) -> None:
-    one, other = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 6 * GIB, gpu=1)
-    container = l4s.run(one)
-    l4s.run(other, cgroup=container.cgroup)
-    assert (l4s.hard(container), l4s.hard(container, gpu=1)) == (4 * GIB, 6 * GIB)
 
 
 def test_a_claim_that_is_not_prepared_lets_no_container_start(l4s: MemoryNode) -> None:
@@ -198,28 +184,6 @@ def test_a_kubelet_that_is_silent_for_a_moment_is_waited_for(l4s: MemoryNode) ->
     assert not l4s.listing_failures
 
 
-def test_a_hook_that_asks_twice_for_one_container_gets_the_same_answer(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    container = l4s.run(device)
-    l4s.start(container)
-    assert l4s.hard(container) == 8 * GIB
-
-
-def test_another_instance_goes_on_where_the_first_one_stopped(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    other = l4s.instance()
-    try:
-        second = l4s.container(device, "b")
-        other.memory.start(second.start)
-        assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
-        third = l4s.container(device, "c")
-        l4s.start(third)
-        assert sum(map(l4s.hard, (first, second, third))) <= 8 * GIB
-    finally:
-        other.peers.close()
-
-
 def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)
@@ -252,17 +216,6 @@ def test_unprepare_looks_at_no_container_of_another_claim(l4s: MemoryNode) -> No
     assert looked == [containers[0].cgroup]
 
 
-def test_a_share_can_have_all_of_a_gpu(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", L4_BYTES)
-    l4s.announce(device, "a", "b")
-    assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [L4_BYTES // 2] * 2
-
-
-def test_more_than_the_gpu_has_is_refused(l4s: MemoryNode) -> None:
-    with pytest.raises(Exception, match="INVALID_ARGUMENT"):
-        l4s.run(l4s.share("u-1", 2 * L4_BYTES))
-
-
 def test_support_is_asked_once_for_each_load_of_the_driver(l4s: MemoryNode) -> None:
     limits = GpuLimits(l4s.discovery, lambda: l4s.driver_generation)
     l4s.driver_generation = "1"
@@ -272,3 +225,67 @@ def test_support_is_asked_once_for_each_load_of_the_driver(l4s: MemoryNode) -> N
     assert limits.supports(l4s.pci())
     l4s.driver_generation = "2"
     assert not limits.supports(l4s.pci())
+
+
+def test_what_a_container_has_and_uses_is_told(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 4 * GIB)
+    l4s.cuda(l4s.run(device, "trainer", pod="train-0")).allocate(3 * GIB)
+    assert l4s.memory.used() == (
+        ContainerMemory(
+            "u-1",
+            device,
+            "team",
+            "train-0",
+            "trainer",
+            4 * GIB,
+            3 * GIB,
+        ),
+    )
+
+
+def test_a_container_that_has_ended_is_not_told_of(l4s: MemoryNode) -> None:
+    l4s.end(l4s.run(l4s.share("u-1", 4 * GIB)))
+    assert l4s.memory.used() == ()
+
+
+def test_what_a_container_with_two_shares_of_a_gpu_uses_fills_one_before_the_other(l4s: MemoryNode) -> None:
+    one, other = l4s.share("u-1", 4 * GIB), l4s.share("u-2", 6 * GIB)
+    container = l4s.run(one)
+    l4s.run(other, cgroup=container.cgroup)
+    l4s.cuda(container).allocate(7 * GIB)
+    assert [(each.claim_uid, each.used_bytes) for each in l4s.memory.used()] == [
+        ("u-1", 4 * GIB),
+        ("u-2", 3 * GIB),
+    ]
+
+
+def name(container: str) -> ContainerName:
+    """A container of pod ``pod``, or of the one in ``pod/container``."""
+    pod, _, container = container.rpartition("/")
+    return ContainerName("team", pod or "pod", container) if container else ContainerName("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "requests", "number"),
+    [
+        ((), ("a",), 1, 1),
+        (("a", "b"), ("a",), 1, 2),
+        (("a", "b"), ("b", "a"), 1, 2),
+        # An init container, the last of those present, waits for nobody of its pod.
+        (("a", "other/b"), ("init",), 1, 2),
+        # A container without a name waits for all that are listed.
+        (("a",), ("",), 1, 2),
+        # Each request is used by as many containers as any other.
+        (("a", "b", "c"), ("a",), 3, 1),
+        (("a", "b", "c"), ("a",), 2, 2),
+        (("a", "b", "c"), ("a", "b", "c"), 2, 3),
+    ],
+)
+def test_containers_that_will_start_count(
+    listed: tuple[str, ...], present: tuple[str, ...], requests: int, number: int
+) -> None:
+    newcomer = name(present[-1])
+    assert (
+        containers_in_all(frozenset(map(name, listed)), list(map(name, present)), requests, newcomer)
+        == number
+    )

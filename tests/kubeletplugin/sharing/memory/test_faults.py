@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimBlocked, NvmlError, StorageError
-from driver.nvml.api import Code, NoMemoryLimits, NotSupported, NvmlTimeout
-from driver.nvml.memory_limits import NO_LIMIT_BYTES
+from driver.nvml.api import NoMemoryLimits, NotSupported, NvmlTimeout
+from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
 from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.kubelet.wire.containers import NotAnswered
+from kubeletplugin.claims.journal.locks import KeyedLocks
+from kubeletplugin.kubelet.wire.containers import ContainerName, NotAnswered
+from kubeletplugin.sharing.memory.claim_memory import memory_key
+from kubeletplugin.sharing.memory.one_gpu import Ledger, Part, place_of
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, Container, MemoryNode
 
 STEPS = ("memory lowered", "memory noted", "memory limited")
-
-
-def test_a_limit_that_nvml_takes_and_does_not_hold_lets_no_container_start(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.machine.lie("set_memory_limits")
-    with pytest.raises(ClaimBlocked, match=r"NVML accepted a limit of 8589934592 bytes .* but reports none"):
-        l4s.run(device)
-    l4s.machine.heal()
-    l4s.memory.run_once()
-    assert l4s.files() == []
-
-
-def test_a_container_that_cannot_be_brought_down_keeps_the_next_from_starting(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    l4s.machine.lie("set_memory_limits", times=1)
-    with pytest.raises(ClaimBlocked, match="reports 8589934592 bytes"):
-        l4s.run(device, "b")
-    second = l4s.run(device, "b")
-    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
 
 
 def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:
@@ -114,17 +98,6 @@ def test_a_gpu_that_hangs_is_the_fault_of_its_claims_alone(l4s: MemoryNode) -> N
     assert [(one.claim_uid, one.used_bytes) for one in l4s.memory.used()] == [("u-1", None), ("u-2", 0)]
 
 
-def test_a_lost_gpu_is_a_fault_until_it_is_back(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.run(device)
-    l4s.machine.fail(gpu=0, code=Code.GPU_IS_LOST)
-    l4s.memory.run_once()
-    assert "GPU_IS_LOST" in l4s.memory.faults()["u-1", device]
-    l4s.machine.heal()
-    l4s.memory.run_once()
-    assert l4s.memory.faults() == {}
-
-
 def clear(node: MemoryNode, container: Container) -> None:
     """Have somebody take a container's limits away."""
     nvml = node.machine.nvml()
@@ -191,11 +164,6 @@ def test_a_lost_limit_is_set_again_though_nvml_says_nothing_of_a_group_without(l
     clear(l4s, container)
     l4s.memory.run_once()
     assert l4s.hard(container) == 8 * GIB
-
-
-def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(l4s: MemoryNode) -> None:
-    l4s.machine.count_memory(unit_bytes=192 * MIB)
-    assert l4s.hard(l4s.run(l4s.share("u-1", 6000 * MIB))) == 5952 * MIB
 
 
 def test_a_limit_that_nvml_rounds_is_not_set_again_by_each_pass(l4s: MemoryNode) -> None:
@@ -291,3 +259,136 @@ def test_a_disk_that_takes_nothing_lets_no_container_start(l4s: MemoryNode) -> N
     folder.rmdir()
     with pytest.raises(StorageError):
         l4s.run(device)
+
+
+def test_nothing_is_divided_anew_while_the_kubelet_does_not_answer(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    l4s.announce(device, "a", "b")
+    first = l4s.run(device, "a")
+    l4s.listed_containers = ClaimBlocked("the kubelet is away")
+    l4s.memory.run_once()
+    assert l4s.hard(first) == 4 * GIB
+
+
+def test_a_gpu_that_another_instance_works_on_is_no_fault(
+    l4s: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletplugin.sharing.memory.claim_memory._LOCK_SECONDS", 0.1)
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.run(device)
+    with KeyedLocks(l4s.folder / "locks").holding([memory_key(l4s.pci())], 1):
+        l4s.memory.run_once()
+    assert l4s.memory.faults() == {}
+    assert l4s.hard(container) == 8 * GIB
+
+
+def test_a_claim_that_is_gone_leaves_no_file_though_nobody_forgot_it(l4s: MemoryNode) -> None:
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    l4s.journal.forget("u-1")
+    l4s.memory.run_once()
+    assert l4s.hard(container) == 8 * GIB, "while it is there it stays limited"
+    l4s.end(container)
+    l4s.memory.run_once()
+    assert l4s.files() == []
+
+
+def test_a_node_without_limited_containers_asks_nobody(l4s: MemoryNode) -> None:
+    def refuse() -> None:
+        raise AssertionError("NVML is asked")
+
+    l4s.meddle = refuse
+    l4s.listed_containers = AssertionError("the kubelet is asked")  # type: ignore[assignment]
+    l4s.memory.run_once()
+    l4s.memory.check_driver()
+    assert not l4s.memory.wanted.is_set()
+
+
+def test_the_driver_is_asked_about_only_while_a_container_has_a_limit(l4s: MemoryNode) -> None:
+    """It is looked at once a second, for as long as the node runs."""
+    l4s.memory.run_once()
+    l4s.driver_generation = "2"
+    l4s.memory.check_driver()
+    assert not l4s.memory.wanted.is_set()
+
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    l4s.driver_generation = "3"
+    l4s.memory.check_driver()
+    assert l4s.memory.wanted.is_set()
+
+    l4s.memory.wanted.clear()
+    l4s.end(container)
+    for _ in range(2):
+        l4s.memory.run_once()
+    l4s.driver_generation = "4"
+    l4s.memory.check_driver()
+    assert not l4s.memory.wanted.is_set()
+
+
+PCI, OTHER = "0000:18:00.0", "0000:3b:00.0"
+NAME = ContainerName("team", "pod", "main")
+
+
+def part(uid: str = "u-1", pci: str = PCI, inode: int = 7) -> Part:
+    return Part(uid, f"{uid}-gpu", pci, Cgroup("/sys/fs/cgroup/a", inode), "id", NAME, 9)
+
+
+def written(inode: str = "1", hard: str = "2") -> str:
+    """A file with one part, of which these are the JSON values."""
+    return (
+        '{"schema":1,"parts":[{"cdi_device":"d","container_id":"i",'
+        f'"cgroup":{{"path":"/a","inode":{inode}}},"name":{{"namespace":"","pod":"","container":""}},'
+        f'"hard_bytes":{hard}}}]}}'
+    )
+
+
+def ledger(folder: Path) -> Ledger:
+    return Ledger(folder / "claims", lambda: True)
+
+
+def test_what_was_written_is_read_by_the_next_instance(tmp_path: Path) -> None:
+    first = ledger(tmp_path)
+    first.put("u-1", PCI, [part(), part(inode=8)])
+    first.put("u-1", OTHER, [part(pci=OTHER)])
+    first.put("u-2", PCI, [part("u-2")])
+    second = ledger(tmp_path)
+    assert second.places() == (("u-1", PCI), ("u-1", OTHER), ("u-2", PCI))
+    assert second.on_gpu(PCI) == (part(), part(inode=8), part("u-2"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "nonsense",
+        '{"schema":2,"parts":[]}',
+        '{"schema":1,"parts":[{}]}',
+        written(inode="true"),
+        written(hard='"2"'),
+        written(hard="-1"),
+    ],
+)
+def test_a_file_that_is_none_concerns_its_claim_alone_and_can_be_removed(
+    tmp_path: Path, content: str
+) -> None:
+    found = ledger(tmp_path)
+    found.put("u-2", PCI, [part("u-2")])
+    (tmp_path / "claims" / f"u-1_{PCI}.json").write_text(content)
+    assert found.wrong("u-1", PCI)
+    assert found.wrong("u-2", PCI) == ""
+    assert found.on_gpu(PCI) == (part("u-2"),)
+    found.forget("u-1", PCI)
+    assert found.places() == (("u-2", PCI),)
+
+
+def test_whatever_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
+    found = ledger(tmp_path)
+    for name in (
+        ".tmp-u-1_0000:18:00.0.json-0123456789ab",
+        "u-1.json",
+        "u-1_x.json",
+        "../u_0000:18:00.0.json",
+    ):
+        assert place_of(name) is None
+    (tmp_path / "claims" / "notes.json").write_text("mine")
+    assert found.places() == ()

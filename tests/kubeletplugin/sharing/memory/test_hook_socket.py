@@ -252,14 +252,6 @@ def test_the_socket_of_a_dead_instance_is_removed_and_that_of_a_living_one_stays
         assert os.listdir(folder) == ["older.sock"]
 
 
-def test_an_instance_takes_the_place_of_the_one_before_it_that_was_killed(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(folder / "one.sock"))
-    with serving(folder, "one", agree) as server:
-        assert asked(server.path, line(call())) == OK
-
-
 def test_a_second_instance_of_one_name_is_refused(folder: Path) -> None:
     with serving(folder, "one", agree) as server:
         with pytest.raises(ConfigError, match="another server answers"):

@@ -54,16 +54,16 @@ class MpsScene:
 
     def site(
         self,
+        *,
         start_seconds: float = 15.0,
         command_seconds: float = 10.0,
-        quit_seconds: int = 0,
         memory: DaemonMemory | None = None,
     ) -> Site:
         programs = DriverPrograms(InstalledDriver.below(self.root), self.mps_dir.with_name("libraries"))
         return Site(
             programs, self.mps_dir, self.proc, memory or DaemonMemory(None, self.proc),
             command_seconds=command_seconds, start_seconds=start_seconds,
-            quit_seconds=quit_seconds, end_seconds=1.0,
+            quit_seconds=0, end_seconds=1.0,
         )  # fmt: skip
 
     def supervisor(self, site: Site | None = None) -> Supervisor:
@@ -71,6 +71,12 @@ class MpsScene:
         self._services.append(Service())
         self._supervisors.append(Supervisor(site or self.site(), self._services[-1]))
         return self._supervisors[-1]
+
+    def serving(self, memory: DaemonMemory | None = None) -> Supervisor:
+        """A supervisor in this process whose daemon runs."""
+        supervisor = self.supervisor(self.site(memory=memory))
+        supervisor.ensure(self.daemon(), DEADLINE_SECONDS)
+        return supervisor
 
     def end_supervisor(self) -> None:
         """End the supervisor that was started last, as its process does."""

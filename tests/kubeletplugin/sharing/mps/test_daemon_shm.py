@@ -71,8 +71,7 @@ def shm_of(pid: int | None) -> Path:
 def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(
     mps: MpsScene, own: DaemonMemory
 ) -> None:
-    supervisor = mps.supervisor(mps.site(memory=own))
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving(own)
     folder = mps.folder()
     assert shm_of(mps.pid()).samefile(folder.shm)
     assert not folder.shm.samefile(NODE_SHM)
@@ -86,7 +85,7 @@ def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(
 @needs.MOUNTS
 def test_logs_have_room_of_their_own_too(mps: MpsScene, own: DaemonMemory) -> None:
     """A client that connects again and again has a line written for each time."""
-    mps.supervisor(mps.site(memory=own)).ensure(mps.daemon(), DEADLINE_SECONDS)
+    mps.serving(own)
     folder = mps.folder()
     assert folder.logs.stat().st_dev not in (folder.shm.stat().st_dev, folder.path.stat().st_dev)
     assert fill(folder.logs / "server.log") < 20 * MIB
@@ -98,8 +97,7 @@ def test_logs_have_room_of_their_own_too(mps: MpsScene, own: DaemonMemory) -> No
 def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
     mps: MpsScene, own: DaemonMemory
 ) -> None:
-    supervisor = mps.supervisor(mps.site(memory=own))
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving(own)
     logs = mps.folder().logs
     fill(logs / "server.log")
     mps.kill()
@@ -113,8 +111,7 @@ def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
 def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
     mps: MpsScene, own: DaemonMemory
 ) -> None:
-    supervisor = mps.supervisor(mps.site(memory=own))
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving(own)
     (mps.folder().shm / "of a container").touch()
     mps.kill()
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from driver.errors import ClaimBlocked, NodeIncomplete
+from driver.errors import ClaimBlocked, DriverError, NodeIncomplete
 from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.sharing.mps.processes import CONTROL
 from tests.kubeletplugin.sharing.mps.scene import (
@@ -30,28 +31,60 @@ def nothing_is_left(mps: MpsScene, supervisor: Supervisor) -> bool:
     return mps.pid() is None and supervisor.states().daemons == () and not mps.folder().path.exists()
 
 
-def test_a_missing_program_is_named_and_may_come(mps: MpsScene) -> None:
-    program = mps.root / "usr/bin" / CONTROL
-    program.rename(program.with_suffix(".away"))
-    supervisor = mps.supervisor()
-    with pytest.raises(NodeIncomplete, match=f"{CONTROL} is missing below {mps.root}"):
-        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert nothing_is_left(mps, supervisor)
-    program.with_suffix(".away").rename(program)
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+Spoil = Callable[[MpsScene], object]
+STARTS: dict[str, tuple[Spoil, dict[str, Any], type[DriverError], str]] = {
+    "no program": (
+        lambda mps: (mps.root / "usr/bin" / CONTROL).unlink(),
+        {},
+        NodeIncomplete,
+        f"{CONTROL} is missing below",
+    ),
+    "a program that is none": (
+        lambda mps: (mps.root / "usr/bin" / CONTROL).chmod(0o644),
+        {},
+        NodeIncomplete,
+        rf"cannot run .*{CONTROL}: Permission denied",
+    ),
+    "a start that hangs": (
+        lambda mps: mps.machine.spoil_mps("hang", "start"),
+        {"start_seconds": 1},
+        ClaimBlocked,
+        "did not answer within 1 s",
+    ),
+    "an end while it is limited": (
+        lambda mps: mps.machine.spoil_mps("die", PERCENTAGE, times=1),
+        {},
+        ClaimBlocked,
+        rf"ended at once, and said: .*Cmd:{PERCENTAGE} 25",
+    ),
+    "a daemon that hangs while it is limited": (
+        lambda mps: mps.machine.spoil_mps("hang", PINNED),
+        {"command_seconds": 1},
+        ClaimBlocked,
+        f"{NAME} does not answer: {CONTROL} did not end within",
+    ),
+    "a limit that is refused": (
+        lambda mps: mps.machine.spoil_mps("refuse", PINNED, "not on this GPU", times=1),
+        {},
+        ClaimBlocked,
+        "refused its limits: not on this GPU",
+    ),
+}
 
 
-def test_a_program_that_is_none_is_named(mps: MpsScene) -> None:
-    (mps.root / "usr/bin" / CONTROL).chmod(0o644)
-    supervisor = mps.supervisor()
-    with pytest.raises(NodeIncomplete, match=rf"cannot run .*{CONTROL}: Permission denied"):
+@pytest.mark.parametrize(("spoil", "seconds", "error", "words"), STARTS.values(), ids=STARTS)
+def test_a_daemon_that_does_not_start_is_told_of_and_leaves_nothing(
+    mps: MpsScene, spoil: Spoil, seconds: dict[str, Any], error: type[DriverError], words: str
+) -> None:
+    spoil(mps)
+    supervisor = mps.supervisor(mps.site(**seconds))
+    with pytest.raises(error, match=words):
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     assert nothing_is_left(mps, supervisor)
 
 
 def test_what_clients_wrote_into_a_log_is_quoted_without_what_harms_a_terminal(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    mps.serving()
     folder = mps.folder()
     with (folder.logs / "control.log").open("a") as log:
         log.write(f"\x1b[2J{'x' * 4000}\n\x1b]8;;http://evil\x07the end\n")
@@ -63,41 +96,8 @@ def test_what_clients_wrote_into_a_log_is_quoted_without_what_harms_a_terminal(m
     assert len(words) < 1000
 
 
-def test_a_start_that_hangs_is_given_up_and_ended(mps: MpsScene) -> None:
-    mps.machine.spoil_mps("hang", "start")
-    supervisor = mps.supervisor(mps.site(start_seconds=1))
-    with pytest.raises(ClaimBlocked, match="did not answer within 1 s"):
-        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert nothing_is_left(mps, supervisor)
-
-
-def test_a_daemon_that_dies_while_it_is_limited_shows_its_log(mps: MpsScene) -> None:
-    mps.machine.spoil_mps("die", PERCENTAGE, times=1)
-    supervisor = mps.supervisor()
-    with pytest.raises(ClaimBlocked, match=rf"ended at once, and said: .*Cmd:{PERCENTAGE} 25"):
-        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert nothing_is_left(mps, supervisor)
-
-
-def test_a_daemon_that_hangs_while_it_is_limited_is_ended(mps: MpsScene) -> None:
-    mps.machine.spoil_mps("hang", PINNED)
-    supervisor = mps.supervisor(mps.site(command_seconds=1))
-    with pytest.raises(ClaimBlocked, match=f"{NAME} does not answer: {CONTROL} did not end within"):
-        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert nothing_is_left(mps, supervisor)
-
-
-def test_a_limit_that_is_refused_says_how(mps: MpsScene) -> None:
-    mps.machine.spoil_mps("refuse", PINNED, "not on this GPU", times=1)
-    supervisor = mps.supervisor()
-    with pytest.raises(ClaimBlocked, match="refused its limits: not on this GPU"):
-        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert nothing_is_left(mps, supervisor)
-
-
 def test_a_running_server_that_lies_about_its_limits_is_found(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     with mps.client() as client:
         mps.machine.spoil_mps("lie", "set_active_thread_percentage", "90")
         with pytest.raises(ClaimBlocked, match=rf"90.0 where 50 was set \(server {client.limits.server}\)"):
@@ -105,8 +105,7 @@ def test_a_running_server_that_lies_about_its_limits_is_found(mps: MpsScene) -> 
 
 
 def test_new_limits_that_are_refused_end_no_client_and_are_tried_again(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     pid, states = mps.pid(), supervisor.follow(StreamClient(), 0.05)
     with mps.client():
         mps.machine.spoil_mps("refuse", PERCENTAGE, "busy")
@@ -120,8 +119,7 @@ def test_new_limits_that_are_refused_end_no_client_and_are_tried_again(mps: MpsS
 
 
 def test_a_daemon_that_dies_is_told_of_and_comes_back_with_its_limits(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     states = supervisor.follow(StreamClient(), 0.05)
     mps.machine.spoil_mps("refuse", "start", "not yet")
     pid = mps.kill()
@@ -136,21 +134,12 @@ def test_a_daemon_that_dies_is_told_of_and_comes_back_with_its_limits(mps: MpsSc
 def test_a_server_that_an_earlier_daemon_left_is_ended_before_the_next_starts(mps: MpsScene) -> None:
     """A server that outlived its daemon would keep a GPU in compute mode EXCLUSIVE_PROCESS for itself."""
     with mps_process("nvidia-cuda-mps-server", pipes=str(mps.folder().pipes)) as left:
-        mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)
+        mps.serving()
         assert left.wait(DEADLINE_SECONDS) == -signal.SIGKILL
 
 
-def test_a_claim_that_comes_while_a_daemon_is_dead_starts_it_at_once(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    pid = mps.kill()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert (mps.pid() not in (pid, None), mps.limits()[0]) == (True, "25.0")
-
-
 def test_a_dead_daemon_that_is_stopped_stays_away(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     mps.machine.spoil_mps("refuse", "start", "no")
     mps.kill()
     told(supervisor.follow(StreamClient(), 0.05), lambda states: not running(states))
@@ -159,8 +148,7 @@ def test_a_dead_daemon_that_is_stopped_stays_away(mps: MpsScene) -> None:
 
 
 def test_a_daemon_that_does_not_quit_is_killed(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     client = mps.client()
     mps.machine.spoil_mps("hang", "quit")
     supervisor.stop(NAME, DEADLINE_SECONDS)

@@ -155,17 +155,14 @@ def test_what_pretends_to_be_left_of_our_daemon_is_not_ours_to_kill(proc: Proc) 
         assert left.wait(DEADLINE_SECONDS) == -signal.SIGKILL
 
 
-def test_a_daemon_of_somebody_with_rights_in_our_pipe_directory_is_foreign(proc: Proc) -> None:
-    own = str(proc.path / "mps/gpu/pipe")
+@pytest.mark.parametrize("where", ["mps/gpu/pipe", "mps/other/pipe"])
+def test_a_daemon_in_a_pipe_directory_of_ours_that_we_did_not_start_is_foreign(
+    proc: Proc, where: str
+) -> None:
+    """Whoever started it has rights over the node, or it is another of our daemons on the same GPU."""
+    own = str(proc.path / where)
     proc.add(17, CONTROL, "-f", environment={"CUDA_MPS_PIPE_DIRECTORY": own, "CUDA_VISIBLE_DEVICES": GPU})
-    with pytest.raises(ClaimBlocked, match=f"process 17, pipe directory {own}"):
-        refuse(proc)
-
-
-def test_another_of_our_daemons_on_the_same_gpu_is_refused_as_well(proc: Proc) -> None:
-    other = str(proc.path / "mps/other/pipe")
-    proc.add(17, CONTROL, "-f", environment={"CUDA_MPS_PIPE_DIRECTORY": other, "CUDA_VISIBLE_DEVICES": GPU})
-    with pytest.raises(ClaimBlocked, match=f"serves {GPU}: process 17, pipe directory {other}"):
+    with pytest.raises(ClaimBlocked, match=f"serves {GPU}: process 17, pipe directory {own}"):
         refuse(proc)
 
 

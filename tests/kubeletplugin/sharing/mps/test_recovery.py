@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsState, write_spec
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsState
 from kubeletplugin.sharing.mps_client import MpsClient
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
@@ -117,16 +117,6 @@ def test_a_daemon_without_a_record_can_be_stopped(mps: MpsScene) -> None:
     assert [state.name for state in supervisor.states().daemons] == [NAME]
     supervisor.stop(NAME, DEADLINE_SECONDS)
     assert (supervisor.states().daemons, mps.pid(), mps.folder().path.exists()) == ((), None, False)
-
-
-def test_the_record_of_one_daemon_in_the_folder_of_another_counts_for_neither(mps: MpsScene) -> None:
-    mps.folder().write(mps.daemon())
-    mps.folder().record.write_bytes(write_spec(mps.daemon(name="other")))
-    supervisor = mps.supervisor()
-    [state] = supervisor.states().daemons
-    assert (state.name, state.running) == (NAME, False)
-    assert "its settings are not known" in state.message
-    assert mps.folder().record.with_suffix(".unreadable").exists()
 
 
 def test_a_client_hears_that_the_supervisor_has_gone_and_that_it_is_back(mps: MpsScene) -> None:

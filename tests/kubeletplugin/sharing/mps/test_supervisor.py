@@ -16,19 +16,16 @@ from tests.kubeletplugin.stream_client import StreamClient
 if TYPE_CHECKING:
     from pathlib import Path
 
-OTHER = "gpu-0000-02-00-0"
-
 
 def test_a_daemon_leads_a_session_so_that_no_signal_to_the_supervisors_group_ends_it(mps: MpsScene) -> None:
-    mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)
+    mps.serving()
     pid = mps.pid()
     assert pid is not None
     assert os.getsid(pid) == pid
 
 
 def test_ensure_again_runs_no_program(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     before = mps.commands()
     with ThreadPoolExecutor(48) as pool:
         list(pool.map(lambda _: supervisor.ensure(mps.daemon(), DEADLINE_SECONDS), range(48)))
@@ -62,8 +59,7 @@ def test_a_running_server_gets_the_limits_as_well(mps: MpsScene) -> None:
 
 
 def test_stop_ends_clients_that_are_still_there(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     with mps.client() as client:
         supervisor.stop(NAME, DEADLINE_SECONDS)
         client.wait_until_dropped()
@@ -72,8 +68,7 @@ def test_stop_ends_clients_that_are_still_there(mps: MpsScene) -> None:
 
 def test_clients_are_shown_the_one_socket_that_they_need(mps: MpsScene) -> None:
     """By the others, root of a container could end the daemon, change limits, or fill its logs."""
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     folder = mps.folder()
     for _ in range(2):
         assert [path.name for path in folder.clients.iterdir()] == ["control"]
@@ -88,7 +83,7 @@ def test_clients_are_shown_the_one_socket_that_they_need(mps: MpsScene) -> None:
 
 
 def test_clients_of_any_user_reach_the_pipes_and_nobody_else_may_change_them(mps: MpsScene) -> None:
-    mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)
+    mps.serving()
     folder = mps.folder()
 
     def modes(*paths: Path) -> list[int]:
@@ -114,11 +109,10 @@ def test_a_second_supervisor_does_not_get_the_folder(mps: MpsScene) -> None:
 
 
 def test_a_supervisor_that_ends_without_a_daemon_leaves_an_empty_folder(mps: MpsScene) -> None:
-    supervisor = mps.supervisor()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor = mps.serving()
     supervisor.stop(mps.daemon().name, DEADLINE_SECONDS)
     (mps.mps_dir / ".libraries").mkdir(exist_ok=True)
     mps.end_supervisor()
 
     assert list(mps.mps_dir.iterdir()) == []
-    mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)
+    mps.serving()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from random import Random
 from typing import TYPE_CHECKING
 
-from tools.conformance.cel.area import AREA, difference, our_answer
+from tools.conformance.cel.area import AREA, difference
 from tools.conformance.oracle import read_vectors
 
 if TYPE_CHECKING:
-    from tools.conformance.area import Case
+    pass
 
 
 def test_selectors_answer_as_kubernetes_does() -> None:
@@ -41,15 +39,3 @@ def test_another_answer_is_a_difference() -> None:
     assert difference(case, {**answer, "cost": answer["cost"] + 1}) is not None
     assert difference(case, {"error": "no such key"}) is not None
     assert difference(case, {"compileError": "wrong"}) is not None
-
-
-def _three_hundred() -> list[Case]:
-    return [AREA.random(Random(seed)) for seed in range(300)]  # noqa: S311 - no secret
-
-
-def test_random_cases_are_of_every_kind_and_the_same_for_the_same_seed() -> None:
-    cases = _three_hundred()
-    kinds = Counter(next(iter(our_answer(case))) for case in cases)
-
-    assert cases == _three_hundred()
-    assert min(kinds["matches"], kinds["error"], kinds["compileError"]) >= 10

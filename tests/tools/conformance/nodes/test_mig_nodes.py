@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from driver.policy.offers import Offers
 from kubernetes_rules.validation.dra_kinds import errors_of
 from tools.conformance.allocation.area import our_answer
 from tools.conformance.area import Case
-from tools.conformance.nodes.mig_area import AREA, kind_of, written_cases
+from tools.conformance.nodes.mig_area import kind_of, written_cases
 from tools.conformance.nodes.mig_nodes import (
     MIG_MACHINES,
     MIG_SAMPLES,
@@ -18,7 +16,6 @@ from tools.conformance.nodes.mig_nodes import (
     inventory,
     offers,
     sample,
-    slices,
 )
 
 
@@ -88,25 +85,3 @@ def test_the_static_sample_offers_whole_gpus_until_they_are_cut() -> None:
         "type == 'mig' && profile == '2g.10gb'",
         "type == 'mig' && profile == '3g.20gb'",
     }
-
-
-@pytest.mark.parametrize("machine", ["l40s-octo", "t4", "dgx2", "a100-vgpu-guest"])
-def test_every_sample_offers_a_gpu_without_mig_whole(machine: str) -> None:
-    for path in MIG_SAMPLES:
-        assert kinds(offers(machine, sample(path), "delivered")) == {"type == 'gpu'"}, path.stem
-
-
-def test_an_offer_that_would_be_left_out_is_an_error() -> None:
-    offered = offers("gh200", None, "delivered")
-
-    with pytest.raises(ValueError, match="another device has the name"):
-        slices(Offers(offered.devices * 2, ()))
-
-
-def test_random_questions_are_the_same_from_the_same_seed_and_can_be_answered() -> None:
-    first, second = Random("mig 1"), Random("mig 1")  # noqa: S311 - no secret
-
-    asked = [AREA.random(first) for _ in range(20)]
-
-    assert asked == [AREA.random(second) for _ in range(20)]
-    assert all(not {"error"} & our_answer(case).keys() for case in asked)

@@ -7,11 +7,10 @@ from random import Random
 
 import pytest
 
-from driver.policy.offers import Offers
 from kubernetes_rules.validation.dra_kinds import errors_of
 from tools.conformance.allocation.area import our_answer
 from tools.conformance.area import Case
-from tools.conformance.nodes.mig_nodes import VM_SAMPLES, inventory, one_rule, slices
+from tools.conformance.nodes.mig_nodes import inventory, one_rule
 from tools.conformance.nodes.passthrough_area import (
     AREA,
     MACHINES,
@@ -33,10 +32,6 @@ def cases() -> list[Case]:
 def asked(cases: list[Case]) -> list[Case]:
     """The questions about allocations."""
     return [case for case in cases if case["op"] == "allocate"]
-
-
-def test_the_samples_are_those_that_are_documented() -> None:
-    assert {path.stem for path in VM_SAMPLES} >= {"all-kinds", "passthrough"}
 
 
 def test_every_slice_is_taken_by_the_api_server(cases: list[Case]) -> None:
@@ -94,14 +89,5 @@ def test_a_form_without_counters_would_be_seen_to_be_handed_out_twice() -> None:
         counter_sets=(),
     )
     asked = [case for case in questions("no counters", without) if "beside" in case.get("name", "")]
-
-    assert any(handed_out_twice(case, our_answer(case)) for case in asked)
-
-
-def test_a_group_that_counts_against_one_of_its_gpus_alone_would_be_seen() -> None:
-    offered = offered_by("l40s-octo", one_rule(RULES["whole"]), 2, pairs=True)
-    half = Offers(tuple(replace(one, more_consumes={}) for one in offered.devices), (), offered.counter_sets)
-    assert slices(half)
-    asked = [case for case in questions("half", half) if "beside" in case.get("name", "")]
 
     assert any(handed_out_twice(case, our_answer(case)) for case in asked)

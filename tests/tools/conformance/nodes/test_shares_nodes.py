@@ -21,7 +21,7 @@ from tools.conformance.nodes.mig_nodes import (
     sample,
     slices,
 )
-from tools.conformance.nodes.shares_area import AREA, SHARING_SAMPLES, random_rule, written_cases
+from tools.conformance.nodes.shares_area import SHARING_SAMPLES, random_rule, written_cases
 
 MOST_ENTRIES = 32
 
@@ -40,12 +40,6 @@ def of_sample(machine: str, name: str, state: State = "delivered") -> tuple[Devi
 def kinds(devices: tuple[Device, ...]) -> set[tuple[str, str]]:
     """The types that are offered, with how they are shared."""
     return {(str(one.attributes["type"]), str(one.attributes["sharing"])) for one in devices}
-
-
-def test_the_samples_are_those_that_are_documented() -> None:
-    assert [path.stem for path in SHARING_SAMPLES] == [
-        *("all-tiers", "memory-limits", "memory-shares", "mps", "time-slicing"),
-    ]
 
 
 def test_every_slice_is_taken_by_the_api_server(cases: list[Case]) -> None:
@@ -87,19 +81,6 @@ def test_samples_share_the_gpus_of_a_guest_without_mps(machine: str) -> None:
         found = kinds(of_sample(machine, path.stem))
         assert ("shared", "time-slicing") in found, path.stem
         assert not {kind for kind in found if kind[1] == "mps"}, path.stem
-
-
-def test_small_gpus_have_shares_by_memory_and_big_ones_are_fractional() -> None:
-    assert kinds(of_sample("t4", "memory-shares")) == {("shared", "mps")}
-    assert kinds(of_sample("hgx-h100", "memory-shares")) == {("gpu", "mps")}
-
-
-def test_random_questions_are_the_same_from_the_same_seed_and_can_be_answered() -> None:
-    first, second = Random("shares 1"), Random("shares 1")  # noqa: S311 - no secret
-
-    asked = [AREA.random(first) for _ in range(20)]
-
-    assert asked == [AREA.random(second) for _ in range(20)]
 
 
 def test_whatever_is_shared_is_taken_by_the_api_server() -> None:

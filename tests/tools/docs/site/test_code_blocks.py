@@ -16,8 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
-from driver.claims.opaque import MalformedConfig, decode_any
-from driver.errors import ConfigError
+from driver.claims.opaque import decode_any
 from driver.policy.config import parse_config, parse_file, rule_schema
 from envtest.client.api import APPLY
 from envtest.embedded.server import EmbeddedApiServer
@@ -137,20 +136,3 @@ def test_an_opaque_configuration_is_right(block: str) -> None:
 def test_whole_objects_parts_of_files_and_configurations_are_found() -> None:
     assert len(DOCUMENTS) > len(PARTS) > 20
     assert "docs/claims.md" in {name.partition(":")[0] for name in CONFIGURED}
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("- {when: 'true', mgi: dynamic}", ConfigError),
-        ("{parameters: {kind: GpuConfig}}", MalformedConfig),
-        ("{page: {enabled: maybe}}", jsonschema.ValidationError),
-        ("{devices: {requests: [{name: gpu, exactly: {count: 1}}]}}", AssertionError),
-        ("{colour: red}", LookupError),
-    ],
-)
-def test_a_wrong_part_is_refused(
-    server: EmbeddedApiServer, tmp_path: Path, text: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        judge(yaml.safe_load(text), server, tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.envtest.embedded.api.api_calls import QUOTAS, ask
+from tests.envtest.embedded.api.api_calls import ask
 from tests.envtest.embedded.control.control_plane import PODS, ControlPlane, control_plane
 
 APPS, BATCH = "/apis/apps/v1/namespaces/default", "/apis/batch/v1/namespaces/default"
@@ -53,11 +53,6 @@ class Workloads:
     def job(self) -> Object:
         (found,) = self.server.objects("jobs", "batch")
         return found
-
-    @property
-    def job_conditions(self) -> list[str]:
-        """The types of the conditions of the Job, which has no status before its controller has seen it."""
-        return [one["type"] for one in self.job.get("status", {}).get("conditions", ())]
 
     @property
     def sets(self) -> list[Object]:
@@ -151,28 +146,6 @@ def test_a_rollout_keeps_to_its_bounds_and_lets_broken_pods_go_first(here: Workl
     assert sum("deletionTimestamp" in pod["metadata"] for pod in here.pods) == 1
 
 
-def test_a_paused_deployment_is_not_rolled_out(here: Workloads) -> None:
-    here.deploy(1, paused=True)
-    here.wait(lambda: bool(here.deployment_status))
-    assert here.sets == []
-
-    here.patch(f"{APPS}/deployments/web", {"paused": False})
-
-    here.wait(lambda: len(here.sets) == 1)
-
-
-def test_what_a_quota_refuses_is_made_when_there_is_room(here: Workloads) -> None:
-    here.server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}})
-    here.deploy(1)
-    here.wait(lambda: here.reason("ReplicaFailure") == "FailedCreate")
-    assert any("exceeded quota: q" in text for text in here.cluster.told("FailedCreate"))
-
-    here.patch(f"{QUOTAS}/q", {"hard": {"pods": "1"}})
-
-    here.wait(lambda: len(here.pods) == 1)
-    here.wait(lambda: here.reason("ReplicaFailure") == "")
-
-
 def test_a_budget_counts_the_pods_of_a_deployment(here: Workloads) -> None:
     here.deploy(4)
     here.all_ready(4)
@@ -198,15 +171,3 @@ def test_a_pod_of_a_job_that_somebody_deletes_counts_as_failed(here: Workloads) 
 
     here.wait(lambda: here.job.get("status", {}).get("failed") == 1)
     assert len(here.pods) == 1, "the next one comes after ten seconds"
-
-
-def test_a_suspended_job_gives_its_pods_back_and_does_not_count_them(here: Workloads) -> None:
-    here.run(parallelism=2, completions=2)
-    here.wait(lambda: len(here.pods) == 2)
-
-    here.patch(f"{BATCH}/jobs/job", {"suspend": True})
-
-    here.wait(lambda: "Suspended" in here.job_conditions)
-    assert "failed" not in here.job["status"]
-    assert "startTime" not in here.job["status"]
-    here.wait(lambda: all("deletionTimestamp" in pod["metadata"] for pod in here.pods))

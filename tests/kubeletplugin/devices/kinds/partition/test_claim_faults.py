@@ -7,44 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NodeIncomplete, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
 from driver.nvml.api import Code
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
-from tests.kubeletplugin.cut_node import (
-    ONE,
-    THREE,
-    foreign,
-    handle,
-    instances,
-    mig_enabled,
-    starts,
-    uuid_of,
-)
 from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.shown_node import ONE, THREE
 
 
 def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode) -> None:
-    theirs = foreign(node, THREE, 4, 4)
+    theirs = node.cut_by_hand(THREE, 4, 4)
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     with pytest.raises(ClaimBlocked, match="which this driver did not make"):
         node.prepare(ref)
-    assert instances(node) == (theirs,)
+    assert node.instances() == (theirs,)
     assert node.journal.get(ref.uid) is None
 
     other = node.claim_devices("beside", node.partition(0, "1g.10gb", 0))
     node.prepare(other)
     node.unprepare(other)
-    assert instances(node) == (theirs,)
-    assert mig_enabled(node), "the mode is theirs as well"
-
-
-def test_a_foreign_instance_of_the_same_profile_at_the_same_place_is_not_taken_over(node: FakeNode) -> None:
-    theirs = foreign(node, ONE, 6, 1)
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    with pytest.raises(ClaimBlocked):
-        node.prepare(ref)
-    node.unprepare(ref)
-    assert instances(node) == (theirs,)
+    assert node.instances() == (theirs,)
+    assert node.mig_enabled(), "the mode is theirs as well"
 
 
 @pytest.mark.parametrize(
@@ -55,8 +37,8 @@ def test_a_failure_on_the_way_takes_everything_back(node: FakeNode, call: str) -
     node.machine.fail(call, code=Code.UNKNOWN, times=1)
     with pytest.raises(NvmlError):
         node.prepare(ref)
-    assert instances(node) == ()
-    assert not mig_enabled(node)
+    assert node.instances() == ()
+    assert not node.mig_enabled()
     assert node.journal.get(ref.uid) is None
 
     assert len(node.prepare(ref)) == 1
@@ -68,66 +50,31 @@ def test_what_cannot_be_undone_stays_in_the_journal_and_goes_later(node: FakeNod
     node.machine.fail("destroy_gpu_instance", code=Code.UNKNOWN)
     with pytest.raises(NvmlError, match="Compute"):
         node.prepare(ref)
-    assert starts(node) == [6]
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    assert entry.state == "releasing"
+    assert node.starts() == [6]
+    assert node.entry(ref).state == "releasing"
     assert node.reconciler.finish_releases() == ()
 
     node.machine.heal()
     assert node.reconciler.finish_releases() == (ref.uid,)
-    assert instances(node) == ()
-
-
-def test_what_cannot_be_undone_is_finished_when_the_claim_comes_again(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.machine.fail("create_compute_instance", code=Code.UNKNOWN)
-    node.machine.fail("destroy_gpu_instance", code=Code.UNKNOWN)
-    with pytest.raises(NvmlError):
-        node.prepare(ref)
-
-    node.machine.heal()
-    assert len(node.prepare(ref)) == 1
-    assert starts(node) == [6]
-    node.unprepare(ref)
-    assert instances(node) == ()
-
-
-def test_a_process_that_stays_keeps_the_partition_and_is_named(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    uuid = uuid_of(node, ref)
-    node.machine.set_processes(uuid, (4242,))
-
-    left = node.unprepare(ref)
-
-    assert isinstance(left, InstanceInUse)
-    assert "4242" in left.logged
-    assert not node.spec_path(ref).exists()
-    with pytest.raises(DeviceHeld):
-        node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
-
-    node.machine.set_processes(uuid, ())
-    assert node.reconciler.finish_releases() == (ref.uid,)
-    node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
+    assert node.instances() == ()
 
 
 def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: FakeNode) -> None:
     ref = node.claim_devices("two", node.partition(0, "1g.10gb", 6), node.partition(1, "1g.10gb", 6))
     node.prepare(ref)
-    node.machine.set_processes(uuid_of(node, ref), (4242,))
+    node.machine.set_processes(node.partition_uuid(ref), (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
-    assert (starts(node, 0), instances(node, 1)) == ([6], ())
+    assert (node.starts(0), node.instances(1)) == ([6], ())
 
 
 def test_a_partition_that_was_destroyed_behind_our_back_is_made_again_by_the_replay(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     before = node.prepare(ref)
     node.machine.reset(node.gpus[0])
-    assert not instances(node)
+    assert not node.instances()
 
     assert node.prepare(ref) == before
-    assert starts(node) == [6]
+    assert node.starts() == [6]
 
 
 @pytest.mark.parametrize("how", ["lost", "without its library"])
@@ -142,7 +89,7 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     if how == "lost":
         node.machine.lose(node.gpus[0])
         assert node.unprepare(other) is None
-        assert instances(node, 1) == ()
+        assert node.instances(1) == ()
     else:
         node.machine.driver_gone()  # and the module stays
 
@@ -152,7 +99,7 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     node.machine.restore(node.gpus[0])
 
     assert ref.uid in node.reconciler.finish_releases()
-    assert instances(node) == ()
+    assert node.instances() == ()
     assert not list(node.watch.foreign(node.discovery.snapshot(), ()))
 
 
@@ -161,22 +108,7 @@ def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
     node.prepare(ref)
     node.machine.driver_gone()
     node.unprepare(ref)
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    assert not entry.holds
-
-
-def test_the_partition_of_a_lost_claim_stays_when_it_ends(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
-    (made,) = instances(node)
-    assert node.restart().lost == (ref.uid,)
-
-    node.unprepare(ref)
-    assert instances(node) == (made,)
-    (blocked,) = node.watch.foreign(node.discovery.snapshot(), ())
-    assert blocked.reason == "foreign-instance"
+    assert not node.entry(ref).holds
 
 
 def test_a_lost_claim_does_not_get_its_partition_again(
@@ -184,13 +116,13 @@ def test_a_lost_claim_does_not_get_its_partition_again(
 ) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    (made,) = instances(node)
+    (made,) = node.instances()
     (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
     node.restart()
 
     with pytest.raises(ClaimBlocked, match="which this driver did not make"):
         node.prepare(ref)
-    assert instances(node) == (made,)
+    assert node.instances() == (made,)
     assert node.spec_path(ref).exists(), "its pod may run"
 
 
@@ -204,7 +136,7 @@ def test_a_missing_capability_node_leaves_nothing_behind(node: FakeNode) -> None
     node.on_step = lose_nodes
     with pytest.raises(NodeIncomplete, match="nvidia-cap"):
         node.prepare(ref)
-    assert instances(node) == ()
+    assert node.instances() == ()
     assert list(node.cdi.iterdir()) == []
 
 
@@ -213,13 +145,13 @@ def test_on_ampere_the_mode_is_never_changed(tmp_path: Path) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.5gb", 6))
     with pytest.raises(ClaimRefused, match="reset"):
         node.prepare(ref)
-    device = handle(node, 0)
+    device = node.handle(0)
     device.set_mig_mode(enabled=True)
     node.machine.reset(node.gpus[0])
 
     node.prepare(ref)
     node.unprepare(ref)
-    assert mig_enabled(node), "it would not come on again without a reset"
+    assert node.mig_enabled(), "it would not come on again without a reset"
     with pytest.raises(ClaimBlocked, match="reset"):
         node.prepare(node.claim("whole", 0))
     node.stop()
@@ -237,29 +169,29 @@ def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
     )
     with pytest.raises(NodeIncomplete):
         node.prepare(ref)
-    assert instances(node) == ()
+    assert node.instances() == ()
 
-    theirs = foreign(node, ONE, 6, 1)
+    theirs = node.cut_by_hand(ONE, 6, 1)
     with pytest.raises(ClaimBlocked, match="did not make"):
         node.prepare(ref)
     node.unprepare(ref)
-    assert instances(node) == (theirs,)
+    assert node.instances() == (theirs,)
 
 
 def test_what_was_made_for_an_earlier_allocation_goes_before_the_next_is_prepared(node: FakeNode) -> None:
     """The claim was let go of and allocated anew, while a process still held its first partition."""
     ref = node.claim_devices("shared", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
-    uuid = uuid_of(node, ref)
+    uuid = node.partition_uuid(ref)
     node.machine.set_processes(uuid, (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
     node.claim_devices("shared", node.partition(1, "1g.10gb", 5), uid=ref.uid)
     with pytest.raises(InstanceInUse):
         node.prepare(ref)
-    assert (starts(node, 0), starts(node, 1)) == ([6], [])
+    assert (node.starts(0), node.starts(1)) == ([6], [])
 
     node.machine.set_processes(uuid, ())
     assert len(node.prepare(ref)) == 1
-    assert (starts(node, 0), starts(node, 1)) == ([], [5])
+    assert (node.starts(0), node.starts(1)) == ([], [5])
     node.unprepare(ref)
-    assert starts(node, 1) == []
+    assert node.starts(1) == []

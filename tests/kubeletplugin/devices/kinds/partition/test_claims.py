@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -11,19 +12,13 @@ from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.kinds.partition.names import static_device_name
 from driver.nvml.mig import Placement
+from fakegpu.machine.capabilities import access_minor
+from kubeletplugin.claims.journal.entry import HeldDevice
+from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.kubeletplugin.cut_node import (
-    ONE,
-    THREE,
-    foreign,
-    handle,
-    instances,
-    mig_enabled,
-    nodes_of,
-    starts,
-    uuid_of,
-)
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.held import partition_of
+from tests.kubeletplugin.shown_node import ONE, THREE
 
 
 def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode) -> None:
@@ -32,15 +27,15 @@ def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode)
     (prepared,) = node.prepare(ref)
 
     assert prepared.device == node.partition(0, "1g.10gb", 6)
-    assert [(i.profile_id, i.placement) for i in instances(node)] == [(ONE, Placement(6, 1))]
-    (paths,) = nodes_of(node, ref)
+    assert [(i.profile_id, i.placement) for i in node.instances()] == [(ONE, Placement(6, 1))]
+    (paths,) = node.device_nodes(ref)
     assert paths[0] == "/dev/nvidia0"
     assert [path.startswith("/dev/nvidia-caps/nvidia-cap") for path in paths[1:]] == [True, True]
-    assert uuid_of(node, ref) in {d.uuid for d in handle(node, 0).mig_devices()}
+    assert node.partition_uuid(ref) in {d.uuid for d in node.handle(0).mig_devices()}
 
     node.unprepare(ref)
-    assert instances(node) == ()
-    assert not mig_enabled(node), "nothing else needs the mode, and it goes off without a reset"
+    assert node.instances() == ()
+    assert not node.mig_enabled(), "nothing else needs the mode, and it goes off without a reset"
     assert list(node.cdi.iterdir()) == []
 
 
@@ -48,8 +43,8 @@ def test_seven_claims_share_a_gpu_that_is_whole_again_when_the_last_has_left(nod
     refs = [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
     for ref in refs:
         node.prepare(ref)
-    assert starts(node) == list(range(7))
-    assert len({uuid_of(node, ref) for ref in refs}) == 7
+    assert node.starts() == list(range(7))
+    assert len({node.partition_uuid(ref) for ref in refs}) == 7
 
     with pytest.raises(DeviceHeld, match="takes a part of"):
         node.prepare(node.claim_devices("three", node.partition(0, "3g.40gb", 4)))
@@ -58,7 +53,7 @@ def test_seven_claims_share_a_gpu_that_is_whole_again_when_the_last_has_left(nod
 
     for ref in refs[:-1]:
         node.unprepare(ref)
-    assert mig_enabled(node)
+    assert node.mig_enabled()
     node.unprepare(refs[-1])
     assert len(node.prepare(node.claim("whole-now", 0))) == 1
 
@@ -79,10 +74,11 @@ def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(nod
         whole, *parts = pool.map(prepare, refs)
     assert whole != any(parts)
     assert all(parts) or whole
-    assert starts(node) == ([] if whole else list(range(7)))
+    assert node.starts() == ([] if whole else list(range(7)))
 
 
 def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(node: FakeNode) -> None:
+    """Each partition brings its GPU's node and its two capabilities, and no DRM node."""
     devices = (
         node.partition(0, "1g.10gb", 0),
         node.partition(0, "3g.40gb", 4),
@@ -91,21 +87,39 @@ def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(
     ref = node.claim_devices("mixed", *devices, gpu_device_name(node.gpus[2]))
 
     assert len(node.prepare(ref)) == 4
-    assert [len(paths) for paths in nodes_of(node, ref)] == [3, 3, 3, 3], (
-        "a node and two capabilities; whole: its DRM nodes"
-    )
-    assert starts(node, 0) == [0, 4]
-    assert starts(node, 1) == [2]
+    parts = node.entry(ref).devices[:3]
+    assert node.device_nodes(ref) == [
+        *(instance_nodes(node, part) for part in parts),
+        ["/dev/nvidia2", "/dev/dri/card3", "/dev/dri/renderD130"],
+    ]
+    assert len({path for part in parts for path in instance_nodes(node, part)}) == 2 + 6
+    assert node.starts(0) == [0, 4]
+    assert node.starts(1) == [2]
     node.unprepare(ref)
-    assert (instances(node, 0), instances(node, 1)) == ((), ())
+    assert (node.instances(0), node.instances(1)) == ((), ())
 
 
-def test_a_replay_of_a_finished_claim_touches_nothing(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    before = node.prepare(ref)
-    steps = len(node.steps)
-    assert node.prepare(ref) == before
-    assert len(node.steps) == steps
+def instance_nodes(node: FakeNode, held: HeldDevice) -> list[str]:
+    """The nodes that a partition has to bring, by the rule of the fake driver."""
+    minor, record = node.machine.state.gpus[node.machine.pci(held.pci)].minor, partition_of(held)
+    assert record is not None
+    owner = access_minor(minor, record.gpu_instance_id or 0)
+    inside = access_minor(minor, record.gpu_instance_id or 0, record.compute_instance_id)
+    return [f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in (owner, inside))]
+
+
+@pytest.mark.parametrize("known", [None, 7], ids=["no ids", "no compute instance"])
+def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(node: FakeNode, known: int | None) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 0))
+    node.prepare(ref)
+    entry = node.entry(ref)
+    record = written(PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, gpu_instance_id=known))
+    node.journal.put(replace(entry, devices=(replace(entry.devices[0], record=record),)))
+    node.spec_path(ref).unlink()
+
+    node.reconciler.restore_specs()
+
+    assert not node.spec_path(ref).exists()
 
 
 def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode) -> None:
@@ -117,9 +131,9 @@ def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode)
     ref = node.claim_devices("train", device)
     node.prepare(ref)
     node.prepare(watcher)
-    assert nodes_of(node, watcher) == nodes_of(node, ref)
+    assert node.device_nodes(watcher) == node.device_nodes(ref)
     node.unprepare(watcher)
-    assert starts(node) == [6]
+    assert node.starts() == [6]
 
 
 def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:
@@ -143,11 +157,25 @@ def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode
 
 
 def test_a_partition_of_an_admin_and_one_of_ours_in_one_claim(node: FakeNode) -> None:
-    theirs = foreign(node, THREE, 4, 4)
+    theirs = node.cut_by_hand(THREE, 4, 4)
     devices = (static_device_name(node.gpus[0], "3g.40gb", 4), node.partition(0, "1g.10gb", 0))
     ref = node.claim_devices("both", *devices)
     assert len(node.prepare(ref)) == 2
-    assert starts(node) == [0, 4]
+    assert node.starts() == [0, 4]
     assert len(node.prepare(ref)) == 2
     node.unprepare(ref)
-    assert instances(node) == (theirs,)
+    assert node.instances() == (theirs,)
+
+
+def test_the_first_share_makes_the_partition_and_the_last_destroys_it(node: FakeNode) -> None:
+    device = f"{node.partition(0, '3g.40gb', 4)}-ts-2"
+    refs = [node.claim_shares(name, device) for name in "ab"]
+    for ref in refs:
+        node.prepare(ref)
+        assert node.starts() == [4]
+    assert node.partition_uuid(refs[0]) == node.partition_uuid(refs[1])
+    node.unprepare(refs[0])
+    assert node.starts() == [4]
+    assert node.prepare(refs[1]), "it is still whole"
+    node.unprepare(refs[1])
+    assert (node.starts(), node.mig_enabled()) == ([], False)

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from tests.kubeletplugin.crashes import UID, Crashes
-from tests.kubeletplugin.devices.kinds.passthrough.scene import QUAD, PassthroughNode
 from tests.kubeletplugin.devices.kinds.passthrough.world import World
 from tests.kubeletplugin.fake_node import Crash
 
@@ -82,21 +79,3 @@ def _go_on(world: World, then: str) -> None:
     container = world.claim("container", *range(4))
     world.prepare(container)
     assert world.unprepare(container) is None
-
-
-@pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 8), ("unprepare", 6)])
-def test_a_real_process_may_end_before_any_change_of_the_disk(
-    tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
-) -> None:
-    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-
-    def made(folder: Path) -> tuple[PassthroughNode, ClaimRef, str]:
-        node = PassthroughNode(folder, on_disk=True)
-        return node, node.claim_devices("train", node.device(0), uid=UID), node.device(0)
-
-    for node, ref, _ in crashes.ends(tmp_path, operation, QUAD, made, fewest_ends):
-        assert len(node.prepare(ref)) == 1
-        assert node.changed() == {"0000:17:00.0": "vfio-pci"}
-        assert node.unprepare(ref) is None
-        assert node.changed() == {}
-        node.prepare(node.claim("next", 0))

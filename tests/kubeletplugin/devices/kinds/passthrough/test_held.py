@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
-from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, NvmlDevice
-from driver.nvml.deadline import Guard, Watch
-from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse
+from driver.nvml.deadline import Watch
+from kubeletplugin.devices.vfio.users import FunctionInUse
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from tests.kubeletplugin.cdi_schema import validate
@@ -172,15 +171,6 @@ def test_a_node_needs_no_nvidia_driver(vms: PassthroughNode) -> None:
     assert vms.drivers() == without
 
 
-def test_a_gpu_that_vfio_had_before_is_used_as_it_is_and_stays_there(vms: PassthroughNode) -> None:
-    vms.bind_by_hand(0)
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
-    assert paths(vms, claim) == ["/dev/vfio/24", "/dev/vfio/vfio"]
-    assert vms.unprepare(claim) is None
-    assert vms.changed() == {"0000:17:00.0": "vfio-pci"}
-
-
 def test_a_busy_gpu_names_who_uses_it_and_is_waited_for(vms: PassthroughNode) -> None:
     vms.machine.add_process(vms.gpus[0], 4711)
     claim = vms.vm("vm", 0)
@@ -227,11 +217,6 @@ def test_a_virtual_machine_waits_for_the_last_partition_of_its_gpu(tmp_path: Pat
     node.stop()
 
 
-def test_admin_access_is_refused(vms: PassthroughNode) -> None:
-    with pytest.raises(ClaimRefused, match="admin access"):
-        vms.prepare(vms.claim_devices("vm", vms.device(0), admin=True))
-
-
 def test_gpus_that_are_not_in_one_group_are_refused(vms: PassthroughNode) -> None:
     with pytest.raises(ClaimRefused, match="not in the IOMMU group"):
         vms.prepare(vms.vm("vm", 0, 1))
@@ -261,42 +246,4 @@ def test_a_container_waits_for_a_gpu_that_a_virtual_machine_has(vms: Passthrough
     vms.restart()
     with pytest.raises(DeviceHeld):
         vms.prepare(machine)
-    assert vms.changed() == {}
-
-
-def test_a_gpu_that_is_not_let_go_of_stays_taken_until_it_is(vms: PassthroughNode) -> None:
-    other = Discovery(vms.machine.nvml(), vms.sysfs, Guard())
-    other.snapshot()  # somebody has the GPU open and is not found
-    claim = vms.vm("vm", 0)
-    with pytest.raises(FunctionInDoubt):
-        vms.prepare(claim)
-    entry = vms.journal.get(claim.uid)
-    assert entry is not None
-    assert entry.state == "releasing"
-    with pytest.raises(DeviceHeld):
-        vms.prepare(vms.claim("container", 0))
-    assert vms.reconciler.finish_releases() == ()
-
-    other.close()
-    vms.machine.settle()
-
-    assert vms.reconciler.finish_releases() == (claim.uid,)
-    assert vms.changed() == {}
-    vms.prepare(vms.claim("container", 0))
-
-
-def test_a_virtual_machine_that_still_runs_keeps_its_gpu_until_it_ends(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
-    running = vms.machine.open_function(vms.gpus[0])
-
-    left = vms.unprepare(claim)
-
-    assert left is not None
-    assert left.retryable
-    with pytest.raises(DeviceHeld):
-        vms.prepare(vms.claim("container", 0))
-    running.release()
-    vms.machine.settle()
-    assert vms.reconciler.finish_releases() == (claim.uid,)
     assert vms.changed() == {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.hardware.vgpu_places import MadeVgpu
 from kubeletplugin.devices.kinds.vgpu.record import uuid_for
+from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionNotMoved
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import (
     A100,
     DEVICES,
@@ -18,13 +20,11 @@ from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import (
     made,
     with_config,
 )
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 GPU = "gpu-0000-17-00-0"
 VIRTUAL_3 = "0000:17:00.7"
 """Virtual function 3 of the first L40S: they begin at .4 of the board."""
-
-Open = Callable[[str], FakeNode]
 
 
 def test_the_virtual_function_of_the_slot_gets_the_type_of_the_profile(open_node: Open) -> None:
@@ -127,13 +127,6 @@ def test_a_slot_without_a_virtual_function_waits_for_one(open_node: Open) -> Non
         node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-l40s-1q-32"))
 
 
-def test_admin_access_has_nothing_to_look_on_at(open_node: Open) -> None:
-    node = open_node(L40S)
-
-    with pytest.raises(ClaimRefused, match="admin access"):
-        node.prepare(node.claim_devices("look", DEVICES[L40S], admin=True))
-
-
 def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> None:
     node = open_node(L40S)
     file = node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "nvidia/current_vgpu_type"
@@ -155,17 +148,6 @@ def test_two_requests_of_a_claim_can_have_two_vgpus(open_node: Open) -> None:
     assert made(node) == {}
 
 
-def test_a_call_that_comes_again_changes_nothing(open_node: Open) -> None:
-    node = open_node(A100)
-    ref = node.claim_devices("vm", DEVICES[A100])
-
-    first = node.prepare(ref)
-    there, spec = made(node), node.spec_path(ref).read_bytes()
-
-    assert node.prepare(ref) == first
-    assert (made(node), node.spec_path(ref).read_bytes()) == (there, spec)
-
-
 @pytest.mark.parametrize("machine", [L40S, A100])
 def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: str) -> None:
     node = open_node(machine)
@@ -179,3 +161,66 @@ def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: s
     node.prepare(ref)
 
     assert made(node) == {pci: vgpu}
+
+
+WORDS = {L40S: "nvidia/current_vgpu_type", A100: "nvidia-471/create"}
+
+Open = Callable[[str], FakeNode]
+
+each_framework = pytest.mark.parametrize("machine", [L40S, A100])
+
+
+@each_framework
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_crash_right_after_the_kernels_work_leaves_the_vgpu_to_the_claim(
+    open_node: Open, machine: str, is_wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = open_node(machine)
+    ref = node.claim_devices("vm", DEVICES[machine])
+    write = node.kernel.write
+
+    def dying(path: Path, text: str, deadline_seconds: float) -> None:
+        write(path, text, deadline_seconds)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.kernel, "write", dying)
+        with pytest.raises(Crash):
+            node.prepare(ref)
+    there = made(node)
+    assert len(there) == 1
+    node.restart()
+
+    if is_wanted:
+        node.prepare(ref)
+        assert made(node) == there
+    else:
+        assert node.unprepare(ref) is None
+        assert made(node) == {}
+
+
+@each_framework
+def test_a_write_that_does_nothing_is_seen(open_node: Open, machine: str) -> None:
+    node = open_node(machine)
+    node.machine.spoil_kernel("ignore", WORDS[machine], times=1)
+
+    with pytest.raises(FunctionNotMoved, match="does not show it"):
+        node.prepare(node.claim_devices("vm", DEVICES[machine]))
+
+
+def test_a_kernel_that_does_not_answer_leaves_the_vgpu_in_doubt_and_to_the_claim(
+    open_node: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletplugin.devices.kinds.vgpu.held._WRITE_SECONDS", 0.05)
+    node = open_node(L40S)
+    ref = node.claim_devices("vm", DEVICES[L40S])
+    node.machine.spoil_kernel("hang", WORDS[L40S])
+
+    with pytest.raises(FunctionInDoubt):
+        node.prepare(ref)
+    assert node.entry(ref).state == "releasing"
+
+    node.machine.heal_kernel()
+    node.machine.settle()
+    assert node.reconciler.finish_releases() == (ref.uid,)
+    assert made(node) == {}

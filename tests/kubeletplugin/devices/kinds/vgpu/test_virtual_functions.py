@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ from tests.vgpu_hosts import turn_virtual_off
 FIRST = {L40S: PciAddress.parse("0000:17:00.0"), A100: PciAddress.parse("0000:3b:00.0")}
 GPU = FIRST[L40S]
 OTHER = PciAddress.parse("0000:b1:00.0")
-Write = Callable[[Path, str, float], None]
 
 
 @pytest.fixture
