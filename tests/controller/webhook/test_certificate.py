@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from controller.webhook.certificate import ExpiryWatch, ServingCertificate, expires_at
 from driver.process.log import configure
+from driver.process.metrics import CertificateMetrics
 from tests.controller.webhook.peer import Pair, make_pair
 from tests.openssl import openssl
 
@@ -81,7 +82,9 @@ def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) 
     renewed.cert_file.replace(scene.pair.cert_file)
     renewed.key_file.replace(scene.pair.key_file)
 
+    registry = CertificateMetrics(scene.watch.remaining_seconds).registry
     assert [line["event"] for line in scene.check(9)] == ["certificate reloaded"]
+    assert (registry.get_sample_value("gpu_dra_webhook_certificate_remaining_seconds") or 0) > 190 * DAY
     assert scene.check(0) == []
 
 
