@@ -109,6 +109,15 @@ def test_it_is_what_openssl_says(tmp_path: Path, days: int) -> None:
     assert expires_at(pair.cert_file.read_text()) == by_openssl(pair)
 
 
+def test_a_certificate_of_version_1_has_a_field_less(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    request, old = tmp_path / "request", Pair(tmp_path / "old.crt", pair.key_file)
+    key = str(pair.key_file)
+    openssl("req", "-new", "-key", key, "-subj", "/CN=x", "-out", str(request))
+    openssl("x509", "-req", "-in", str(request), "-key", key, "-days", "3", "-out", str(old.cert_file))
+    assert expires_at(old.cert_file.read_text()) == by_openssl(old)
+
+
 def test_a_chain_is_as_good_as_its_weakest_certificate(tmp_path: Path) -> None:
     long, short = valid_for(tmp_path / "long", 300), valid_for(tmp_path / "short", 30)
     chain = "a comment\n" + "".join(pair.cert_file.read_text() for pair in (long, short))
