@@ -215,6 +215,12 @@ def test_the_identity_of_a_broken_gpu_is_an_error_of_its_kind(hasty: Node) -> No
         assert str(pci) in str(caught.value)
 
 
+def test_the_identity_says_whether_the_board_can_do_mig_at_all(node: Node, tmp_path: Path) -> None:
+    plain = Node("t4", tmp_path / "t4")
+    for one, can in ((node, True), (plain, False)):
+        assert one.discovery.identity(one.machine.pci(0)).can_do_mig is can
+
+
 def test_many_threads_can_ask_while_the_driver_is_reloaded(node: Node) -> None:
     addresses = [gpu.pci for gpu in node.discovery.snapshot().gpus]
     node.machine.driver_gone()

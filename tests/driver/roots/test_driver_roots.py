@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from driver.errors import ConfigError
 from driver.nvml.api import DriverNotLoaded
 from driver.nvml.real import RealNvml
+from driver.process.service import Service
 from driver.roots.driver_roots import DriverRoots, NoDriverRoot
 from driver.roots.flag import roots_from_flags
+from driver.roots.watch import watch_roots
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 
@@ -97,3 +100,11 @@ def test_flags_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         roots_from_flags("auto", tmp_path, tmp_path, Path("/run/nvidia/driver"))
     with pytest.raises(ConfigError, match=r"--host-root .*missing is not a folder"):
         roots_from_flags("auto", tmp_path / "missing", tmp_path)
+
+
+def test_a_root_that_is_named_counts_although_no_driver_is_there_and_is_not_watched(tmp_path: Path) -> None:
+    roots, service = DriverRoots.fixed(tmp_path, Path("/run/nvidia/driver")), Service()
+    watch_roots(service, roots, 0.05)
+    assert not [thread for thread in threading.enumerate() if thread.name == "driver root"]
+    assert roots.current().seen == tmp_path
+    assert [(one.path, one.reason) for one in roots.look()] == [("/run/nvidia/driver", "the folder is empty")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
+from driver.roots.root import Root
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
@@ -115,3 +117,20 @@ def test_the_libraries_of_this_container_are_not_taken_for_the_hosts(tmp_path: P
     theirs.write_text("of the host")
     roots = DriverRoots.probed(tmp_path / "host", tmp_path)
     assert roots.current().at("usr/lib64/libcuda.so.1") == theirs
+
+
+def test_what_vanishes_while_it_is_looked_at_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver container's root goes while the places are looked at."""
+    lay_driver(tmp_path, CONTAINER, NEW)
+    followed = Root.at
+
+    def gone_after(root: Root, path: str) -> Path | None:
+        found = followed(root, path)
+        if found is not None and found.is_file():
+            shutil.rmtree(tmp_path / "run")
+        return found
+
+    monkeypatch.setattr(Root, "at", gone_after)
+    assert reasons(tmp_path)[CONTAINER.root].startswith("the driver is incomplete")

@@ -138,6 +138,12 @@ def test_calls_and_requests_are_counted_by_what_they_were() -> None:
     assert value(metrics, "nvml_call_duration_seconds_count", call="uuid") == 1
     labels = {"verb": "GET", "resource": "resourceclaims", "outcome": "2xx"}
     assert value(metrics, "api_request_duration_seconds_count", **labels) == 1
+    with metrics.operation("prepare"):
+        metrics.journal_written(0.001)
+        metrics.cdi_written(0.001)
+    for name, phase in (("journal", "journal"), ("cdi", "files")):
+        assert value(metrics, f"{name}_write_duration_seconds_count") == 1
+        assert value(metrics, "phase_duration_seconds_count", operation="prepare", phase=phase) == 1
 
 
 @pytest.mark.parametrize("labels", [{}, {**PARTITION, "device": "a", "colour": "green"}])
