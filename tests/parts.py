@@ -41,7 +41,6 @@ TAKE_LONG = (
     "tests/envtest/embedded/test_shipped_manifests.py",
     "tests/envtest/test_standalone.py",
     "tests/fakegpu/mps/test_mps.py",
-    "tests/fakegpu/mps/test_sockets.py",
     "tests/fakegpu/mps/test_transcripts.py",
     "tests/fakegpu/recorded/test_recorded.py",
     "tests/fakegpu/sysfs/test_sequences.py",

@@ -21,16 +21,11 @@ gpus:
 
 
 def test_uuids_are_the_same_each_time_and_never_twice() -> None:
-    uuids = [
-        FakeMachine.open(machine).uuid(slot.pci)
-        for machine in known_machines()
-        for slot in load_machine(machine).slots
-    ]
-    again = [
-        FakeMachine.open(machine).uuid(slot.pci)
-        for machine in known_machines()
-        for slot in load_machine(machine).slots
-    ]
+    machines = [(name, load_machine(name).slots) for name in known_machines()]
+    uuids, again = (
+        [FakeMachine.open(name).uuid(slot.pci) for name, slots in machines for slot in slots]
+        for _ in range(2)
+    )
     assert uuids == again
     assert len(set(uuids)) == len(uuids)
 

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from driver.nvml.api import Code
 from driver.nvml.mig import Placement
 from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
-from fakegpu.machine.mig_state import (
-    MigState,
-    gpu_instance_refusal,
-    new_compute_instance,
-    with_gpu_instance,
-)
+from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, new_compute_instance, with_gpu_instance
 
 catalogues = st.sampled_from(known_catalogues()).map(load_catalogue)
 

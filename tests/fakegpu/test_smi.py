@@ -63,12 +63,6 @@ def said(root: Path, visible: str | None = None) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-def test_a_cube_mesh_is_drawn_with_its_links_and_its_distances(tmp_path: Path) -> None:
-    root = build_driver_root(tmp_path, FakeMachine.open("dgx1-v100"))
-
-    assert said(root).startswith(CUBE)
-
-
 @pytest.mark.parametrize("machine", ["dgx1-v100", "hgx-h100", "l40s-octo", "t4", "a100-vgpu-guest-quad"])
 def test_the_program_says_the_same_whether_it_reaches_the_machine_or_not(
     machine: str, tmp_path: Path
@@ -78,6 +72,7 @@ def test_the_program_says_the_same_whether_it_reaches_the_machine_or_not(
         tmp_path / "known", FakeMachine.open(f"fake:{machine}@{tmp_path / 'state.json'}")
     )
 
+    assert machine != "dgx1-v100" or said(alone).startswith(CUBE)
     assert (
         said(alone)
         == said(known)

@@ -55,10 +55,8 @@ def test_the_page_lists_the_kinds() -> None:
     ("kind", "arguments"),
     [
         ("NodeTopology", ["plan", "--topology", "--machine", "dgx-a100"]),
-        ("NodeTopology", ["plan", "--topology", "--machine", "t4"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "a30-quad"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "t4"]),
-        ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "1g,1g,2g,3g"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "4g,4g"]),
         *(
             (

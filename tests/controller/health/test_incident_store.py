@@ -240,15 +240,7 @@ def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
         read_incidents(folder)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        *(json.dumps({**WRITTEN, **wrong}) for wrong in WRONG),
-    ],
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", *(json.dumps({**WRITTEN, **wrong}) for wrong in WRONG)])
 def test_a_damaged_file_is_put_aside_and_the_next_fault_is_kept(folder: Path, text: str) -> None:
     write_incidents(folder, {FATAL: 1000.0})
     (file,) = folder.iterdir()

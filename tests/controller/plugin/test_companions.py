@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.plugin.serving import SeveralPlugins
 
 AFTER_SECONDS = 600.0
@@ -30,26 +32,18 @@ def test_two_that_stay_are_told_once() -> None:
     assert "keep one release" in scene.told[0]
 
 
-def test_two_that_meet_in_an_update_are_not_told() -> None:
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [
+        # Two that meet in an update, and two that stay then.
+        ([(0, 2), (30, 1), (700,), (800, 2), (1399,), (1400,)], [0, 0, 0, 0, 0, 1]),
+        # One that came back.
+        ([(0, 2), (600,), (700, 1), (800, 2), (1400,)], [0, 1, 1, 1, 2]),
+        ([(0,), (1000, 1), (5000, 0), (9000,)], [0, 0, 0, 0]),
+    ],
+)
+def test_those_that_stay_beside_each_other_are_told_each_time(
+    happens: list[tuple[int, ...]], told: list[int]
+) -> None:
     scene = Scene()
-
-    assert [scene.at(0, 2), scene.at(30, 1), scene.at(700), scene.at(800, 2), scene.at(1399)] == [0] * 5
-    assert scene.at(1400) == 1
-
-
-def test_one_that_came_back_is_told_again() -> None:
-    scene = Scene()
-
-    assert [scene.at(0, 2), scene.at(600), scene.at(700, 1), scene.at(800, 2), scene.at(1400)] == [
-        0,
-        1,
-        1,
-        1,
-        2,
-    ]
-
-
-def test_none_and_one_are_well() -> None:
-    scene = Scene()
-
-    assert [scene.at(0), scene.at(1000, 1), scene.at(5000, 0), scene.at(9000)] == [0] * 4
+    assert [scene.at(*one) for one in happens] == told

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.preemptor.kept import (
-    TAKEN_SECONDS,
-    UNUSED_SECONDS,
-    Fits,
-    Kept,
-    Placed,
-    Rooms,
-    end_seconds,
-)
+from controller.preemptor.kept import TAKEN_SECONDS, UNUSED_SECONDS, Fits, Kept, Placed, Rooms, end_seconds
 from controller.preemptor.pending import Waiting
 
 Object = dict[str, Any]

@@ -46,10 +46,7 @@ def test_a_replica_with_another_time_of_day_only_counts_its_own_seconds(scene: S
     one, other = replica(scene, "one", clock), replica(scene, "other", clock)
     one.try_once()
     stored = scene.client.get(PATH)
-    stored["spec"] |= {
-        "renewTime": "2001-01-01T00:00:00.000000Z",
-        "acquireTime": "2001-01-01T00:00:00.000000Z",
-    }
+    stored["spec"] |= dict.fromkeys(("renewTime", "acquireTime"), "2001-01-01T00:00:00.000000Z")
     scene.client.replace(PATH, stored)
 
     other.try_once()

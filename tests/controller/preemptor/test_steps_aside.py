@@ -72,10 +72,8 @@ def pod(priority: int, **status: Any) -> dict[str, Any]:
 
 def test_the_scheduler_makes_room_as_long_as_a_pod_that_it_evicted_is_there() -> None:
     told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    evicted, other = (
-        pod(1, conditions=[told]),
-        pod(1, conditions=[{**told, "reason": "EvictionByEvictionAPI"}]),
-    )
+    evicted = pod(1, conditions=[told])
+    other = pod(1, conditions=[{**told, "reason": "EvictionByEvictionAPI"}])
 
     assert is_making_room(pod(5), [other, evicted])
     assert not is_making_room(pod(5), [other])

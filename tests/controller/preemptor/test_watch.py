@@ -78,6 +78,15 @@ def test_pods_without_a_node_are_counted_apart(watched: Watched) -> None:
     assert after.version == before.version + 1
 
 
+def test_what_decides_nothing_is_no_news(scene: Scene) -> None:
+    told: list[int] = []
+    found = Watch(scene.client, threading.Event(), lambda: told.append(found.stored().version))
+    for change in ({}, {"annotations": {"a": "b"}}, {"labels": {"app": "b"}}, {"labels": {"app": "b"}}):
+        item = {**ITEM, "metadata": {**ITEM["metadata"], "name": "a", **change}}
+        found._note("pods", item, gone=False)  # noqa: SLF001 - an event, without waiting for what never comes
+    assert told == [1, 2]
+
+
 def test_a_pod_that_has_ended_matters_only_with_a_claim() -> None:
     ended: dict[str, Any] = {"metadata": {}, "spec": {}, "status": {"phase": "Succeeded"}}
     assert not watch.matters("pods", ended)

@@ -15,21 +15,14 @@ from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
 
+CUT = {"kind": "close"}
 LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")
 
 
-def foreign_slice(name: str, pool: str = POOL, **metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name, **metadata},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": "node-a",
-            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "foreign"}],
-        },
-    }
+def foreign_slice(name: str, **spec: str) -> dict[str, Any]:
+    pool = {"name": POOL, "generation": 1, "resourceSliceCount": 1}
+    ours = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool, "devices": [{"name": "foreign"}]}
+    return {"metadata": {"name": name}, "spec": {**ours, **spec}}
 
 
 def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, published: Published) -> None:
@@ -38,15 +31,9 @@ def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, p
     published.publishes(8)
     [item] = published.slices()
     assert item["metadata"]["name"].startswith("00000-gpu.nvidia.com-node-a-")
-    assert item["metadata"]["ownerReferences"] == [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "name": "node-a",
-            "uid": server.objects("nodes")[0]["metadata"]["uid"],
-            "controller": True,
-        }
-    ]
+    uid = server.objects("nodes")[0]["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": uid, "controller": True}
+    assert item["metadata"]["ownerReferences"] == [owner]
     assert item["spec"]["pool"] == {"name": POOL, "generation": 1, "resourceSliceCount": 1}
     assert item["spec"]["nodeName"] == "node-a"
 
@@ -128,12 +115,8 @@ def test_a_foreign_change_is_undone(server: EmbeddedApiServer, published: Publis
 def test_slices_of_other_nodes_and_drivers_are_left_alone(
     server: EmbeddedApiServer, published: Published
 ) -> None:
-    elsewhere = foreign_slice("elsewhere")
-    elsewhere["spec"]["nodeName"] = "node-b"
-    other = foreign_slice("other")
-    other["spec"]["driver"] = "other.example.com"
-    server.create(SLICES, elsewhere)
-    server.create(SLICES, other)
+    server.create(SLICES, foreign_slice("elsewhere", nodeName="node-b"))
+    server.create(SLICES, foreign_slice("other", driver="other.example.com"))
 
     published.start(gpus(1))
 
@@ -158,15 +141,7 @@ def test_a_taint_is_as_old_after_a_wipe_as_before(server: EmbeddedApiServer, pub
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        {"code": 409},
-        {"code": 429, "retry_after_seconds": 0},
-        {"code": 500},
-        {"code": 403},
-        {"kind": "close"},
-    ],
-    ids=["conflict", "busy", "broken", "forbidden", "cut"],
+    "fault", [*({"code": code} for code in (403, 409, 500)), {"code": 429, "retry_after_seconds": 0}, CUT]
 )
 def test_a_failed_write_is_repeated(server: EmbeddedApiServer, published: Published, fault: Any) -> None:
     server.fail("create", "/resourceslices", times=2, **fault)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from controller.webhook.certificate import ExpiryWatch, ServingCertificate, expires_at
 from driver.process.log import configure
+from driver.process.metrics import CertificateMetrics
 from tests.controller.webhook.peer import Pair, make_pair
 from tests.openssl import openssl
 
@@ -81,7 +82,9 @@ def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) 
     renewed.cert_file.replace(scene.pair.cert_file)
     renewed.key_file.replace(scene.pair.key_file)
 
+    registry = CertificateMetrics(scene.watch.remaining_seconds).registry
     assert [line["event"] for line in scene.check(9)] == ["certificate reloaded"]
+    assert (registry.get_sample_value("gpu_dra_webhook_certificate_remaining_seconds") or 0) > 190 * DAY
     assert scene.check(0) == []
 
 
@@ -104,6 +107,15 @@ def test_it_is_what_openssl_says(tmp_path: Path, days: int) -> None:
     pair = valid_for(tmp_path, days)
 
     assert expires_at(pair.cert_file.read_text()) == by_openssl(pair)
+
+
+def test_a_certificate_of_version_1_has_a_field_less(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    request, old = tmp_path / "request", Pair(tmp_path / "old.crt", pair.key_file)
+    key = str(pair.key_file)
+    openssl("req", "-new", "-key", key, "-subj", "/CN=x", "-out", str(request))
+    openssl("x509", "-req", "-in", str(request), "-key", key, "-days", "3", "-out", str(old.cert_file))
+    assert expires_at(old.cert_file.read_text()) == by_openssl(old)
 
 
 def test_a_chain_is_as_good_as_its_weakest_certificate(tmp_path: Path) -> None:

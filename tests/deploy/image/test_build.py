@@ -37,10 +37,6 @@ def test_either_tool_is_told_the_same(tool: str) -> None:
     assert told["SOURCE_DATE_EPOCH"] == "1700000000"
 
 
-def test_what_is_not_asked_for_is_left_to_the_dockerfile() -> None:
-    assert "GO_BASE" not in build_arguments(command("buildah", WANTED))
-
-
 def test_buildah_gives_every_file_one_time_and_is_told_its_own_platform() -> None:
     line = command("buildah", WANTED)
     assert line[line.index("--timestamp") + 1] == "1700000000"

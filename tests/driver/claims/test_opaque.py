@@ -53,10 +53,7 @@ MPS_READ = MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
     [
         (HEAD, GpuConfig()),  # one claim alone
         (sharing(HEAD, "TimeSlicing", timeSlicingConfig={}), GpuConfig("TimeSlicing", "")),
-        (
-            sharing(HEAD, "TimeSlicing", timeSlicingConfig={"interval": "Long"}),
-            GpuConfig("TimeSlicing", "Long"),
-        ),
+        (sharing(HEAD, "TimeSlicing", timeSlicingConfig=LONG), GpuConfig("TimeSlicing", "Long")),
         (sharing(HEAD, "MPS", mpsConfig=MPS), GpuConfig("MPS", "", MPS_READ)),
         (MIG, MigDeviceConfig()),
         ({**MIG, "sharing": {}}, MigDeviceConfig()),
@@ -105,10 +102,7 @@ def test_every_field_is_read(document: dict[str, Any], config: object) -> None:
         ({**MIG, "sharing": "x"}, ("sharing: must be an object",)),
         ({**MIG, "sharing": {"mpsConfig": {}}}, ("sharing.strategy: is required and must be TimeSlicing",)),
         (sharing(MIG, "Mps"), ("sharing.strategy: must be one of TimeSlicing, MPS",)),
-        (
-            sharing(MIG, "TimeSlicing", timeSlicingConfig={"interval": "Short"}),
-            ("sharing.timeSlicingConfig: unknown field",),
-        ),
+        (sharing(MIG, "TimeSlicing", timeSlicingConfig=LONG), ("sharing.timeSlicingConfig: unknown field",)),
         (
             sharing(MIG, "TimeSlicing", mpsConfig={}),
             ("sharing.mpsConfig: is allowed only with strategy MPS",),

@@ -75,12 +75,8 @@ def test_a_share_is_what_the_form_measures() -> None:
     assert share(SharedForm("MPS", 4), shares="1", memory="0") == Share(1, None)
     assert share(SharedForm("MPS", None, memory=True), memory="5Gi") == Share(None, 5 * 2**30)
     assert share(SharedForm("MPS", 4, memory=True), shares="4", memory="19Gi") == Share(4, 19 * 2**30)
-
-
-def test_capacities_may_be_named_with_the_domain_of_the_driver() -> None:
-    consumed = {f"{DRIVER}/shares": "2", "other.com/shares": "9"}
-
-    assert read_share(SharedForm("TimeSlicing", 4), consumed, DEVICE, DRIVER) == Share(2)
+    named = {f"{DRIVER}/shares": "2", "other.com/shares": "9"}
+    assert share(SharedForm("TimeSlicing", 4), **named) == Share(2)
 
 
 @pytest.mark.parametrize(

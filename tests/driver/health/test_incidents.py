@@ -54,9 +54,8 @@ def test_a_fault_taints_by_its_class(
     xid: int | None, rules: HealthRules, told: XidClass | None, expected: list[str]
 ) -> None:
     found = taints_of(verdicts_of(Incident(Region(PCI), xid, told), rules))
-    assert [
-        f"{one.key.removeprefix('gpu.nvidia.com/')} {one.value} {one.effect}" for one in found
-    ] == expected
+    words = [f"{one.key.removeprefix('gpu.nvidia.com/')} {one.value} {one.effect}" for one in found]
+    assert words == expected
 
 
 @pytest.mark.parametrize(
@@ -138,9 +137,8 @@ def read_back(incidents: list[Incident], rules: HealthRules) -> tuple[Health, He
     worst_first = sorted(incidents, key=lambda one: -XID_CLASSES.index(one.xid_class(rules)))
     verdicts = [verdict for incident in worst_first for verdict in verdicts_of(incident, rules)]
     told = incidents_of(Region(PCI), taints_of(verdicts))
-    return health_of(verdicts), health_of(
-        [verdict for incident in told for verdict in verdicts_of(incident, NO_RULES)]
-    )
+    read = [verdict for incident in told for verdict in verdicts_of(incident, NO_RULES)]
+    return health_of(verdicts), health_of(read)
 
 
 @given(incident=some_incident, rules=rules_given)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driver.devices.device import Taint
 from driver.errors import NvmlError
-from driver.hardware.gpu import Problem, Reason
+from driver.hardware.gpu import Problem
 from driver.health.judge import taint_of_failure, taints_of_doubt, verdicts_of_problems
 from driver.health.verdict import Health, health_of, taints_of
 from driver.nvml.api import Code, DriverNotLoaded, NvmlCallFailed, NvmlTimeout
@@ -21,15 +21,6 @@ from driver.nvml.pci_address import PciAddress
 LOST = Problem("nvmlDeviceGetUUID", "lost", "it is lost")
 HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")
 ERROR = Problem("nvmlDeviceGetMemoryInfo", "error", "it fails")
-
-
-NEITHER_TELLS_NOR_STARTS: dict[Reason, str] = {
-    "reset-required": "needs-reset",
-    "failing": "failing",
-    "fabric": "fabric",
-    "unlicensed": "unlicensed",
-}
-"""On such a GPU CUDA may not start."""
 
 PCI = PciAddress(0, 0, 0, 0)
 
@@ -50,14 +41,11 @@ def health(problems: Sequence[Problem]) -> Health:
         ([HUNG], ["unresponsive nvmlDeviceGetMigMode NoSchedule"], "Unhealthy"),
         # One that does not tell all is only marked.
         ([ERROR], ["unmonitored nvmlDeviceGetMemoryInfo None"], "Unknown"),
-        *(
-            (
-                [Problem("nvmlX", reason, "")],
-                [f"{key} nvmlX NoSchedule"],
-                "Unknown" if reason == "failing" else "Unhealthy",
-            )
-            for reason, key in NEITHER_TELLS_NOR_STARTS.items()
-        ),
+        # On these CUDA may not start.
+        ([Problem("nvmlX", "reset-required", "")], ["needs-reset nvmlX NoSchedule"], "Unhealthy"),
+        ([Problem("nvmlX", "failing", "")], ["failing nvmlX NoSchedule"], "Unknown"),
+        ([Problem("nvmlX", "fabric", "")], ["fabric nvmlX NoSchedule"], "Unhealthy"),
+        ([Problem("nvmlX", "unlicensed", "")], ["unlicensed nvmlX NoSchedule"], "Unhealthy"),
         # Each kind gives one taint, named by its first call; the worst gives the word.
         (
             [ERROR, LOST, replace(ERROR, call="nvmlDeviceGetName")],

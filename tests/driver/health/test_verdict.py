@@ -44,10 +44,8 @@ def test_a_fault_of_a_partition_is_on_it_and_on_what_lies_over_it() -> None:
 def test_a_device_has_each_key_once_and_what_is_worse_stays() -> None:
     device = Device("gpu", PCI, taints=(Taint("gpu.nvidia.com/needs-reset", "call", "None"),))
     (found,) = tainted(Incident(Region(PCI), 95), [device])
-    assert [(taint.key, taint.effect) for taint in found.taints] == [
-        ("gpu.nvidia.com/xid", "NoSchedule"),
-        ("gpu.nvidia.com/needs-reset", "NoSchedule"),
-    ]
+    keys = ("gpu.nvidia.com/xid", "gpu.nvidia.com/needs-reset")
+    assert [(taint.key, taint.effect) for taint in found.taints] == [(key, "NoSchedule") for key in keys]
 
 
 def test_taints_of_others_stay_where_they_are() -> None:

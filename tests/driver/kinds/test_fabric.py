@@ -118,32 +118,33 @@ def partition(number: int, *gpus: FabricGpu) -> FabricPartition:
     return FabricPartition(number, gpus)
 
 
-def test_module_ids_count_where_nothing_else_is_told() -> None:
-    partitions = [partition(0, FabricGpu(1), FabricGpu(2))]
-    known = [KnownGpu(ONE, "GPU-a", 2), KnownGpu(TWO, "GPU-b", 1), KnownGpu(THREE, "GPU-c", 9)]
-    assert physical_ids(partitions, known) == {ONE: 2, TWO: 1}
-
-
-def test_a_gpu_that_nvml_does_not_have_is_found_by_its_address() -> None:
-    partitions = [partition(0, FabricGpu(7, pci=ONE), FabricGpu(8, "GPU-b"))]
-    assert physical_ids(partitions, [KnownGpu(ONE), KnownGpu(TWO, "GPU-b", 3)]) == {ONE: 7, TWO: 8}
-
-
-def test_a_number_never_overrides_an_identity() -> None:
-    """As on HGX A100, where the fabric manager counts otherwise than NVML."""
-    partitions = [partition(0, FabricGpu(1, "GPU-a", ONE), FabricGpu(2))]
-    assert physical_ids(partitions, [KnownGpu(ONE, "GPU-a", 2), KnownGpu(TWO, "GPU-b", 2)]) == {ONE: 1}
-
-
-def test_identities_that_contradict_each_other_name_nobody() -> None:
-    partitions = [partition(0, FabricGpu(1, "GPU-a"), FabricGpu(2, pci=ONE))]
-    assert physical_ids(partitions, [KnownGpu(ONE, "GPU-a", 1)]) == {}
-
-
-def test_two_gpus_with_one_number_are_both_left_out() -> None:
-    partitions = [partition(0, FabricGpu(1), FabricGpu(2))]
-    known = [KnownGpu(ONE, None, 1), KnownGpu(TWO, None, 1), KnownGpu(THREE, None, 2)]
-    assert physical_ids(partitions, known) == {THREE: 2}
+@pytest.mark.parametrize(
+    ("there", "known", "found"),
+    [
+        # Module ids count where nothing else is told, and one that two GPUs have counts for neither.
+        ((FabricGpu(1), FabricGpu(2)), (KnownGpu(ONE, "a", 2), KnownGpu(TWO, "b", 1)), {ONE: 2, TWO: 1}),
+        ((FabricGpu(1), FabricGpu(2)), (KnownGpu(ONE, "a", 2), KnownGpu(THREE, "c", 9)), {ONE: 2}),
+        (
+            (FabricGpu(1), FabricGpu(2)),
+            (KnownGpu(ONE, None, 1), KnownGpu(TWO, None, 1), KnownGpu(THREE, None, 2)),
+            {THREE: 2},
+        ),
+        # A GPU that NVML does not have is found by its address.
+        (
+            (FabricGpu(7, pci=ONE), FabricGpu(8, "b")),
+            (KnownGpu(ONE), KnownGpu(TWO, "b", 3)),
+            {ONE: 7, TWO: 8},
+        ),
+        # No number overrides an identity: on HGX A100 the fabric manager counts otherwise than NVML.
+        ((FabricGpu(1, "a", ONE), FabricGpu(2)), (KnownGpu(ONE, "a", 2), KnownGpu(TWO, "b", 2)), {ONE: 1}),
+        # Identities that contradict each other name nobody.
+        ((FabricGpu(1, "a"), FabricGpu(2, pci=ONE)), (KnownGpu(ONE, "a", 1),), {}),
+    ],
+)
+def test_a_gpu_is_found_in_the_fabric_by_what_both_tell_of_it(
+    there: tuple[FabricGpu, ...], known: tuple[KnownGpu, ...], found: dict[PciAddress, int]
+) -> None:
+    assert physical_ids([partition(0, *there)], known) == found
 
 
 def test_a_size_of_which_a_gpu_is_in_several_partitions_is_left_out() -> None:

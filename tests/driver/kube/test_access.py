@@ -17,21 +17,7 @@ from driver.kube.access import Access, Authority, Kubeconfig, access_of_pod
 from driver.kube.kubeconfig import access_of
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 from tests.driver.kube.raw_server import RawServer
-from tests.openssl import make_certificate
 
-AUTHORITY = """\
------BEGIN CERTIFICATE-----
-MIIBiTCCAS+gAwIBAgIUckpFXbKFEbmLD3ahQvEq875vFTwwCgYIKoZIzj0EAwIw
-GTEXMBUGA1UEAwwOdGVzdCBhdXRob3JpdHkwIBcNMjYxMTIxMDQ1NzAzWhgPMjEy
-NjEwMjgwNDU3MDNaMBkxFzAVBgNVBAMMDnRlc3QgYXV0aG9yaXR5MFkwEwYHKoZI
-zj0CAQYIKoZIzj0DAQcDQgAEMgCBy7q86tWz0rBvwA8Szs9hwh5NwAAuxXfvTfHT
-PpwrOza5OMbQTfrJzxF+NCbvjAaFQ0xeIDwETMP2lOdKYKNTMFEwHQYDVR0OBBYE
-FERlwh6cvfzS2WFIhHFEQoSL1qdwMB8GA1UdIwQYMBaAFERlwh6cvfzS2WFIhHFE
-QoSL1qdwMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAIGoC087
-DfDkEwvaE03KeHdHJtEfXvX2VHOZckCHCbc1AiAjgxFGrEkdCteDXRgwn5briM94
-35P6JZBwQxc4HEXAdA==
------END CERTIFICATE-----
-"""
 SERVER = "https://10.96.0.1:443/"
 PROXIES = [f"{name}_PROXY" for name in ("HTTPS", "HTTP", "ALL", "NO")]
 
@@ -41,6 +27,16 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def account(tmp_path: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of a pod's service account, in the pod's environment."""
+    (tmp_path / "ca.crt").symlink_to(pair[0])
+    (tmp_path / "token").write_text("first")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return tmp_path
 
 
 def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Kubeconfig:
@@ -63,17 +59,13 @@ def proxy_of(access: Access) -> str | None:
     ],
 )
 def test_the_proxy_is_the_one_that_the_environment_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
+    account: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
 ) -> None:
-    (tmp_path / "ca.crt").write_text(AUTHORITY)
-    (tmp_path / "token").write_text("first")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert proxy_of(access_of_pod(tmp_path)) == proxy
-    assert proxy_of(access_of(kubeconfig(tmp_path, {"token": "t"}))) == proxy
+    assert proxy_of(access_of_pod(account)) == proxy
+    assert proxy_of(access_of(kubeconfig(account, {"token": "t"}))) == proxy
 
 
 @pytest.mark.parametrize(
@@ -93,20 +85,17 @@ def test_a_broken_certificate_is_an_error(
 
 
 def test_the_pods_service_account_is_used_and_its_token_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    account: Path, monkeypatch: pytest.MonkeyPatch, pair: tuple[Path, Path]
 ) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(ConfigError, match=r"cannot use the pod's service account in "):
-        access_of_pod(tmp_path)
-    (tmp_path / "ca.crt").write_text(AUTHORITY)
-    (tmp_path / "token").write_text("first")
+        access_of_pod(account / "another")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
 
-    access = access_of_pod(tmp_path)
+    access = access_of_pod(account)
 
     assert access.server == "https://[fd00::1]:443"
-    assert access.authority == Authority(tmp_path / "ca.crt", AUTHORITY.encode())
-    (tmp_path / "token").write_text("second\n")
+    assert access.authority == Authority(account / "ca.crt", pair[0].read_bytes())
+    (account / "token").write_text("second\n")
     assert access.authorization() == "Bearer second"
 
 
@@ -115,16 +104,6 @@ def test_a_service_in_a_pod_never_loads_the_package_for_kubeconfigs() -> None:
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 
     assert done.stdout == "False\n"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1 and its key, for the server and for the client."""
-    folder = tmp_path_factory.mktemp("pair")
-    names = ["-subj", "/CN=me", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1", "-nodes"]
-    files = ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")]
-    make_certificate(*names, *files)
-    return folder / "tls.crt", folder / "tls.key"
 
 
 @pytest.fixture

@@ -136,13 +136,7 @@ def test_a_whole_answer_is_read(tmp_path: Path, said: bytes, found: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        b"",
-        HEAD + b"Content-Length: 9\r\n\r\n{}",
-        CHUNKED + b"2\r\n{",
-        b"SSH-2.0 OpenSSH\r\n\r\n",
-    ],
+    "said", [b"", HEAD + b"Content-Length: 9\r\n\r\n{}", CHUNKED + b"2\r\n{", b"SSH-2.0 OpenSSH\r\n\r\n"]
 )
 def test_an_answer_that_breaks_off_or_is_none_is_asked_for_once_more(tmp_path: Path, said: bytes) -> None:
     with RawServer(lambda asked: asked.send(said)) as server, pytest.raises(Unreachable):

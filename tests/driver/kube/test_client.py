@@ -162,28 +162,20 @@ def test_hostile_names_stay_within_their_path_segment() -> None:
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_before_the_first_answer_it_is_this_machines(client: KubeClient) -> None:
     assert abs(client.server_time() - datetime.now(UTC)) < MINUTE
 
 
 @pytest.mark.parametrize("off", [HOUR, -HOUR], ids=["ahead", "behind"])
 def test_it_is_the_servers_and_goes_on(server: EmbeddedApiServer, tmp_path: Path, off: timedelta) -> None:
-    clock = Clock()
+    now = [100.0]
     credentials = Credentials(server.write_kubeconfig(tmp_path / "kubeconfig"))
-    client = KubeClient(credentials, "test", clock=clock)
+    client = KubeClient(credentials, "test", clock=lambda: now[0])
     server.ahead_seconds = off.total_seconds()
 
     with pytest.raises(NotFound):  # a refusal tells the time as well
         client.get("/api/v1/nodes/nobody")
 
     assert abs(client.server_time() - datetime.now(UTC) - off) < MINUTE
-    clock.now += 1800.0
+    now[0] += 1800.0
     assert abs(client.server_time() - datetime.now(UTC) - off - HOUR / 2) < MINUTE

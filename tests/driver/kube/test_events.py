@@ -31,6 +31,10 @@ def recording(client: KubeClient) -> Iterator[EventRecorder]:
         assert not thread.is_alive()
 
 
+def claim(number: int, namespace: str) -> Reference:
+    return Reference("resource.k8s.io/v1", "ResourceClaim", f"c-{number}", f"uid-{number}", namespace)
+
+
 def posted(server: EmbeddedApiServer) -> list[dict[str, Any]]:
     return server.objects("events")
 
@@ -44,18 +48,15 @@ def test_an_event_of_a_claim_says_what_it_is_about_and_who_tells_it(
 
     [event] = posted(server)
     assert event["metadata"]["namespace"] == "team"
-    assert event["involvedObject"] == {
+    about = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "name": "claim",
         "namespace": "team",
-        "uid": "uid-of-claim",
     }
-    assert (event["type"], event["reason"], event["message"]) == (
-        "Warning",
-        "PrepareFailed",
-        "no such device",
-    )
+    assert event["involvedObject"] == {**about, "uid": "uid-of-claim"}
+    said = (event["type"], event["reason"], event["message"])
+    assert said == ("Warning", "PrepareFailed", "no such device")
     assert event["source"] == {"component": "gpu-dra-test", "host": "node-a"}
 
 
@@ -89,10 +90,7 @@ def test_a_fault_of_a_node_is_told_of_all_its_claims_at_once(
     server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
     with recording(client) as recorder:
         for number in range(112):
-            about = Reference(
-                "resource.k8s.io/v1", "ResourceClaim", f"claim-{number}", f"uid-{number}", "team"
-            )
-            recorder.post(about, EventReason.GPU_SICK, "the driver went away")
+            recorder.post(claim(number, "team"), EventReason.GPU_SICK, "the driver went away")
 
     assert len(posted(server)) == 112
 
@@ -101,9 +99,6 @@ def test_what_one_namespace_uses_up_is_not_taken_from_another(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     """A tenant with many claims that fail kept the others from hearing of theirs."""
-
-    def claim(number: int, namespace: str) -> Reference:
-        return Reference("resource.k8s.io/v1", "ResourceClaim", f"c-{number}", f"uid-{number}", namespace)
 
     for name in ("noisy", "team"):
         server.create("/api/v1/namespaces", {"metadata": {"name": name}})

@@ -11,7 +11,6 @@ import pytest
 from driver.errors import ConfigError
 from driver.kube.access import Kubeconfig
 from driver.kube.kubeconfig import access_of, chosen_context, contexts_of
-from tests.driver.kube.test_access import AUTHORITY
 
 TOKEN = {"token": "t"}
 
@@ -52,14 +51,16 @@ def test_of_several_files_the_first_entry_of_each_name_counts(tmp_path: Path) ->
     assert contexts_of(Kubeconfig(both)) == ["x", "y"]
 
 
-def test_the_paths_in_a_file_start_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_paths_in_a_file_start_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pair: tuple[Path, Path]
+) -> None:
     near = written(
         tmp_path / "a" / "config",
         **{"current-context": "x"},
         clusters=[cluster("one", **{"certificate-authority": "ca.crt"})],
         contexts=[context("x", "one")],
     )
-    (tmp_path / "a" / "ca.crt").write_text(AUTHORITY)
+    (tmp_path / "a" / "ca.crt").write_bytes(pair[0].read_bytes())
     far = written(tmp_path / "b" / "config", users=[user(tokenFile="../token")])
     (tmp_path / "token").write_text("from file\n")
     monkeypatch.chdir(tmp_path)

@@ -43,12 +43,16 @@ def test_a_signal_ends_the_service_in_reverse_order() -> None:
     assert "loop saw the stop" in ended
 
 
-def test_a_signal_that_comes_before_the_service_runs_is_kept_for_it() -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["before it runs", "to another thread"])
+def test_a_signal_that_comes_early_or_to_another_thread_ends_the_service(early: bool) -> None:
     service, stopped = Service(), threading.Event()
     service.on_stop("part", stopped.set)
     service.catch_signals()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert not stopped.is_set()
+    if early:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not stopped.is_set()
+    else:
+        service.spawn("taker", lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
 
     service.run()
 
@@ -78,17 +82,6 @@ def test_a_signal_that_comes_while_the_service_begins_to_catch_them_ends_it(
     service.spawn("impatient", end_a_service_that_waits)
     service.run()
     assert came
-
-
-def test_a_signal_that_the_kernel_hands_to_another_thread_ends_the_service() -> None:
-    service, stopped = Service(), threading.Event()
-    service.on_stop("part", stopped.set)
-    service.catch_signals()
-    service.spawn("taker", lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
-
-    service.run()
-
-    assert stopped.is_set()
 
 
 def test_the_first_failing_thread_ends_the_others_and_is_raised() -> None:

@@ -14,20 +14,11 @@ from driver.slices.specs import lay_out, same_spec
 
 GIB = 2**30
 PCI = PciAddress(0, 0, 0, 0)
+POLICIES = {"shares": RequestPolicy(1, 1, 1), "memory": RequestPolicy(20 * GIB, 5 * GIB, 5 * GIB)}
+TAINTS = (Taint("k", "v", "NoSchedule"),)
 DEVICES = (
-    Device(
-        "full",
-        PCI,
-        attributes={"a": 0, "b": False},
-        capacity={"memory": GIB},
-        taints=(Taint("k", "v", "NoSchedule"),),
-    ),
-    Device(
-        "shared",
-        PCI,
-        capacity={"shares": 4, "memory": 80 * GIB},
-        policies={"shares": RequestPolicy(1, 1, 1), "memory": RequestPolicy(20 * GIB, 5 * GIB, 5 * GIB)},
-    ),
+    Device("full", PCI, attributes={"a": 0, "b": False}, capacity={"memory": GIB}, taints=TAINTS),
+    Device("shared", PCI, capacity={"shares": 4, "memory": 80 * GIB}, policies=POLICIES),
     Device("fixed", PCI, capacity={"memory": GIB}, policies={"memory": RequestPolicy(0)}),
     Device("part", PCI, counter_set="gpu", consumes={"slice": 2048}),
 )

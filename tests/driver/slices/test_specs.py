@@ -28,16 +28,12 @@ def laid_out(*devices: Device) -> Layout:
 
 
 def test_a_spec_has_the_form_of_the_api() -> None:
-    attributes: dict[str, AttributeValue] = {
-        "b": True,
-        "i": 7,
-        "s": "text",
-        "v": Version("1.2.3"),
-    }
+    attributes: dict[str, AttributeValue] = {"b": True, "i": 7, "s": "text", "v": Version("1.2.3")}
     taints = (Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule"),)
 
     layout = laid_out(device(attributes=attributes, capacity={"memory": 80 * 2**30}, taints=taints))
 
+    said = {"b": {"bool": True}, "i": {"int": 7}, "s": {"string": "text"}, "v": {"version": "1.2.3"}}
     assert layout.rejected == ()
     assert layout.specs == (
         {
@@ -47,12 +43,7 @@ def test_a_spec_has_the_form_of_the_api() -> None:
             "devices": [
                 {
                     "name": "gpu-000",
-                    "attributes": {
-                        "b": {"bool": True},
-                        "i": {"int": 7},
-                        "s": {"string": "text"},
-                        "v": {"version": "1.2.3"},
-                    },
+                    "attributes": said,
                     "capacity": {"memory": {"value": "80Gi"}},
                     "taints": [{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"}],
                 }
@@ -86,10 +77,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "a name in upper case": {"name": "GPU-0"},
     "a name that is too long": {"name": "g" * 64},
     "more than 32 attributes": {"attributes": numbered("a", 33)},
-    "more than 32 attributes and capacities": {
-        "attributes": numbered("a", 30),
-        "capacity": numbered("c", 3),
-    },
+    "more than 32 attributes and capacities": {"attributes": numbered("a", 30), "capacity": numbered("c", 3)},
     "an attribute name with a dash": {"attributes": {"a-b": 1}},
     "an attribute name that is too long": {"attributes": {"a" * 33: 1}},
     "an attribute with a bad domain": {"attributes": {"Bad_Domain/a": 1}},
@@ -188,11 +176,7 @@ def stored(spec: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-FULL = device(
-    attributes={"a": 0, "b": False},
-    capacity={"memory": 2**30},
-    taints=(Taint("k", "v", "NoSchedule"),),
-)
+FULL = device(attributes={"a": 0}, capacity={"memory": 2**30}, taints=(Taint("k", "v", "NoSchedule"),))
 
 
 def test_a_taint_that_went_and_came_back_is_a_new_one() -> None:
@@ -211,8 +195,6 @@ def test_an_unchanged_taint_keeps_the_time_at_which_it_was_added() -> None:
 
     kept = with_times(changed, taint_times([changed], [stored(spec)], {}))
 
-    assert [taint.get("timeAdded") for taint in kept["devices"][0]["taints"]] == [
-        "2026-11-21T00:00:00Z",
-        None,
-    ]
+    times = [taint.get("timeAdded") for taint in kept["devices"][0]["taints"]]
+    assert times == ["2026-11-21T00:00:00Z", None]
     assert "timeAdded" not in changed["devices"][0]["taints"][0]

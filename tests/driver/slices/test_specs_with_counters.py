@@ -49,11 +49,7 @@ def laid_out(devices: list[Device], counter_sets: list[CounterSet]) -> Layout:
 def test_counter_sets_come_first_in_slices_of_their_own() -> None:
     layout = laid_out([partition()], [counter_set()])
 
-    head = {
-        "driver": "gpu.nvidia.com",
-        "nodeName": "node-a",
-        "pool": {"name": POOL, "resourceSliceCount": 2},
-    }
+    head = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": {"name": POOL, "resourceSliceCount": 2}}
     assert layout.specs == (
         {
             **head,
@@ -104,11 +100,7 @@ def test_a_counter_set_that_nobody_uses_is_left_out() -> None:
         (partition(consumes={}), [counter_set()], "0 counters, not 1 to 32"),
         (partition(consumes={"memory-slice-0": 2**63}), [counter_set()], "does not fit in 64 bits"),
         (partition(), [counter_set(counters={})], "does not exist"),
-        (
-            partition(),
-            [counter_set(counters={f"memory-slice-{n}": 1 for n in range(33)})],
-            "does not exist",
-        ),
+        (partition(), [counter_set(counters={f"memory-slice-{n}": 1 for n in range(33)})], "does not exist"),
         (partition(), [counter_set(counters={"memory-slice-0": 1, "Bad_Name": 1})], "does not exist"),
         (partition(), [counter_set(counters={"memory-slice-0": 2**63})], "does not exist"),
         (

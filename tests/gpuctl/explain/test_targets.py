@@ -13,9 +13,7 @@ from gpuctl.explain.command import read_targets
     [
         ("pod train", [("Pod", "train")]),
         ("po train eval", [("Pod", "train"), ("Pod", "eval")]),
-        ("pod/train", [("Pod", "train")]),
         ("po/train claims/mine", [("Pod", "train"), ("ResourceClaim", "mine")]),
-        ("claim mine", [("ResourceClaim", "mine")]),
         ("resourceclaims.resource.k8s.io/mine", [("ResourceClaim", "mine")]),
         ("pods", [("Pod", None)]),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from gpuctl.fleet.cluster import Fleet, views_of
 from gpuctl.fleet.gpus import GpuState
+from gpuctl.plan.planned import plan_node
 from tests.gpuctl.fleet.published import SECOND, THIRD, Object, claim, devices, published
 
 
@@ -50,3 +51,22 @@ def test_only_nodes_of_which_something_changed_are_looked_at_anew(tmp_path: Path
     assert [one is other for one, other in zip(before, held, strict=True)] == [True, False]
     assert held[1].gpus[1].used == 1
     assert [view.name for view in gone] == ["node-a"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "slices", "size"),
+    [("1g.10gb", 0, 1), ("3g.40gb", 0, 4), ("7g.80gb", 0, 8), (None, 0, 1), ("1g.20gb", 2, 2)],
+)
+def test_a_partition_without_counters_has_the_slices_that_it_publishes_or_those_of_its_profile(
+    profile: str | None, slices: int, size: int
+) -> None:
+    (item,) = plan_node("a30-quad", "node-a", None).slices
+    attributes = {"type": {"string": "mig"}, **({"profile": {"string": profile}} if profile else {})}
+    capacity = {f"memorySlice{number}": {"value": "1"} for number in range(slices)}
+    part = {"name": "gpu-0000-17-00-0-static-3g-40gb-4", "attributes": attributes, "capacity": capacity}
+    item["spec"]["devices"] = [part]
+
+    (gpu,) = gpus([item])
+
+    assert gpu.forms[0].places == ((4, size),)
+    assert gpu.memory_slices == 4 + size

@@ -75,3 +75,12 @@ def test_a_gpu_is_kept_free_when_none_of_its_devices_takes_a_pod(published: Slic
     assert not is_kept_free(blocked, [GPU, OTHER])
     assert not is_kept_free(tainted(published, taints.TAINT_XID, "gpu-0000-1b", effect="None"), [GPU])
     assert not is_kept_free(tainted(published, taints.TAINT_XID, "gpu-0000-1b-00-0-mig"), [GPU])
+
+
+def test_an_index_that_two_gpus_have_means_none(published: Slices) -> None:
+    found = copy.deepcopy(published)
+    for device in (device for one in found for device in one["spec"].get("devices") or ()):
+        if device["name"] in ("gpu-0000-1b-00-0", "gpu-0000-43-00-0"):
+            device["attributes"]["index"] = {"int": 7}
+    with pytest.raises(ConfigError, match="publishes no GPU 7"):
+        find_gpu(found, "node-a", "7")

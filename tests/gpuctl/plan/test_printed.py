@@ -53,13 +53,10 @@ SITUATIONS = {
     "plan/manifest": "plan --machine t4 --config manifest.yaml",
     "plan/not-yaml": "plan --machine t4 --config broken.yaml",
     "plan/no-machine": "plan",
-    "machines/unknown": "plan --machines hgx-h10",
-    "topology/dgx1-v100": "plan --topology --machine dgx1-v100",
     "topology/l40s-octo": "plan --topology --machine l40s-octo",
     "topology/json": "plan --topology --machine a30-passthrough-guest -o json",
     "partitions/a30-quad": "plan --partitions --machine a30-quad",
     "partitions/several-kinds": "plan --partitions --machine vgpu-host-a100-mdev --layout 3g,3g",
-    "partitions/without-mig": "plan --partitions --machine t4 --layout 1g",
     "partitions/fits": "plan --partitions --machine hgx-h100 --layout 1g,1g,2g,3g",
     "partitions/nearest": "plan --partitions --machine hgx-h100 --layout 1g,1g,3g,4g",
     "partitions/no-profile": "plan --partitions --machine hgx-h100 --layout 5g,1g",
@@ -69,7 +66,6 @@ SITUATIONS = {
     "partitions/json": "plan --partitions --machine t4 --layout 1g --config shared.yaml -o json",
     "machines/all": "plan --machines",
     "machines/named": "plan --machines t4 passthrough-quad",
-    "machines/json": "plan --machines -o json t4",
 }
 
 

@@ -117,12 +117,7 @@ OF_H100 = [
         ("hgx-h100", OTHER_PROFILES, ["whole"], {"partitions": NONE_FITS}),
         ("dgx-a100", "mig: dynamic", ["whole"], {"partitions": NEEDS_RESET}),
         ("dgx-a100", "offer: partitions, mig: dynamic", [], {"gpu": NEEDS_RESET}),
-        (
-            "dgx-a100 on",
-            "mig: dynamic",
-            OF_A100,
-            {"whole": STAYS_ON},
-        ),
+        ("dgx-a100 on", "mig: dynamic", OF_A100, {"whole": STAYS_ON}),
         ("dgx-a100 on", OTHER_PROFILES, [], {"gpu": NONE_FITS}),
         *((machine, "mig: dynamic", ["whole"], {}) for machine in ("l40s-octo", "t4", "a100-vgpu-guest")),
         ("hgx-h100 guest", "mig: dynamic", ["whole"], {}),

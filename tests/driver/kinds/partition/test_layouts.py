@@ -10,13 +10,7 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.hardware.gpu import GpuMig
-from driver.kinds.partition.layouts import (
-    Placed,
-    find_profile,
-    layout_profiles,
-    packing_order,
-    place,
-)
+from driver.kinds.partition.layouts import Placed, find_profile, layout_profiles, packing_order, place
 from driver.nvml.mig import GpuInstanceProfile
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import MigCatalogue

@@ -64,47 +64,33 @@ def test_a_time_sliced_gpu_says_what_the_gpu_says_but_of_its_neighbours_and_how_
 
 
 @pytest.mark.parametrize(
-    ("shared", "capacity", "policies"),
+    ("shared", "capacity", "shares", "memory"),
     [
-        (
-            SLICED,
-            {"shares": 4, "memory": H100_BYTES},
-            {"shares": RequestPolicy(1, 1, 1), "memory": RequestPolicy(0)},
-        ),
-        (
-            "{strategy: MPS, memory: {step: 5Gi}}",
-            {"memory": H100_BYTES},
-            {"memory": RequestPolicy(5 * GIB, 5 * GIB, 5 * GIB)},
-        ),
+        (SLICED, {"shares": 4, "memory": H100_BYTES}, (1, 1, 1), (0,)),
+        ("{strategy: MPS, memory: {step: 5Gi}}", {"memory": H100_BYTES}, None, (5, 5, 5)),
         (
             "{strategy: MPS, shares: 4, memory: {step: 2Gi}}",
-            {"shares": 4, "memory": H100_BYTES},
-            {"shares": RequestPolicy(1, 1, 1), "memory": RequestPolicy(18 * GIB, 2 * GIB, 2 * GIB)},
+            *({"shares": 4, "memory": H100_BYTES}, (1, 1, 1), (18, 2, 2)),
         ),
         (
             "{strategy: MPS, shares: 10, memory: {step: 20Gi}}",
-            {"shares": 10, "memory": H100_BYTES},
-            {"shares": RequestPolicy(1, 1, 1), "memory": RequestPolicy(20 * GIB, 20 * GIB, 20 * GIB)},
+            *({"shares": 10, "memory": H100_BYTES}, (1, 1, 1), (20, 20, 20)),
         ),
-        (
-            "{strategy: MPS, memory: {step: 5Gi}, fractional: true}",
-            {"memory": 75 * GIB},
-            {"memory": RequestPolicy(75 * GIB, 5 * GIB, 5 * GIB)},
-        ),
+        ("{strategy: MPS, memory: {step: 5Gi}, fractional: true}", {"memory": 75 * GIB}, None, (75, 5, 5)),
         (
             "{strategy: TimeSlicing, shares: 10, fractional: true}",
-            {"shares": 10, "memory": H100_BYTES},
-            {"shares": RequestPolicy(10, 1, 1), "memory": RequestPolicy(0)},
+            *({"shares": 10, "memory": H100_BYTES}, (10, 1, 1), (0,)),
         ),
     ],
 )
 def test_measures_and_what_a_claim_takes_that_asks_for_nothing(
-    shared: str, capacity: dict[str, int], policies: dict[str, RequestPolicy]
+    shared: str, capacity: dict[str, int], shares: tuple[int, ...] | None, memory: tuple[int, ...]
 ) -> None:
     device = one(f"shared: {shared}")
 
     assert device.capacity == capacity
-    assert device.policies == policies
+    policies = {} if shares is None else {"shares": RequestPolicy(*shares)}
+    assert device.policies == {**policies, "memory": RequestPolicy(*(GIB * number for number in memory))}
 
 
 @pytest.mark.parametrize(
@@ -142,47 +128,37 @@ def test_a_fractional_gpu_is_selected_like_a_whole_one_and_says_how_its_parts_ar
 @pytest.mark.parametrize(
     ("rule", "changes", "reason"),
     [
-        (SERVED, {"virtualization": "vgpu"}, "MPS: MPS needs a compute mode that a vGPU does not have"),
+        (SERVED, {"virtualization": "vgpu"}, "MPS needs a compute mode that a vGPU does not have"),
         (
-            SERVED,
-            {"cuda_compute_capability": "6.1"},
-            "MPS: its compute capability is 6.1.0, and MPS can limit its clients only from 7.0",
+            *(SERVED, {"cuda_compute_capability": "6.1"}),
+            "its compute capability is 6.1.0, and MPS can limit its clients only from 7.0",
         ),
-        (SERVED, {"cuda_compute_capability": None}, "MPS: NVML does not report its compute capability"),
+        (SERVED, {"cuda_compute_capability": None}, "NVML does not report its compute capability"),
         (
-            "{strategy: TimeSlicing, memory: {step: 1Gi}}",
-            {"memory_bytes": None},
-            "TimeSlicing: NVML does not report its memory",
+            *("{strategy: TimeSlicing, memory: {step: 1Gi}}", {"memory_bytes": None}),
+            "NVML does not report its memory",
         ),
         (
-            "{strategy: MPS, memory: {step: 41Gi}}",
-            {},
-            "MPS: 81105Mi of its memory can be shared, less than two steps of 41Gi",
+            *("{strategy: MPS, memory: {step: 41Gi}}", {}),
+            "81105Mi of its memory can be shared, less than two steps of 41Gi",
         ),
         (
-            "{strategy: MPS, memory: {step: 1Gi}}",
-            {},
-            "MPS: it has 79 steps of 1Gi, but MPS serves 48 clients on it: use steps of 1690Mi or more",
+            *("{strategy: MPS, memory: {step: 1Gi}}", {}),
+            "it has 79 steps of 1Gi, but MPS serves 48 clients on it: use steps of 1690Mi or more",
         ),
     ],
 )
+@pytest.mark.parametrize("forms", ["", "offer: whole, mig: off, "], ids=["alone", "beside"])
 def test_a_gpu_that_cannot_be_shared_so_is_kept_back(
-    rule: str, changes: dict[str, object], reason: str
+    rule: str, changes: dict[str, object], reason: str, forms: str
 ) -> None:
-    inventory = of_first(machine(), **changes)
+    found = offered(f"{forms}shared: {rule}", of_first(machine(), **changes))
 
-    alone = offered(f"shared: {rule}", inventory)
-    assert alone.devices == ()
-    [(part, told)] = reasons(alone)
-    assert part == "gpu"
-    assert told.startswith(reason)
-
-    beside = offered(f"offer: whole, mig: off, shared: {rule}", inventory)
-    assert shapes(beside) == ["whole"]
-    assert beside.counter_sets == ()
-    [(part, told)] = reasons(beside)
-    assert part == "shared"
-    assert told.startswith(reason)
+    assert (shapes(found), found.counter_sets) == (["whole"] if forms else [], ())
+    [(part, told)] = reasons(found)
+    assert part == ("shared" if forms else "gpu")
+    assert told.partition(": ")[2].startswith(reason)
+    assert told.partition(": ")[0] == ("TimeSlicing" if "TimeSlicing" in rule else "MPS")
 
 
 @cache

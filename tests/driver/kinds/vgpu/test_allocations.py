@@ -89,9 +89,7 @@ def test_every_allocation_is_made_in_any_order(host: str, seed: int) -> None:
     found = inventory(machine, *instances)
     offered = offers(alone(found, index), f"vgpu: {{profiles: [{', '.join(profiles)}]}}")
     scene = Host(
-        found.gpus[index],
-        Allocator(slices(offered), CLASSES, []),
-        hosted(machine, found.gpus[index]),
+        found.gpus[index], Allocator(slices(offered), CLASSES, []), hosted(machine, found.gpus[index])
     )
     # A few profiles at a time, so that a GPU becomes full of one, and empty for another.
     for number in range(ROUNDS):
@@ -116,9 +114,7 @@ def test_the_scheduler_can_use_up_all_that_the_host_makes(host: str) -> None:
     offered = offers(alone(found, index), f"vgpu: {{profiles: [{', '.join(profiles)}]}}")
     for profile in profiles:
         scene = Host(
-            found.gpus[index],
-            Allocator(slices(offered), CLASSES, []),
-            hosted(machine, found.gpus[index]),
+            found.gpus[index], Allocator(slices(offered), CLASSES, []), hosted(machine, found.gpus[index])
         )
         (kind,) = (one for one in scene.kernel.types if one.profile == profile)
         for number in range(kind.most + 1):

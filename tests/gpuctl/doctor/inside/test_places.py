@@ -54,3 +54,13 @@ def test_a_process_that_ends_meanwhile_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / str(os.getpid()) / "cmdline").write_bytes(b"gpu-dra-kubeletplugin\0")
 
     assert local_command_lines(tmp_path) == [["gpu-dra-kubeletplugin"]]
+
+
+def test_of_two_plugins_none_counts() -> None:
+    assert read_places({}, [PLUGIN, PLUGIN]).cdi_dir == Path("/var/run/cdi")
+
+
+def test_a_module_that_is_run_is_the_plugin_too() -> None:
+    run = ["python3", "-m", "kubeletplugin", "--cdi-dir", "/c"]
+
+    assert read_places({}, [run]).cdi_dir == Path("/c")
