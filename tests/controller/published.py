@@ -23,6 +23,7 @@ from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
 from driver.process.pulse import Pulse
 from envtest.embedded.server import EmbeddedApiServer
+from tests.clock import Clock
 from tests.eventually import eventually
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -75,16 +76,6 @@ class WatchedWriter(SliceWriter):
         self.writes_left -= 1
 
 
-class Clock:
-    """A clock that stands until a test moves it."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 class Published:
     """A publisher of node-a with all its threads; ``start`` begins, ``end`` ends them."""
 
@@ -92,7 +83,7 @@ class Published:
         self.server = server
         self.client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
         self.metrics = Metrics()
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         self._stop = threading.Event()
         self.pulse = Pulse(hung_seconds=0.05)
         self._events = EventRecorder(self.client, "test", "node-a")

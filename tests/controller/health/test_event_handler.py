@@ -13,7 +13,7 @@ from driver.nvml.api import NvmlTimeout
 from driver.nvml.health.calls import EventKind, GpuEvent
 from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
-from tests.controller.published import Clock
+from tests.clock import Clock
 
 PCI = PciAddress.parse("0000:8a:00.0")
 INSTANCE = GpuInstance(3, 19, Placement(2, 1))
@@ -31,7 +31,7 @@ class Heard:
     counted: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         self.incidents = IncidentStore(now=self.clock)
         self.handler = EventHandler(
             self.incidents,
@@ -94,10 +94,10 @@ def test_the_look_that_the_last_event_of_a_burst_asks_for_comes_later() -> None:
     heard = Heard()
     heard.xid(95)
     assert (heard.looks, heard.handler.seconds_left()) == (1, None)
-    heard.clock.seconds += 1
+    heard.clock.now += 1
     heard.xid(95)
     assert (heard.looks, heard.handler.seconds_left()) == (1, CHECK_AGAIN_SECONDS - 1)
-    heard.clock.seconds += CHECK_AGAIN_SECONDS
+    heard.clock.now += CHECK_AGAIN_SECONDS
     heard.handler.check_if_due()
     assert (heard.looks, heard.handler.seconds_left()) == (2, None)
 
@@ -106,7 +106,7 @@ def test_a_program_that_fails_for_hours_is_told_of_every_hour() -> None:
     heard = Heard()
     for _ in range(120):
         heard.xid(31)
-        heard.clock.seconds += PROGRAM_AGAIN_SECONDS / 60
+        heard.clock.now += PROGRAM_AGAIN_SECONDS / 60
     assert len(heard.told) == 2
     assert heard.looks == 0
 

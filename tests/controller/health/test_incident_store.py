@@ -31,7 +31,7 @@ from driver.health.xids import XID_CLASSES, XidClass
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import configure
-from tests.controller.published import Clock
+from tests.clock import Clock
 
 PCI = PciAddress.parse("0000:8a:00.0")
 OTHER = PciAddress.parse("0000:8b:00.0")
@@ -44,7 +44,7 @@ class Kept:
     """A store with a clock, of the process after ``earlier`` if there was one."""
 
     def __init__(self, earlier: Kept | None = None) -> None:
-        self.clock: Clock = Clock() if earlier is None else earlier.clock
+        self.clock: Clock = Clock(1000.0) if earlier is None else earlier.clock
         self.changes = 0
         self.incidents = IncidentStore(self._changed, now=self.clock)
 
@@ -52,12 +52,12 @@ class Kept:
         self.changes += 1
 
     def look(self, *gpus: Gpu, after: float = 15.0, rules: HealthRules = RULES, seconds: float = 0.0) -> None:
-        self.clock.seconds += after
+        self.clock.now += after
         self.incidents.gpus_checked(Inventory(gpus), rules, seconds)
 
     def reset(self, pci: PciAddress = PCI, age_seconds: float = 0.0) -> None:
         """Let the plugin report a reset this long ago."""
-        at = round((self.clock.seconds - age_seconds) * 1000)
+        at = round((self.clock.now - age_seconds) * 1000)
         self.incidents.plugin_reports(NodeState(healed=(Healed(pci, at),)))
 
     @property
@@ -170,7 +170,7 @@ def test_the_last_report_of_a_fault_counts_whoever_heard_it(folder: Path) -> Non
     first, second = Kept(), Kept()
     first.incidents.keep_in(folder.parent)
     for kept, seconds in ((second, 0), (first, 30)):
-        kept.clock.seconds += seconds
+        kept.clock.now += seconds
         kept.incidents.report(FATAL)
     first.incidents.leave()
     second.reset(age_seconds=-20.0)
@@ -186,7 +186,7 @@ def test_a_reset_ends_what_was_kept_before_it_whichever_is_told_first(
     earlier = Kept()
     earlier.incidents.keep_in(folder.parent)
     earlier.incidents.report(FATAL)
-    earlier.clock.seconds += 100.0
+    earlier.clock.now += 100.0
     kept = Kept(earlier)
     if first == "the faults":
         kept.incidents.keep_in(folder.parent)
@@ -204,7 +204,7 @@ def test_a_reset_ends_the_faults_of_its_gpu_alone_and_none_of_later(kept: Kept) 
     for _ in range(2):
         kept.reset(age_seconds=-1.0)
     assert [verdict.scope.pci for verdict in kept.incidents.verdicts()] == [OTHER]
-    kept.clock.seconds += 2.0
+    kept.clock.now += 2.0
     kept.incidents.report(FATAL)
     kept.reset(age_seconds=1.0)
     assert kept.taints == ["xid=95", "needs-reset=xid-95", "xid=94"]
@@ -304,7 +304,7 @@ def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tupl
             kept.incidents.report(Incident(Region(PCI), number))
             assert bool(kept.taints) or number == 31
         elif what == "healed":
-            kept.clock.seconds += 1
+            kept.clock.now += 1
             kept.reset(age_seconds=float(number))
         else:
             condition = Condition({"well": "none", "sick": "reset", "away": None}[what])
@@ -334,7 +334,7 @@ def test_events_the_file_and_resets_are_told_in_any_order(
 ) -> None:
     def taints(order: list[str]) -> list[str]:
         folder, kept = tmp_path_factory.mktemp("controller"), Kept()
-        write_incidents(folder, {incident: kept.clock.seconds - age for incident, age in stored.items()})
+        write_incidents(folder, {incident: kept.clock.now - age for incident, age in stored.items()})
         for what in order:
             if what == "file":
                 kept.incidents.keep_in(folder.parent)

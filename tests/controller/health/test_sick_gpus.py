@@ -37,13 +37,13 @@ def only_instance(node: SickNode) -> int:
 
 def quiet(node: SickNode) -> None:
     """Look so late that what was told before may be over."""
-    node.clock.seconds += 15
+    node.clock.now += 15
     node.look()
 
 
 def reset_of(node: SickNode, gpu: int) -> NodeState:
     """What the plugin reports once it has reset the GPU."""
-    return NodeState(healed=(Healed(node.machine.pci(gpu), round(node.clock.seconds * 1000) + 1),))
+    return NodeState(healed=(Healed(node.machine.pci(gpu), round(node.clock.now * 1000) + 1),))
 
 
 def test_a_fatal_xid_taints_its_gpu_alone_and_goes_once_nvml_says_that_all_is_well(node: SickNode) -> None:

@@ -234,7 +234,7 @@ def test_an_api_server_that_drops_fields_gets_nothing_until_it_stores_them(
     published.look()
     published.look()
     assert not published.slices(), "it is asked after a quarter of an hour"
-    published.clock.seconds += 900
+    published.clock.now += 900
     server.fail("create", "/resourceslices", code=503, times=1)
     published.look()
 
@@ -249,7 +249,7 @@ def test_no_device_is_ever_stored_without_its_counters(
     wants(published, offers(DYNAMIC))
     published.start()
     eventually("an event", lambda: server.objects("events"))
-    published.clock.seconds += 900
+    published.clock.now += 900
     published.look()
     published.look()
 

@@ -6,14 +6,7 @@ import pytest
 
 from driver.nvml.deadline import DEADLINE_SECONDS, LONG_FACTOR
 from driver.process.pulse import HUNG_SECONDS, Pulse
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def test_work_that_takes_too_long_is_named_with_its_time() -> None:

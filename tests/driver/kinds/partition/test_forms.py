@@ -30,7 +30,7 @@ STATES: dict[str, Instances] = {
 
 @cache
 def node(name: str) -> Inventory:
-    """The first GPU of a machine, whose MIG may be in one of the states, or ``untold``."""
+    """The first GPU of a machine, whose MIG may be in one of the states, or ``unreported``."""
     machine, _, state = name.partition(" ")
     fake = with_mode_on(machine) if state in STATES else FakeMachine.open(machine)
     gpu = device(fake)
@@ -41,7 +41,7 @@ def node(name: str) -> Inventory:
             gpu.create_compute_instance(made.id, compute_profile)
     inventory = look(fake)
     first = inventory.gpus[0]
-    if state == "untold":
+    if state == "unreported":
         first = replace(first, mig=None, mig_capable=None)
     if state == "guest":
         first = replace(first, mig=None, virtualization="vgpu")
@@ -64,7 +64,7 @@ def shapes(offers: Offers) -> list[str]:
 
 STAYS_ON = "MIG mode is on and changes only with a GPU reset"
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
-UNTOLD = "NVML does not report its MIG profiles"
+UNREPORTED = "NVML does not report its MIG profiles"
 NO_MIG = "it has no MIG, so it cannot be partitioned"
 NONE_FITS = "it has none of the MIG profiles of the configuration"
 OTHER_PROFILES = "mig: {dynamic: {profiles: [1g.24gb]}}"
@@ -133,7 +133,10 @@ OF_H100 = [
         ("l40s-octo", "mig: {layout: all-1g}", [], {"gpu": NO_MIG}),
         ("a100-vgpu-guest", "mig: {layout: all-1g}", [], {"gpu": NO_MIG}),
         # Partitions of a GPU that does not tell may be in use.
-        *(("hgx-h100 untold", f"mig: {mig}", [], {"gpu": UNTOLD}) for mig in ("dynamic", "{layout: all-1g}")),
+        *(
+            ("hgx-h100 unreported", f"mig: {mig}", [], {"gpu": UNREPORTED})
+            for mig in ("dynamic", "{layout: all-1g}")
+        ),
         ("hgx-h100", "mig: off", ["whole"], {}),
         ("hgx-h100 on", "mig: off", [], {"gpu": MODE_ON}),
         *(

@@ -18,6 +18,7 @@ from driver.errors import ConfigError
 from kubeletplugin.kubelet.grpc_health import Serving, handler
 from kubeletplugin.kubelet.wire.self_check import HEALTH_CHECK, MPS_WATCH, SILENT_SECONDS, SelfCheck
 from kubeletplugin.kubelet.wire.server import SocketServer, is_answered, refuse_if_taken
+from tests.clock import Clock
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
 
 
@@ -153,14 +154,6 @@ def test_a_folder_that_cannot_be_made_is_named(folder: Path, pool: ThreadPoolExe
 
 
 SERVICE, _, METHOD = HEALTH_CHECK.removeprefix("/").partition("/")
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager

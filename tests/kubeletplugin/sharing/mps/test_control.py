@@ -16,6 +16,7 @@ from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsDaemon
 from kubeletplugin.kubelet.wire.server import SocketServer
 from kubeletplugin.sharing.mps.processes import Answers, is_amount, limit_commands, limits_fault, sort_answers
 from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, probes_of
+from tests.clock import Clock
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
@@ -66,14 +67,6 @@ def test_an_amount_is_known_again_as_the_daemon_rounds_it(mib: int) -> None:
 )
 def test_what_is_wrong_with_limits_is_said(lines: tuple[str, ...], fault: str | None) -> None:
     assert limits_fault(DAEMON, sort_answers(lines)) == fault
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager
