@@ -297,11 +297,13 @@ class FakeMachine(FaultInjection, PretendedUse):
         (root / tree.PRETENDED).write_text(f"{self.spec.name}\n", encoding="utf-8")
 
         def edit(node: Node) -> Node:
-            tree.show(root, tree.all_files(node))
-            known = tuple(dict.fromkeys((*node.kernel.sysfs_roots, str(root.absolute()))))
-            # The same object means that nothing changed, so the state file is not written again.
-            if known == node.kernel.sysfs_roots:
+            known = node.kernel.sysfs_roots
+            # Every change is made below the known roots at once, so their files are right already. The same
+            # object means that nothing changed, so the state file is not written again.
+            if (path := str(root.absolute())) in known and (root / tree.DEVICES).is_dir():
                 return node
+            tree.show(root, tree.all_files(node))
+            known = tuple(dict.fromkeys((*known, path)))
             return replace(node, kernel=replace(node.kernel, sysfs_roots=known))
 
         self.change_node(edit)

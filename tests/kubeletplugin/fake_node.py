@@ -47,7 +47,7 @@ from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.shares import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
+from tests.kubeletplugin.fake_roots import empty_sysfs, laid_driver, lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 from tests.kubeletplugin.shown_node import ShownNode
 from tests.kubeletplugin.stream_client import StreamClient
@@ -179,7 +179,7 @@ class FakeNode(ShownNode):
         self.controllers = Controllers(lambda _number: None)
         self._pci: PciParts | None = None
         if binds:
-            own_sysfs(self.sysfs)
+            empty_sysfs(self.sysfs)
             self.kernel = FakeKernel(self.sysfs, self.machine)
             users = pretended_users(self.machine)
             self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)

@@ -18,6 +18,7 @@ from driver.roots.places import place_at
 from driver.roots.root import Root
 from fakegpu.driver_files.driver_root import build_device_nodes, build_driver_files, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.sysfs.tree import PRETENDED
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 
 _INSTALLED = ("usr", "lib", "var")
@@ -49,6 +50,14 @@ def own_sysfs(sysfs: Path) -> None:
         shipped = sysfs.resolve()
         sysfs.unlink()
         shutil.copytree(shipped, sysfs, symlinks=True)
+
+
+def empty_sysfs(sysfs: Path) -> None:
+    """Have the kernel write a sysfs of the test's own, which is faster than to change a copy."""
+    if sysfs.is_symlink():
+        sysfs.unlink()
+        sysfs.mkdir()
+        (sysfs / PRETENDED).touch()
 
 
 def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:

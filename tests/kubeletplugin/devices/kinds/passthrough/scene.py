@@ -25,7 +25,6 @@ class PassthroughNode(FakeNode):
 
     def __init__(self, folder: Path, machine: str = QUAD, *, on_disk: bool = False) -> None:
         super().__init__(folder, machine, on_disk=on_disk, binds=True)
-        self.kernel = FakeKernel(self.sysfs, self.machine)
         self.before = self.drivers()
 
     def drivers(self) -> dict[str, str | None]:
