@@ -124,22 +124,6 @@ def test_a_claim_is_in_flight_before_its_work_begins(plugin: Plugin, kubelet: Fa
     assert seen == [1]
 
 
-def test_the_call_knows_its_arrival_and_how_long_the_kubelet_waits(
-    plugin: Plugin, kubelet: FakeKubelet
-) -> None:
-    calls: list[tuple[int, bool, float]] = []
-    plugin.claims.before = lambda _claim, call: calls.append(
-        (call.started_ns, call.is_active(), call.remaining_seconds())
-    )
-    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    kubelet.prepare("a")
-    after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    ((started, active, remaining),) = calls
-    assert before <= started <= after
-    assert active
-    assert 0 < remaining <= WAIT_SECONDS + 1  # gRPC rounds the deadline up on its way
-
-
 def test_a_time_of_day_that_is_set_during_a_call_moves_no_deadline(
     plugin: Plugin, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

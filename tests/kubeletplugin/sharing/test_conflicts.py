@@ -66,14 +66,10 @@ def test_who_has_the_rest_is_named_in_the_log_alone() -> None:
 def test_the_claims_own_and_those_that_only_look_on_do_not_count() -> None:
     mine = entry("mine", held(shares=4))
     looking = entry("b", replace(held(), admin_access=True, share=None))
-    assert refused([held(shares=4)], mine, looking) == ""
-    assert refused([replace(held(), admin_access=True, share=None)], entry("d", held(shares=4))) == ""
-
-
-def test_shares_of_another_device_do_not_count() -> None:
     other = replace(held(shares=4), device="gpu-0000-02-00-0-ts-4")
     assert refused([held(shares=4)], entry("a", other)) == ""
-    assert refused([held(shares=4), other], entry("a", held("ts-8", shares=8))) == ""
+    assert refused([held(shares=4)], mine, looking) == ""
+    assert refused([replace(held(), admin_access=True, share=None)], entry("d", held(shares=4))) == ""
 
 
 def test_who_has_all_of_a_fractional_device_is_alone() -> None:

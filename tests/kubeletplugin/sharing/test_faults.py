@@ -202,7 +202,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
     node.assert_as_before()
 
 
-@pytest.mark.parametrize("form", ["mps-4", "ts-4 Long", "part mps-2"])
+@pytest.mark.parametrize("form", ["mps-4", "part mps-2"])
 def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> None:
     refusals = 0
     for files in range(30):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths, build_spec, file_edits
+from kubeletplugin.claims.cdi.spec import CdiMount, Edits
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
-from kubeletplugin.devices.host.driver_files import DriverFiles
-from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.sharing.gpus import Member, NotReady, daemon_of
 from kubeletplugin.sharing.shares import MpsFolders, limits_together, mps_edits
-from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.fake_node import FakeNode
 
 FOLDERS = MpsFolders(Path("/run/mps"))
@@ -75,28 +71,6 @@ def test_the_clients_of_a_claims_own_devices_have_the_daemons_limits() -> None:
 def test_what_has_no_daemon_is_given_nothing(share: ShareRecord | None) -> None:
     held = replace(HELD, share=share)
     assert mps_edits(held, [held], FOLDERS) == Edits()
-
-
-def test_the_spec_with_them_is_valid_and_only_the_device_brings_them() -> None:
-    node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
-    host = HostPaths(Path("/"), Path("/"))
-    own = Edits((node,))
-    devices = [CdiDevice("cdi-1", own + mps_edits(HELD, [HELD], FOLDERS)), CdiDevice("cdi-2", own)]
-    files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
-    built = json.loads(build_spec(devices, [node], files, host))
-    validate(built)
-    first, second = (device["containerEdits"] for device in built["devices"])
-    assert first["env"][0] == PIPES
-    assert first["mounts"] == [
-        {
-            "hostPath": mount.host_path,
-            "containerPath": mount.container_path,
-            "options": [access, "nosuid", "nodev", "noexec", "rbind", "rprivate"],
-        }
-        for mount, access in zip(MOUNTS, ("ro", "rw"), strict=True)
-    ]
-    assert set(second) == {"deviceNodes"}
-    assert "CUDA" not in json.dumps(built["containerEdits"])
 
 
 GROUP = "gpu-0000-01-00-0"

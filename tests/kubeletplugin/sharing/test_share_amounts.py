@@ -386,7 +386,7 @@ def test_what_claims_are_guaranteed_is_never_more_than_the_gpu_together(
     """Claims come and go in any order, and more than once the GPU has another size."""
     holders: dict[str, Entry] = {}
     total = mib * MIB + odd_bytes
-    for number in range(data.draw(st.integers(1, 40))):
+    for number in range(data.draw(st.integers(1, 15))):
         leaves = data.draw(st.booleans())
         if holders and leaves:
             del holders[data.draw(st.sampled_from(sorted(holders)))]
