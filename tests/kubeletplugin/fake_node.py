@@ -17,7 +17,6 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
-from driver.fabric.api import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
 from driver.nvml.api import Nvml
@@ -27,7 +26,7 @@ from driver.process.boot import boot_folder
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Folders, Parts, assemble
-from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
+from kubeletplugin.claims.cdi.hook import NO_HOOK
 from kubeletplugin.claims.journal.entry import Entry, Identity, boottime_ns
 from kubeletplugin.claims.journal.locks import Peers
 from kubeletplugin.claims.ports import NO_TIMING, Cluster, Listeners
@@ -41,12 +40,9 @@ from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.process_inputs import Intervals
-from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.sharing.memory.cgroups import Cgroups
-from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.shares import MpsFolders
-from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.kubeletplugin.fake_roots import empty_sysfs, laid_driver, lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 from tests.kubeletplugin.shown_node import ShownNode
@@ -90,26 +86,6 @@ class NoKernel:
     def load_module(self, name: str, deadline_seconds: float) -> None:
         """Refuse."""
         raise AssertionError(name, deadline_seconds)
-
-
-def fake_hardware(
-    discovery: Discovery,
-    folder: Path,
-    time_slices: TimeSlices,
-    mps: MpsClient,
-    fabric: FabricManager,
-    hook: HookSource = NO_HOOK,
-    pci: PciParts | None = None,
-    memory_hook: Path | None = None,
-    cgroups: Cgroups | None = None,
-    gpu_reset: GpuReset | None = None,
-) -> Hardware:
-    """What a fake machine has laid into a folder: its sysfs and its driver root."""
-    driver = laid_driver(folder / "driver")
-    folders = MpsFolders(MPS_FOLDER)
-    parts = pci or pci_parts(NoKernel(), folder / "sys")
-    ports = time_slices, mps, folders, fabric
-    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups, gpu_reset)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -252,17 +228,13 @@ class FakeNode(ShownNode):
         """
         return assemble(
             Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
-            fake_hardware(
+            Hardware(
                 self.discovery,
-                self.folder,
-                self.time_slices,
-                self.mps,
-                self.machine.fabric.manager(),
-                self.hook,
-                self._pci,
-                self.memory_hook,
-                self.control_groups(),
-                self.gpu_reset,
+                self.folder / "sys",
+                laid_driver(self.folder / "driver"),
+                *(self.time_slices, self.mps, MpsFolders(MPS_FOLDER), self.machine.fabric.manager()),
+                *(self._pci or pci_parts(NoKernel(), self.folder / "sys")),
+                *(self.hook, self.memory_hook, self.control_groups(), self.gpu_reset),
             ),
             Cluster(
                 self._get_claim,

@@ -9,7 +9,6 @@ import grpc
 import pytest
 
 from driver.health.verdict import Health, Word
-from kubeletplugin.kubelet.grpc_health import Serving
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, answer
 from kubeletplugin.kubelet.plugin_sockets import READY_PART, SERVICE_PART
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth
@@ -71,12 +70,6 @@ def test_both_sockets_answer_for_every_service_by_name(plugin: Plugin, kubelet: 
     assert {answer.status for answer in listed.statuses.values()} == {Response.SERVING}
 
 
-def test_a_service_that_nobody_knows_is_not_found(kubelet: FakeKubelet) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        kubelet.serving("unheard.of")
-    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
-
-
 def test_a_watch_follows_the_state_until_the_plugin_stops(plugin: Plugin, kubelet: FakeKubelet) -> None:
     with watch(kubelet, "") as answers:
         assert next(answers).status == Response.NOT_SERVING
@@ -95,15 +88,6 @@ def test_a_watch_of_an_unknown_service_says_so_once_and_stays_open(
         plugin.sockets.serving.up(READY_PART)
         plugin.service.stop()
         assert list(answers) == []
-
-
-def test_every_part_counts() -> None:
-    serving = Serving("a", "b")
-    states = []
-    for change, part in ((serving.up, "a"), (serving.up, "b"), (serving.up, "b"), (serving.down, "a")):
-        change(part)
-        states.append(serving.state.value)
-    assert states == [False, True, True, False]
 
 
 V1 = "/v1.DRAResourceHealth/NodeWatchResources"
@@ -153,11 +137,3 @@ def test_one_stream_too_many_is_refused_and_calls_still_go_through(
             next(refused)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert kubelet.prepare("train")["uid-train"].error == ""
-
-
-def test_the_streams_end_when_the_plugin_stops(plugin: Plugin, kubelet: FakeKubelet) -> None:
-    plugin.board.update((WELL,))
-    with devices(kubelet) as answers:
-        next(answers)
-        plugin.service.stop()
-        assert list(answers) == []

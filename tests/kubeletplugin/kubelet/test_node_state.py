@@ -22,8 +22,6 @@ from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
 
 GPU = PciAddress(0, 0x8A, 0, 0)
 HELD = NodeState(held=("gpu-0000-8a-00-0-mig-1g-10gb-6",))
-IN_USE = BlockedPlacement(GPU, Placement(4, 2), "in-use", "process 17 uses it")
-FOREIGN = BlockedPlacement(GPU, None, "foreign-instance", "GPU instance 3 is somebody else's")
 
 
 @contextmanager
@@ -44,68 +42,57 @@ def watch(connection: FakeKubelet) -> AbstractContextManager[Iterator[v1.State]]
     return connection.stream(f"/{NODE_STATE_V1}/Watch", v1.WatchRequest(), v1.State)
 
 
-def test_the_state_comes_at_once_and_at_each_change() -> None:
-    board = NodeStateBoard()
-    board.update(HELD)
-    with served(board) as connection, watch(connection) as states:
-        assert list(next(states).held) == list(HELD.held)
-        board.update(NodeState())
-        assert list(next(states).held) == []
-
-
 def enable(connection: FakeKubelet, gpu: str) -> v1.EnableVirtualFunctionsResponse:
     request = v1.EnableVirtualFunctionsRequest(pci_bus_id=gpu)
     method = f"/{NODE_STATE_V1}/EnableVirtualFunctions"
     return connection.call(method, request, v1.EnableVirtualFunctionsResponse)
 
 
-def test_virtual_functions_are_turned_on_when_the_controller_asks() -> None:
+def test_virtual_functions_are_turned_on_when_the_controller_asks_or_it_is_told_why_not() -> None:
     board, asked = NodeStateBoard(), list[PciAddress]()
-    board.set_enable_virtual(asked.append)
+
+    def enable_once(pci: PciAddress) -> None:
+        asked.append(pci)
+        if len(asked) > 1:
+            raise ClaimBlocked(f"{pci} is in use", "end what uses it")
+
+    board.set_enable_virtual(enable_once)
     with served(board) as connection:
         assert enable(connection, str(GPU)).failure == ""
-    assert asked == [GPU]
-
-
-def test_why_they_are_not_turned_on_is_told() -> None:
-    def refuse(pci: PciAddress) -> None:
-        raise ClaimBlocked(f"{pci} is in use", "end what uses it")
-
-    board = NodeStateBoard()
-    board.set_enable_virtual(refuse)
-    with served(board) as connection:
         assert "0000:8a:00.0 is in use" in enable(connection, str(GPU)).failure
+    assert asked == [GPU, GPU]
 
 
 @pytest.mark.parametrize(("gpu", "code"), [("0000:8a:00.0", "UNAVAILABLE"), ("../x", "INVALID_ARGUMENT")])
 def test_before_anybody_can_and_for_what_is_no_address_the_call_fails(gpu: str, code: str) -> None:
     board = NodeStateBoard()
-    with served(board) as connection, pytest.raises(grpc.RpcError) as failed:
-        enable(connection, gpu)
-    assert failed.value.code().name == code
+    with served(board) as connection:
+        with pytest.raises(grpc.RpcError) as failed:
+            enable(connection, gpu)
+        assert failed.value.code().name == code
+        with pytest.raises(grpc.RpcError) as failed:
+            steps(connection)
+        assert failed.value.code().name == "UNAVAILABLE"
 
 
-def test_a_block_is_told_with_its_place_or_for_the_whole_gpu() -> None:
-    part, whole = answer(NodeState((), (IN_USE, FOREIGN))).blocked
+def test_the_state_is_told_as_the_controller_reads_it() -> None:
+    """A block at the first slice must not be taken for one of the whole GPU."""
+    blocked = (
+        BlockedPlacement(GPU, Placement(0, 2), "in-use", "process 17 uses it"),
+        BlockedPlacement(GPU, None, "foreign-instance", "GPU instance 3 is somebody else's"),
+    )
+    state = NodeState((), blocked, busy=(GPU,), healed=(Healed(GPU, 1_700_000_000_123),))
+    told = v1.State.FromString(answer(state).SerializeToString())
 
+    part, whole = told.blocked
     assert (part.pci_bus_id, part.reason, part.message) == ("0000:8a:00.0", "in-use", "process 17 uses it")
-    assert (part.span.start, part.span.size) == (4, 2)
+    assert part.HasField("span")
+    assert (part.span.start, part.span.size) == (0, 2)
     assert not whole.HasField("span")
-
-
-def test_a_block_at_the_first_slice_is_not_taken_for_one_of_the_whole_gpu() -> None:
-    first = BlockedPlacement(GPU, Placement(0, 1), "in-use", "")
-    sent = v1.State.FromString(answer(NodeState((), (first,))).SerializeToString())
-    assert sent.blocked[0].HasField("span")
-
-
-def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:
-    assert list(answer(NodeState(busy=(PciAddress(0, 0x8A, 0, 0),))).busy) == ["0000:8a:00.0"]
-
-
-def test_gpus_that_were_reset_are_told_with_the_time() -> None:
-    [told] = answer(NodeState(healed=(Healed(PciAddress(0, 0x8A, 0, 0), 1_700_000_000_123),))).healed
-    assert (told.pci_bus_id, told.boottime_milliseconds) == ("0000:8a:00.0", 1_700_000_000_123)
+    assert list(told.busy) == ["0000:8a:00.0"]
+    assert [(one.pci_bus_id, one.boottime_milliseconds) for one in told.healed] == [
+        ("0000:8a:00.0", 1_700_000_000_123)
+    ]
 
 
 def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() -> None:
@@ -163,7 +150,9 @@ def test_each_step_is_told_with_all_that_is_in_the_way() -> None:
     board.set_heal(heal)
     with served(board) as connection:
         waits, healed = steps(connection)
-    assert wishes == [HealRequest(str(GPU), reset=True, wait_seconds=60.0)]
+        steps(connection, v1.HealRequest(gpu="x", reset=True, wait_seconds=2**31))
+    assert wishes[0] == HealRequest(str(GPU), reset=True, wait_seconds=60.0)
+    assert wishes[1].wait_seconds == 3600.0, "nobody waits longer than an hour"
     assert waits == v1.HealProgress(
         step="waits",
         pci_bus_ids=["0000:8a:00.0"],
@@ -172,12 +161,6 @@ def test_each_step_is_told_with_all_that_is_in_the_way() -> None:
         message="why",
     )
     assert healed.step == "healed"
-
-
-def test_before_anybody_can_the_call_fails() -> None:
-    with served(NodeStateBoard()) as connection, pytest.raises(grpc.RpcError) as failed:
-        steps(connection)
-    assert failed.value.code().name == "UNAVAILABLE"
 
 
 def test_who_goes_away_calls_it_off() -> None:
@@ -198,17 +181,3 @@ def test_who_goes_away_calls_it_off() -> None:
         with connection.stream(METHOD, ASKED, v1.HealProgress) as told:
             next(told)
         assert ended.wait(30)
-
-
-def test_nobody_waits_longer_than_an_hour() -> None:
-    wishes: list[HealRequest] = []
-
-    def heal(wish: HealRequest) -> Iterator[HealProgress]:
-        wishes.append(wish)
-        yield HealProgress("failed")
-
-    board = NodeStateBoard()
-    board.set_heal(heal)
-    with served(board) as connection:
-        steps(connection, v1.HealRequest(gpu="x", reset=True, wait_seconds=2**31))
-    assert wishes[0].wait_seconds == 3600.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,14 +17,7 @@ from kubeletplugin.kubelet.plugin_sockets import READY_PART, KubeletContact, ope
 from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.process_inputs import Intervals
-from tests.kubeletplugin.fake_kubelet import FakeClaims, FakeKubelet, running_plugin, short_folder
-
-
-def test_the_kubelet_finds_the_service_where_the_registration_says() -> None:
-    with running_plugin() as plugin:
-        assert plugin.registration_socket.is_socket()
-        with FakeKubelet(plugin.service_socket) as kubelet:
-            assert kubelet.prepare("train")["uid-train"].error == ""
+from tests.kubeletplugin.fake_kubelet import FakeClaims, running_plugin, short_folder
 
 
 def test_no_socket_is_left_after_a_stop() -> None:
@@ -54,62 +48,32 @@ def test_the_kubelet_is_not_invited_when_the_service_cannot_be_served() -> None:
         service.stop()
 
 
-class State:
-    """Remembers the last word."""
-
-    def __init__(self) -> None:
-        self.words: list[bool] = []
-        self.contact = KubeletContact(lambda: self._set(up=True), lambda: self._set(up=False))
-
-    def _set(self, *, up: bool) -> None:
-        self.words.append(up)
-
-    def is_up(self) -> bool:
-        return self.words[-1]
+CONTACTS = {
+    "it is up from the kubelet's word on": (["no", "yes"], [False, True]),
+    "a stream without a registration is not enough": (["begins", "yes", "ends"], [False, True, False]),
+    "after a restart it registers again": (["yes", "begins", "ends", "yes"], [True, True, False, True]),
+    "a stream that comes back is enough": (["yes", "begins", "ends", "begins"], [True, True, False, True]),
+    "one stream of two may end": (["yes", "begins", "begins", "ends"], [True] * 4),
+}
 
 
-def test_it_is_up_from_the_kubelets_word_on() -> None:
-    state = State()
-    state.contact.registered(False)
-    assert not state.is_up()
-    state.contact.registered(True)
-    assert state.is_up()
-
-
-def test_a_stream_without_a_registration_is_not_enough() -> None:
-    state = State()
-    with state.contact.stream():
-        assert not state.is_up()
-        state.contact.registered(True)
-        assert state.is_up()
-
-
-def test_while_the_kubelet_restarts_it_is_down_until_it_registers_again() -> None:
-    state = State()
-    state.contact.registered(True)
-    with state.contact.stream():
-        assert state.is_up()
-    assert not state.is_up()
-    state.contact.registered(True)
-    assert state.is_up()
-
-
-def test_a_stream_that_comes_back_by_itself_is_enough() -> None:
-    state = State()
-    state.contact.registered(True)
-    with state.contact.stream():
-        pass
-    with state.contact.stream():
-        assert state.is_up()
-
-
-def test_one_stream_of_two_may_end() -> None:
-    state = State()
-    state.contact.registered(True)
-    with state.contact.stream():
-        with state.contact.stream():
-            pass
-        assert state.is_up()
+@pytest.mark.parametrize(("events", "states"), CONTACTS.values(), ids=CONTACTS)
+def test_the_kubelet_is_there_from_its_word_on_while_it_listens(
+    events: list[str], states: list[bool]
+) -> None:
+    up: list[bool] = []
+    contact = KubeletContact(lambda: up.append(True), lambda: up.append(False))
+    streams, seen = list[ExitStack](), list[bool]()
+    for event in events:
+        if event == "begins":
+            streams.append(ExitStack())
+            streams[-1].enter_context(contact.stream())
+        elif event == "ends":
+            streams.pop().close()
+        else:
+            contact.registered(event == "yes")
+        seen.append(up[-1])
+    assert seen == states
 
 
 CLAIM = ClaimRef("team", "train", "u-1")

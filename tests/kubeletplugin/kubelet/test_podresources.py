@@ -66,26 +66,27 @@ def container(*held: tuple[str, str]) -> pb.ContainerResources:
     return pb.ContainerResources(dynamic_resources=[claim])
 
 
-def test_devices_of_our_driver_are_named_once_and_others_left_out() -> None:
+def test_devices_of_our_driver_and_their_containers_are_told_by_name_of_all_pods() -> None:
     ours, other = (DRIVER, "k8s.gpu.nvidia.com/claim=u1-gpu-0"), ("nic.example.com", "example.com/nic=u1")
-    second = (DRIVER, "k8s.gpu.nvidia.com/claim=u2-gpu-1")
+
+    def named(name: str, *held: tuple[str, str]) -> pb.ContainerResources:
+        found = container(*held)
+        found.name = name
+        return found
+
+    without_cdi = pb.DynamicResource(claim_name="x", claim_resources=[pb.ClaimResource(driver_name=DRIVER)])
+    bare = pb.ContainerResources(dynamic_resources=[without_cdi])
+    one = [named("a", ours, other), named("b"), named("c", ours), bare]
+    pods = {"one": one, "two": [named("a", ours)]}
     answer = pb.ListPodResourcesResponse(
         pod_resources=[
-            pb.PodResources(containers=[container(ours, other), container(ours)]),
-            pb.PodResources(containers=[container(second), pb.ContainerResources()]),
+            pb.PodResources(name=name, namespace="team", containers=found) for name, found in pods.items()
         ]
     )
     with kubelet_listing(lambda: answer) as socket:
-        assert devices_in_use(socket, DRIVER) == {"u1-gpu-0", "u2-gpu-1"}
-
-
-def test_a_device_without_cdi_names_is_in_no_container() -> None:
-    held = pb.DynamicResource(claim_name="train", claim_resources=[pb.ClaimResource(driver_name=DRIVER)])
-    answer = pb.ListPodResourcesResponse(
-        pod_resources=[pb.PodResources(containers=[pb.ContainerResources(dynamic_resources=[held])])]
-    )
-    with kubelet_listing(lambda: answer) as socket:
-        assert devices_in_use(socket, DRIVER) == frozenset()
+        assert devices_in_use(socket, DRIVER) == {"u1-gpu-0"}
+        users = {ContainerName("team", pod, name) for pod, name in (("one", "a"), ("one", "c"), ("two", "a"))}
+        assert containers_by_device(list_pods(socket), DRIVER) == {"u1-gpu-0": users}
 
 
 def test_a_list_larger_than_four_mebibytes_is_read() -> None:
@@ -128,34 +129,6 @@ def test_devices_of_device_plugins_are_told_by_the_prefix_of_their_resource() ->
     pods = [pb.PodResources(containers=[pb.ContainerResources(devices=devices)])]
     with kubelet_listing(lambda: pb.ListPodResourcesResponse(pod_resources=pods)) as socket:
         assert given_by_device_plugins(list_pods(socket), "nvidia.com/") == {"GPU-1", "GPU-2", "MIG-1"}
-
-
-def test_the_containers_of_a_device_are_told_by_name_of_all_pods() -> None:
-    ours, other = (DRIVER, "k8s.gpu.nvidia.com/claim=u1-gpu-0"), ("nic.example.com", "example.com/nic=u1")
-
-    def named(name: str, *held: tuple[str, str]) -> pb.ContainerResources:
-        found = container(*held)
-        found.name = name
-        return found
-
-    answer = pb.ListPodResourcesResponse(
-        pod_resources=[
-            pb.PodResources(
-                name="one",
-                namespace="team",
-                containers=[named("a", ours, other), named("b"), named("c", ours)],
-            ),
-            pb.PodResources(name="two", namespace="team", containers=[named("a", ours)]),
-        ]
-    )
-    with kubelet_listing(lambda: answer) as socket:
-        assert containers_by_device(list_pods(socket), DRIVER) == {
-            "u1-gpu-0": {
-                ContainerName("team", "one", "a"),
-                ContainerName("team", "one", "c"),
-                ContainerName("team", "two", "a"),
-            }
-        }
 
 
 def listed(number: int) -> pb.ListPodResourcesResponse:
@@ -215,15 +188,3 @@ def test_who_looks_from_time_to_time_takes_what_another_has_asked_for() -> None:
         with pytest.raises(PodResourcesUnavailable):
             shared.recent()
     assert shared.now() == listed(3)
-
-
-def test_who_looks_from_time_to_time_waits_for_a_call_that_is_under_way() -> None:
-    kubelet = Slow()
-    shared = SharedList(kubelet)
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(shared.now)
-        assert kubelet.asked.acquire(timeout=10)
-        second = pool.submit(shared.recent)
-        kubelet.answers.release()
-        assert first.result(10) == second.result(10) == listed(1)
-    assert kubelet.calls == 1

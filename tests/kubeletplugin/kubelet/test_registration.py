@@ -31,8 +31,11 @@ def notify(kubelet: FakeKubelet, *, registered: bool, error: str = "") -> None:
 
 
 def test_the_kubelet_is_told_driver_socket_and_versions_newest_first(plugin: Plugin) -> None:
+    registration = plugin.sockets.registration
+    assert f"never connected to {plugin.registration_socket}: check" in registration.why_not()
     with FakeKubelet(plugin.registration_socket) as kubelet:
         info = get_info(kubelet)
+    assert f"could not use the service socket {plugin.service_socket}" in registration.why_not()
     assert (info.type, info.name, info.endpoint) == (
         "DRAPlugin",
         "gpu.nvidia.com",
@@ -69,18 +72,6 @@ def test_a_refusal_keeps_the_kubelets_reason_until_it_registers(plugin: Plugin) 
         assert not registration.wait_registered(0.0)
         notify(kubelet, registered=True)
     assert (refused, registration.outcome) == (Refused("endpoint is taken"), Registered())
-
-
-def test_a_kubelet_that_never_came_is_explained_by_the_path_to_check(plugin: Plugin) -> None:
-    assert f"never connected to {plugin.registration_socket}: check" in plugin.sockets.registration.why_not()
-
-
-def test_a_kubelet_that_only_asked_is_explained_by_the_service_socket(plugin: Plugin) -> None:
-    with FakeKubelet(plugin.registration_socket) as kubelet:
-        get_info(kubelet)
-    assert (
-        f"could not use the service socket {plugin.service_socket}" in plugin.sockets.registration.why_not()
-    )
 
 
 def a_registration() -> Registration:

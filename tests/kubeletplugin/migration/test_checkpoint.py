@@ -55,18 +55,13 @@ def test_a_file_of_the_first_layout_alone_is_read(tmp_path: Path) -> None:
     assert (found.claims[0].uid, found.claims[0].problem, found.boot_id) == (UID, "", "")
 
 
-@pytest.mark.parametrize("at", range(0, VECTOR.stat().st_size, 97))
-def test_a_changed_byte_is_noticed(at: int) -> None:
-    data = bytearray(VECTOR.read_bytes())
-    data[at] = ord("7") if data[at] != ord("7") else ord("8")
-    with pytest.raises(NotUnderstood):
-        decode(bytes(data))
-
-
-@pytest.mark.parametrize("at", range(0, VECTOR.stat().st_size, 97))
-def test_a_torn_file_is_noticed(at: int) -> None:
-    with pytest.raises(NotUnderstood):
-        decode(VECTOR.read_bytes()[:at])
+def test_a_changed_byte_and_a_torn_file_are_noticed() -> None:
+    whole = VECTOR.read_bytes()
+    for at in range(0, len(whole), 97):
+        other = b"7" if whole[at : at + 1] != b"7" else b"8"
+        for data in (whole[:at], whole[:at] + other + whole[at + 1 :]):
+            with pytest.raises(NotUnderstood):
+                decode(data)
 
 
 @given(
@@ -88,7 +83,6 @@ def test_whatever_the_file_holds_it_is_read_or_refused(data: bytes) -> None:
         b'{"checksum":1,"v2":' + b"[" * 100_000 + b"}",
         b'{"checksum":1,"checksum":2}',
         b'{"version":"v9","checksum":1}',
-        b'{"version":["v2"],"checksum":1}',
         b"{" + b" " * (1 << 22) + b"}",
     ],
 )

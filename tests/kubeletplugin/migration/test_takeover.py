@@ -105,22 +105,19 @@ def scene(tmp_path: Path) -> Scene:
 def test_a_claim_is_answered_as_that_driver_answered_it_and_can_be_let_go(scene: Scene) -> None:
     scene.whole()
     assert scene.take_over() == (UID,)
+    (path,) = scene.node.cdi.iterdir()
+    assert path == scene.node.spec_path(REF)
+    assert [device["name"] for device in json.loads(path.read_bytes())["devices"]] == [f"{UID}-gpu-0"]
+    assert "FROM=nvidia" not in path.read_text()
+    health = scene.node.told_health()
+    for pool, device in ((NODE, "gpu-0"), (POOL, gpu_device_name(scene.node.gpus[0]))):
+        assert (health[device].pool, health[device].health.word) == (pool, "Healthy")
     cdi = (f"k8s.gpu.nvidia.com/claim={UID}-gpu-0",)
     assert scene.node.prepare(REF) == (PreparedDevice(("gpu",), NODE, "gpu-0", cdi),)
     assert not scene.file.exists()
     assert scene.node.unprepare(REF) is None
     assert scene.blocked() == []
     assert list(scene.node.cdi.iterdir()) == []
-
-
-def test_its_spec_is_replaced_by_one_of_ours_with_the_same_devices(scene: Scene) -> None:
-    scene.whole()
-    scene.take_over()
-    (path,) = scene.node.cdi.iterdir()
-    spec = json.loads(path.read_bytes())
-    assert path == scene.node.spec_path(REF)
-    assert [device["name"] for device in spec["devices"]] == [f"{UID}-gpu-0"]
-    assert "FROM=nvidia" not in path.read_text()
 
 
 def test_its_gpu_is_blocked_and_refused_to_others_until_it_ends(scene: Scene) -> None:
@@ -137,18 +134,9 @@ def test_its_gpu_is_blocked_and_refused_to_others_until_it_ends(scene: Scene) ->
     assert len(scene.node.prepare(other)) == 1
 
 
-def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Scene) -> None:
+def test_a_crash_in_between_is_finished_by_the_next_start(scene: Scene) -> None:
     scene.whole()
-    scene.take_over()
-    told = scene.node.told_health()
-    for pool, device in ((NODE, "gpu-0"), (POOL, gpu_device_name(scene.node.gpus[0]))):
-        assert (told[device].pool, told[device].health.word) == (pool, "Healthy")
-
-
-@pytest.mark.parametrize("step", ["taken over"])
-def test_a_crash_in_between_is_finished_by_the_next_start(scene: Scene, step: str) -> None:
-    scene.whole()
-    scene.node.crash_after = step
+    scene.node.crash_after = "taken over"
     with pytest.raises(Crash):
         scene.take_over()
     scene.node.restart()
@@ -184,35 +172,32 @@ def test_a_spec_that_cannot_be_made_yet_leaves_the_one_that_is_there(
     assert [path.suffix for path in scene.node.cdi.iterdir()] == [".json"]
 
 
-def test_a_partition_that_was_made_for_the_claim_is_destroyed_with_it(scene: Scene) -> None:
-    scene.cut("made")
-    scene.take_over()
-    pci = str(scene.node.gpus[0])
-    assert scene.blocked() == [(pci, "held-by-claim", 6)]
-    assert scene.node.prepare(REF)[0].device == PART
-    assert len(scene.node.instances()) == 1
-    scene.node.unprepare(REF)
-    assert scene.node.instances() == ()
-
-
-def test_a_partition_of_an_admin_outlives_the_claim(scene: Scene) -> None:
-    scene.cut("static")
-    scene.take_over()
-    assert scene.node.prepare(REF)[0].device == PART
-    scene.node.unprepare(REF)
-    assert len(scene.node.instances()) == 1
-
-
-def test_where_nobody_tells_who_made_a_partition_nothing_is_taken_over(scene: Scene) -> None:
-    scene.cut(None)
-    with pytest.raises(CannotTakeOver, match=r"it is not known whether its partition .* was made for it"):
+@pytest.mark.parametrize(
+    ("origin", "name", "why"),
+    [
+        (None, PART, "it is not known whether its partition .* was made for it"),
+        ("made", "gpu-0-mig-1g10gb-19-5", "is a different one now"),
+    ],
+)
+def test_a_partition_of_which_not_all_is_known_is_not_taken_over(
+    scene: Scene, origin: Origin | None, name: str, why: str
+) -> None:
+    scene.cut(origin, name)
+    with pytest.raises(CannotTakeOver, match=why):
         scene.decide()
 
 
-def test_a_partition_that_is_another_one_now_is_not_taken_over(scene: Scene) -> None:
-    scene.cut("made", "gpu-0-mig-1g10gb-19-5")
-    with pytest.raises(CannotTakeOver, match="is a different one now"):
-        scene.decide()
+@pytest.mark.parametrize(("origin", "left"), [("made", 0), ("static", 1)])
+def test_a_partition_that_was_made_for_the_claim_is_destroyed_with_it_and_one_of_an_admin_is_not(
+    scene: Scene, origin: Origin, left: int
+) -> None:
+    scene.cut(origin)
+    scene.take_over()
+    assert scene.blocked() == [(str(scene.node.gpus[0]), "held-by-claim", 6)]
+    assert scene.node.prepare(REF)[0].device == PART
+    assert len(scene.node.instances()) == 1
+    scene.node.unprepare(REF)
+    assert len(scene.node.instances()) == left
 
 
 def test_the_slices_tell_who_made_a_partition() -> None:
@@ -270,20 +255,14 @@ def test_claims_of_an_earlier_boot_have_ended(scene: Scene) -> None:
     assert scene.node.journal.entries() == ()
 
 
-def test_a_gpu_that_is_not_there_is_no_gpu_of_the_claim(scene: Scene) -> None:
-    scene.claims[UID] = claim([gpu("GPU-gone", told(UID, NODE, "gpu-0"))])
-    scene.file.write_bytes(checkpoint(scene.claims))
-    with pytest.raises(CannotTakeOver, match="its GPU GPU-gone is not on this node"):
-        scene.decide()
-
-
-def test_another_pool_and_other_cdi_devices_are_not_believed(scene: Scene) -> None:
-    for answer in (
-        told(UID, "node-b", "gpu-0"),
-        {**told(UID, NODE, "gpu-0"), "CDIDeviceIDs": ["k8s.gpu.nvidia.com/claim=x"]},
-        {**told(UID, NODE, "gpu-0"), "CDIDeviceIDs": []},
+def test_a_gpu_that_is_not_there_another_pool_and_other_cdi_devices_are_not_believed(scene: Scene) -> None:
+    for uuid, answer in (
+        ("GPU-gone", told(UID, NODE, "gpu-0")),
+        (scene.uuid, told(UID, "node-b", "gpu-0")),
+        (scene.uuid, {**told(UID, NODE, "gpu-0"), "CDIDeviceIDs": ["k8s.gpu.nvidia.com/claim=x"]}),
+        (scene.uuid, {**told(UID, NODE, "gpu-0"), "CDIDeviceIDs": []}),
     ):
-        scene.claims[UID] = claim([gpu(scene.uuid, answer)])
+        scene.claims[UID] = claim([gpu(uuid, answer)])
         scene.file.write_bytes(checkpoint(scene.claims))
         with pytest.raises(CannotTakeOver):
             scene.decide()

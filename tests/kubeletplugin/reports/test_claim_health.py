@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from driver.devices.names import gpu_device_name
 from driver.health.verdict import Health
 from kubeletplugin.reports.claim_status import HealthChange, health_change
@@ -21,7 +23,9 @@ def whole(cluster: Cluster, name: str, gpu: int) -> str:
     return device
 
 
-def test_a_device_that_falls_ill_is_not_ready_until_it_is_well(cluster: Cluster, start: Start) -> None:
+def test_a_device_that_falls_ill_is_not_ready_until_it_is_well_which_is_told_once(
+    cluster: Cluster, start: Start
+) -> None:
     start()
     device = whole(cluster, "train", 0)
     cluster.ill = {device: LOST}
@@ -29,28 +33,20 @@ def test_a_device_that_falls_ill_is_not_ready_until_it_is_well(cluster: Cluster,
     cluster.wait_ready("train", device, "False", "GpuLost")
     assert cluster.told("train")[device]["conditions"][0]["message"] == "it fell off the bus"
 
+    asked = cluster.asked("get"), cluster.asked("patch")
+    for _ in range(3):
+        cluster.look()
+    whole(cluster, "other", 1)
+    assert (cluster.asked("get"), cluster.asked("patch")) == (asked[0] + 1, asked[1] + 1), "for the other"
+    fault = cluster.server.fail("patch", "/status", code=500, times=2)
     cluster.ill = {}
     cluster.look()
     cluster.wait_ready("train", device, "True", "GpuReady")
+    assert fault.times == 0
     assert [(kind, word) for kind, _, word, _ in cluster.told_events(2)] == [
         ("ResourceClaim", "GpuSick"),
         ("ResourceClaim", "GpuWell"),
     ]
-
-
-def test_looks_that_change_nothing_cost_no_request_and_no_event(cluster: Cluster, start: Start) -> None:
-    start()
-    device = whole(cluster, "train", 0)
-    cluster.ill = {device: LOST}
-    cluster.look()
-    cluster.wait_ready("train", device, "False", "GpuLost")
-    asked = cluster.asked("get"), cluster.asked("patch")
-
-    for _ in range(3):
-        cluster.look()
-    whole(cluster, "other", 1)
-    assert (cluster.asked("get"), cluster.asked("patch")) == (asked[0] + 1, asked[1] + 1)
-    assert len(cluster.told_events(1)) == 1
 
 
 def test_a_restarted_plugin_tells_no_fault_anew_and_forgets_none_before_it_has_looked(
@@ -76,16 +72,6 @@ def test_a_restarted_plugin_tells_no_fault_anew_and_forgets_none_before_it_has_l
     statuses.changed()
     cluster.wait_ready("train", device, "True", "GpuReady")
     assert [word for _, _, word, _ in cluster.told_events(2)] == ["GpuSick", "GpuWell"]
-
-
-def test_a_fault_that_began_while_no_plugin_ran_is_told(cluster: Cluster, start: Start) -> None:
-    start()
-    device = whole(cluster, "train", 0)
-    cluster.ill = {device: LOST}
-    start()
-
-    cluster.wait_ready("train", device, "False", "GpuLost")
-    assert cluster.told_events(1) == [("ResourceClaim", "train", "GpuSick", f"{device}: it fell off the bus")]
 
 
 def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, start: Start) -> None:
@@ -126,18 +112,6 @@ def test_a_fault_of_before_does_not_stay_when_the_claim_is_prepared_on_an_ill_de
     assert [word for _, _, word, _ in cluster.told_events(1)] == ["GpuSick"]
 
 
-def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start: Start) -> None:
-    start()
-    device = whole(cluster, "train", 0)
-    fault = cluster.server.fail("patch", "/status", code=500, times=2)
-    cluster.ill = {device: LOST}
-    cluster.look()
-
-    cluster.wait_ready("train", device, "False", "GpuLost")
-    assert fault.times == 0
-    assert len(cluster.told_events(1)) == 1
-
-
 def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> dict[str, Any]:
     """An entry of ``status.devices`` with the condition Ready."""
     ready = {"type": "Ready", "status": status, "reason": reason, "message": message}
@@ -147,30 +121,35 @@ def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words
 WELL, GONE = entry("True", "GpuReady"), entry("False", "GpuLost")
 
 
-def test_falling_ill_and_getting_well_are_news() -> None:
-    assert health_change([WELL], [GONE]) == HealthChange(sick=("gpu-0: words",))
-    assert health_change([], [GONE]) == HealthChange(sick=("gpu-0: words",))
-    assert health_change([GONE], [WELL]) == HealthChange(well=("gpu-0 is healthy again",))
+OTHER_REASON, OTHER_WORDS = entry("False", "NeedsReset"), entry("False", "GpuLost", message="other")
+LIMIT, SECOND = entry("False", "MemoryLimitNotHeld"), entry("False", "GpuLost", "gpu-1")
+THIRD = entry("True", "GpuReady", "gpu-1")
+SICK, BETTER = ("gpu-0: words",), ("gpu-0 is healthy again",)
 
 
-def test_what_stays_is_no_news() -> None:
-    for same in (WELL, GONE):
-        assert health_change([same], [same]) == HealthChange()
-    assert health_change([], [WELL]) == HealthChange()
-
-
-def test_another_reason_is_news_and_other_words_are_not() -> None:
-    assert health_change([GONE], [entry("False", "NeedsReset")]).sick == ("gpu-0: words",)
-    assert health_change([GONE], [entry("False", "GpuLost", message="other")]) == HealthChange()
-
-
-def test_a_memory_limit_has_events_of_its_own() -> None:
-    limit = entry("False", "MemoryLimitNotHeld")
-    assert health_change([WELL], [limit]) == health_change([limit], [WELL]) == HealthChange()
-    assert health_change([limit], [GONE]).sick == ("gpu-0: words",)
-
-
-def test_each_device_is_judged_by_its_own_entry() -> None:
-    other = entry("False", "GpuLost", "gpu-1")
-    found = health_change([WELL, other], [GONE, entry("True", "GpuReady", "gpu-1")])
-    assert found == HealthChange(("gpu-0: words",), ("gpu-1 is healthy again",))
+@pytest.mark.parametrize(
+    ("before", "now", "news"),
+    [
+        ([WELL], [GONE], HealthChange(sick=SICK)),
+        ([], [GONE], HealthChange(sick=SICK)),
+        ([GONE], [WELL], HealthChange(well=BETTER)),
+        ([WELL], [WELL], HealthChange()),
+        ([GONE], [GONE], HealthChange()),
+        ([], [WELL], HealthChange()),
+        ([GONE], [OTHER_REASON], HealthChange(sick=SICK)),
+        ([GONE], [OTHER_WORDS], HealthChange()),
+        # A memory limit has events of its own.
+        ([WELL], [LIMIT], HealthChange()),
+        ([LIMIT], [WELL], HealthChange()),
+        ([LIMIT], [GONE], HealthChange(sick=SICK)),
+        (
+            [WELL, SECOND],
+            [GONE, THIRD],
+            HealthChange(SICK, ("gpu-1 is healthy again",)),
+        ),
+    ],
+)
+def test_falling_ill_and_getting_well_are_news(
+    before: list[dict[str, Any]], now: list[dict[str, Any]], news: HealthChange
+) -> None:
+    assert health_change(before, now) == news

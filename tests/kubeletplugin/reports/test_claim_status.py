@@ -11,24 +11,6 @@ from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
 
 
-def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster, start: Start) -> None:
-    start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    ref = cluster.claim("train", device)
-    cluster.node.prepare(ref)
-
-    told = cluster.wait_told("train", device)
-    (made,) = cluster.node.handle().mig_devices()
-    assert told["data"] == {
-        "uuid": made.uuid,
-        "pciBusID": str(cluster.node.gpus[0]),
-        "parentUUID": cluster.node.handle().uuid(),
-        "profile": "1g.10gb",
-    }
-    assert (told["pool"], [one["type"] for one in told["conditions"]]) == (POOL, ["Ready"])
-    assert told["conditions"][0]["status"] == "True"
-
-
 def test_every_device_of_a_claim_is_told_whatever_its_kind(cluster: Cluster, start: Start) -> None:
     node = cluster.node
     start()
@@ -66,25 +48,17 @@ def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, sta
     ref = cluster.claim("train", device)
     status = cluster.stored("train")["status"]
     address = {"interfaceName": "eth1"}
-    other = {
-        "type": "Warm",
-        "status": "False",
-        "reason": "Cold",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
+    when = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    other = {"type": "Warm", "status": "False", "reason": "Cold", "message": "", **when}
     ours = {"driver": DRIVER_NAME, "pool": POOL, "device": device, "conditions": [other]}
     cluster.write_status("train", {**status, "devices": [{**OTHER, "networkData": address}, ours]})
     start()
     cluster.node.prepare(ref)
 
     eventually("the device has data", lambda: cluster.told("train")[device], lambda told: "data" in told)
-    kinds = {one["type"] for one in cluster.told("train")[device]["conditions"]}
-    assert kinds == {"Warm", "Ready"}
-    (kept,) = (
-        entry for entry in cluster.stored("train")["status"]["devices"] if entry["driver"] != DRIVER_NAME
-    )
-    assert kept["networkData"] == address
+    assert {one["type"] for one in cluster.told("train")[device]["conditions"]} == {"Warm", "Ready"}
+    entries = cluster.stored("train")["status"]["devices"]
+    assert [one.get("networkData") for one in entries if one["driver"] != DRIVER_NAME] == [address]
 
 
 def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
@@ -105,21 +79,6 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
     assert cluster.told("first")[first] == before
 
 
-def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
-    start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
-    ref = cluster.claim("shared", device)
-    cluster.node.prepare(ref)
-    cluster.wait_told("shared", device)
-
-    cluster.node.unprepare(ref)
-    cluster.write_status("shared", {})
-    assert cluster.told("shared") == {}
-    cluster.allocate(ref)
-    cluster.node.prepare(ref)
-    cluster.wait_told("shared", device)
-
-
 def test_prepare_goes_on_while_the_api_is_away_and_the_status_follows(cluster: Cluster, start: Start) -> None:
     devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(7)]
     refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
@@ -134,7 +93,7 @@ def test_prepare_goes_on_while_the_api_is_away_and_the_status_follows(cluster: C
     assert cluster.asked("patch") == 7
 
 
-@pytest.mark.parametrize("code", [403, 409, 422, 429, 500])
+@pytest.mark.parametrize("code", [403, 409, 422, 500])
 def test_a_write_that_may_succeed_later_is_repeated(cluster: Cluster, start: Start, code: int) -> None:
     cluster.server.fail("patch", "/c0/status", code=code, times=2)
     devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]

@@ -60,12 +60,21 @@ def test_the_labels_say_whose_device_it_is_on_which_gpu_and_in_which_container()
     }
 
 
-def test_a_claim_without_a_live_container_uses_nothing_and_keeps_its_limits() -> None:
+def test_a_claim_without_a_live_container_uses_nothing_and_what_is_not_known_is_left_out() -> None:
     assert uses([claim("a")], ()) == {("a", "share-a", ""): {"limit": 10 * GIB, "used": 0}}
-
-
-def test_while_nobody_knows_what_is_used_the_limits_are_told_and_nothing_is_invented() -> None:
     assert uses([claim("a")], None) == {("a", "share-a", ""): {"limit": 10 * GIB}}
+
+
+def test_claims_that_are_held_to_nothing_or_not_prepared_are_not_looked_at() -> None:
+    def look() -> Containers:
+        raise AssertionError("it is looked at")
+
+    others = [
+        claim("a", share("a", memory_limit_bytes=None)),
+        replace(claim("c"), state="releasing"),
+        replace(claim("d"), state="lost"),
+    ]
+    assert list(memory_uses(others, "", look)) == []
 
 
 def test_one_container_of_which_it_is_not_known_leaves_its_claim_unknown() -> None:
@@ -98,25 +107,6 @@ def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
         "share-a": 10 * GIB,
         "other": 2 * GIB,
     }
-
-
-def test_claims_that_are_held_to_nothing_or_not_prepared_are_left_out() -> None:
-    others = [
-        claim("a", share("a", memory_limit_bytes=None)),
-        replace(claim("c"), state="releasing"),
-        replace(claim("d"), state="lost"),
-    ]
-
-    assert uses(others, (container("d", GIB),)) == {}
-
-
-def test_where_nobody_is_held_to_anything_nobody_looks() -> None:
-    def look() -> Containers:
-        raise AssertionError("it is looked at")
-
-    unlimited = [claim("a", share("a", memory_limit_bytes=None))]
-
-    assert list(memory_uses(unlimited, "", look)) == []
 
 
 A: Key = ("a", f"a-{DEVICE}")
@@ -181,26 +171,16 @@ def test_a_limit_that_is_not_held_is_told_once_and_again_when_it_is_held(node: N
     assert node.news() == [f"lost a: {DEVICE}: {WHY}", "changed"]
     assert node.watch.known() == {A: DeviceMemory(WHY)}
     assert node.news() == []
+    node.entries.append(claim("b"))
+    node.faults = {A: "the GPU hangs"}
+    assert node.news() == [f"lost a: {DEVICE}: the GPU hangs", "changed"]
+    node.faults = {A: "the GPU hangs", ("b", f"b-{DEVICE}"): WHY}
+    assert node.news() == [f"lost b: {DEVICE}: {WHY}", "changed"]
 
+    node.entries.pop()
     node.faults = {}
     assert node.news() == [f"held a: {DEVICE}: its memory limit is held again", "changed"]
     assert node.watch.known() == {}
-
-
-def test_what_is_told_already_is_not_told_again_with_the_news_of_another_claim(node: Node) -> None:
-    other: Key = ("b", f"b-{DEVICE}")
-    node.entries.append(claim("b"))
-    node.faults = {A: WHY}
-    node.news()
-    node.faults = {A: WHY, other: WHY}
-    assert node.news() == [f"lost b: {DEVICE}: {WHY}", "changed"]
-
-
-def test_another_reason_is_news(node: Node) -> None:
-    node.faults = {A: WHY}
-    node.news()
-    node.faults = {A: "the GPU hangs"}
-    assert node.news() == [f"lost a: {DEVICE}: the GPU hangs", "changed"]
 
 
 @pytest.mark.parametrize("gone", ["let go", "nameless"])
@@ -220,12 +200,13 @@ def test_all_containers_of_a_claim_count_together_and_one_without_any_uses_nothi
     node.entries.append(claim("b"))
     assert node.use(container("a", GIB), container("a", GIB, "sidecar"))
     assert {key[0]: one.used_bytes for key, one in node.watch.known().items()} == {"a": 2 * GIB, "b": 0}
-
-
-def test_what_is_not_known_any_more_is_not_told(node: Node) -> None:
-    node.use(container("a", GIB))
-    assert node.use(container("a", None))
-    assert node.watch.known() == {}
+    node.entries = [claim("a"), claim("c", share("c", memory_limit_bytes=None))]
+    node.faults = {A: WHY}
+    node.news()
+    node.use(container("a", GIB), container("c", GIB))
+    assert node.watch.known() == {A: DeviceMemory(WHY, GIB)}
+    node.use(container("a", None))
+    assert node.watch.known() == {A: DeviceMemory(WHY)}
 
 
 def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known(node: Node) -> None:
@@ -238,16 +219,3 @@ def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known
     assert node.watch.known() == {}
     node.failure = None
     assert node.use(container("a", GIB))
-
-
-def test_a_claim_that_nobody_holds_to_its_memory_is_not_told(node: Node) -> None:
-    node.entries = [claim("a", share("a", memory_limit_bytes=None))]
-    assert not node.use(container("a", GIB))
-    assert node.watch.known() == {}
-
-
-def test_fault_and_use_are_told_together(node: Node) -> None:
-    node.use(container("a", GIB))
-    node.faults = {A: WHY}
-    node.news()
-    assert node.watch.known() == {A: DeviceMemory(WHY, GIB)}

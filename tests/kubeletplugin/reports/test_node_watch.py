@@ -38,11 +38,6 @@ def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> t
     return watch.foreign(seen, before)
 
 
-def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
-    left_behind(node)
-    assert blocked(node) == []
-
-
 def left_behind(node: FakeNode) -> ClaimRef:
     """A claim that has ended and whose partition a process still uses."""
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
@@ -144,17 +139,6 @@ def test_a_gpu_that_left_is_unhealthy_while_a_claim_has_it_and_then_forgotten(no
     assert name not in node.told_health()
 
 
-def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
-    ref = node.claim("whole", 1)
-    with watching(node) as told:
-        told.wait(NodeState())
-        other = node.instance()
-        other.preparer.prepare(ref, node.call())
-        other.peers.close()
-        node.health.run_once()
-        told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
-
-
 def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
     with watching(node) as told:
         ref = left_behind(node)
@@ -164,14 +148,6 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
         node.machine.set_processes(node.partition_uuid(ref), ())
         assert node.reconciler.finish_releases() == (ref.uid,)
         told.wait(NodeState())
-
-
-def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:
-    """On a busy machine its GPU was blocked, and the next shares went to another one."""
-    node.mps.follow(node.watch.daemons)
-    node.prepare(node.claim_shares("train", f"{gpu_device_name(node.gpus[0])}-mps-4"))
-
-    assert node.watch.state().blocked == ()
 
 
 def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_missed(node: FakeNode) -> None:

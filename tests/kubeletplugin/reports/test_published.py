@@ -13,76 +13,40 @@ from kubeletplugin.reports.memory_watch import MEMORY_SERIES
 from kubeletplugin.reports.published import PublishedDevices
 
 
-def slice_with(**uuids: str) -> dict[str, Any]:
-    devices = [{"name": name, "attributes": {"uuid": {"string": uuid}}} for name, uuid in uuids.items()]
-    return {"spec": {"devices": devices}}
+def one_slice(name: str, **told: Any) -> dict[str, Any]:
+    return {"spec": {"devices": [{"name": name, **told}]}}
 
 
-def test_the_last_published_uuid_counts() -> None:
+def known(uuid: str, memory: str, **more: Any) -> dict[str, Any]:
+    attributes = {"uuid": {"string": uuid}, **more}
+    return {"attributes": attributes, "capacity": {"memory": {"value": memory}}}
+
+
+def test_the_last_published_uuid_and_memory_count_though_a_kubelet_wipes_the_slice() -> None:
     published = PublishedDevices()
-    assert published.uuid_of("a") is None
+    assert (published.uuid_of("a"), published.memory_of("a")) == (None, None)
+    published.take("ADDED", one_slice("b", **known("GPU-2", "81559Mi")))
+    published.take("ADDED", one_slice("part", **known("MIG-1", "10Gi", parentUUID={"string": "GPU-1"})))
+    published.take("ADDED", one_slice("a", **known("GPU-1", "80Gi")))
+    for event in ("MODIFIED", "DELETED"):
+        published.take(event, one_slice("a", **known("GPU-3", "79Gi")))
 
-    published.take("ADDED", slice_with(a="GPU-1", b="GPU-2"))
-    published.take("MODIFIED", slice_with(a="GPU-3"))
-
-    assert (published.uuid_of("a"), published.uuid_of("b")) == ("GPU-3", "GPU-2")
-
-
-def test_a_wiped_slice_is_not_forgotten() -> None:
-    published = PublishedDevices()
-    published.take("ADDED", slice_with(a="GPU-1"))
-    published.take("DELETED", slice_with(a="GPU-1"))
-
-    assert published.uuid_of("a") == "GPU-1"
+    assert [published.uuid_of(name) for name in ("a", "b", "part")] == ["GPU-3", "GPU-2", "GPU-1"]
+    assert (published.memory_of("a"), published.memory_of("b")) == (79 << 30, 81559 << 20)
 
 
 def test_slices_of_another_form_are_passed_over() -> None:
     published = PublishedDevices()
+    amounts: tuple[Any, ...] = ({}, {"value": None}, {"value": "much"}, {"value": []}, None, [], "80Gi")
     odd_ones: tuple[dict[str, Any], ...] = (
         {},
-        {"spec": {}},
         {"spec": {"devices": None}},
-        {"spec": {"devices": [{"name": "a"}]}},
+        one_slice("a", attributes={"uuid": {"int": 3}}, capacity=None),
+        *(one_slice("a", capacity={"memory": amount}) for amount in amounts),
     )
     for odd in odd_ones:
         published.take("ADDED", odd)
-    published.take("ADDED", {"spec": {"devices": [{"name": "a", "attributes": {"uuid": {"int": 3}}}]}})
-
-    assert published.uuid_of("a") is None
-
-
-def test_a_partition_is_known_by_its_gpu() -> None:
-    published = PublishedDevices()
-    attributes = {"uuid": {"string": "MIG-1"}, "parentUUID": {"string": "GPU-1"}}
-    published.take("ADDED", {"spec": {"devices": [{"name": "part", "attributes": attributes}]}})
-
-    assert published.uuid_of("part") == "GPU-1"
-
-
-def capacity(**amounts: Any) -> dict[str, Any]:
-    devices = [{"name": name, "capacity": {"memory": amount}} for name, amount in amounts.items()]
-    return {"spec": {"devices": devices}}
-
-
-def test_the_last_published_memory_counts() -> None:
-    published = PublishedDevices()
-    assert published.memory_of("a") is None
-
-    published.take("ADDED", capacity(a={"value": "80Gi"}, b={"value": "81559Mi"}))
-    published.take("MODIFIED", capacity(a={"value": "79Gi"}))
-    published.take("DELETED", capacity(a={"value": "79Gi"}))
-
-    assert (published.memory_of("a"), published.memory_of("b")) == (79 << 30, 81559 << 20)
-
-
-def test_memory_of_another_form_is_passed_over() -> None:
-    published = PublishedDevices()
-    odd_ones: tuple[Any, ...] = ({}, {"value": None}, {"value": "much"}, {"value": []}, None, [], "80Gi")
-    for odd in odd_ones:
-        published.take("ADDED", capacity(a=odd))
-    published.take("ADDED", {"spec": {"devices": [{"name": "a", "capacity": None}]}})
-
-    assert published.memory_of("a") is None
+    assert (published.uuid_of("a"), published.memory_of("a")) == (None, None)
 
 
 GPU = "gpu-0000-8a-00-0"

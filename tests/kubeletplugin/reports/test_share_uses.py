@@ -7,19 +7,8 @@ from driver.kinds.partition.names import static_device_name
 from driver.nvml.api import NvmlDevice
 from kubeletplugin.plugin_metrics import partition_uses, share_uses
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.share_node import slicing
 from tests.kubeletplugin.shown_node import THREE
-
-CONFIG = {
-    "source": "FromClaim",
-    "opaque": {
-        "driver": "gpu.nvidia.com",
-        "parameters": {
-            "apiVersion": "resource.nvidia.com/v1beta1",
-            "kind": "GpuConfig",
-            "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}},
-        },
-    },
-}
 
 
 def uses(node: FakeNode) -> list[dict[str, str]]:
@@ -54,17 +43,13 @@ def test_an_mps_share_is_told_with_its_claim_its_id_and_its_limits(node: FakeNod
 
 def test_time_slices_have_no_limits_to_tell_and_whole_gpus_are_left_out(node: FakeNode) -> None:
     node.prepare(node.claim("alone", 0))
-    node.prepare(node.claim("together", 1, config=[CONFIG]))
+    node.prepare(node.claim("together", 1, config=slicing("Long")))
 
     (use,) = uses(node)
 
     assert (use["claim"], use["strategy"], use["share_id"]) == ("together", "time-slicing", "")
     limits = ("shares", "memory_bytes", "active_thread_percentage", "pinned_memory_mib")
     assert [use[name] for name in limits] == ["", "", "", ""]
-
-
-def test_what_was_shared_before_a_reboot_is_not_told(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("serve", f"{gpu_device_name(node.gpus[0])}-ts-4"))
     node.reboot()
     assert uses(node) == []
 
@@ -103,20 +88,13 @@ def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNod
     ]
 
 
-def test_whole_gpus_are_not_told_and_static_partitions_are(node: FakeNode) -> None:
+def test_static_partitions_are_told_and_neither_whole_gpus_nor_who_only_looks(node: FakeNode) -> None:
     node.cut_by_hand(THREE, 4, 4)
-    static = static_device_name(node.gpus[0], "3g.40gb", 4)
+    device = static_device_name(node.gpus[0], "3g.40gb", 4)
     node.prepare(node.claim("whole", 1))
-    node.prepare(node.claim_devices("static", static))
-    uuid, gpu_instance, compute_instance = only_instance(node.handle(0))
-
-    (use,) = uses_of_partitions(node)
-    assert (use["device"], use["uuid"]) == (static, uuid)
-    assert (use["gpu_instance_id"], use["compute_instance_id"]) == (gpu_instance, compute_instance)
-
-
-def test_a_partition_that_an_admin_looks_at_is_told_once(node: FakeNode) -> None:
-    device = node.partition(0, "1g.10gb", 6)
     node.prepare(node.claim_devices("owner", device))
     node.prepare(node.claim_devices("looker", device, admin=True))
-    assert [use["claim"] for use in uses_of_partitions(node)] == ["owner"]
+    uuid, gpu_instance, compute_instance = only_instance(node.handle(0))
+    (use,) = uses_of_partitions(node)
+    assert (use["claim"], use["device"], use["uuid"]) == ("owner", device, uuid)
+    assert (use["gpu_instance_id"], use["compute_instance_id"]) == (gpu_instance, compute_instance)

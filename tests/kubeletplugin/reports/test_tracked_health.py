@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from driver.health.verdict import Health
 from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
@@ -16,51 +18,26 @@ GONE = Health("Unhealthy", "gone", "GpuLost")
 BUSY = Health("Unknown", "busy")
 
 
-class Node:
-    """One device, what is remembered of it, and how often that changed."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-        self.memory = HealthTracker(self._changed)
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    def look(self, health: Health, checked: int = 0) -> Health:
-        self.memory.update((DeviceHealth(*KEY, health, checked),))
-        told = self.memory.known()
-        assert told is not None
-        return told[KEY]
-
-
-def test_nothing_is_known_before_the_first_look() -> None:
-    assert Node().memory.known() is None
-
-
-def test_an_ill_device_is_told_at_once_and_a_look_that_finds_the_same_is_no_change() -> None:
-    node = Node()
-    changes = []
-    for checked, health in enumerate((WELL, GONE, GONE, WELL)):
-        assert node.look(health, checked) == health
-        changes.append(node.changes)
-    assert changes == [1, 2, 2, 3]
-
-
-def test_one_look_that_cannot_tell_changes_nothing_and_two_do() -> None:
-    node = Node()
-    looks = (WELL, BUSY, BUSY, WELL, BUSY, WELL, GONE, BUSY)
-    assert [node.look(health) for health in looks] == [WELL, WELL, BUSY, WELL, WELL, WELL, GONE, GONE]
-
-
-def test_the_first_look_counts_whatever_it_finds() -> None:
-    assert Node().look(BUSY) == BUSY
-
-
-def test_the_board_tells_it_of_each_look() -> None:
-    board, node = HealthBoard(), Node()
-    board.on_update(node.memory.update)
-    board.update((DeviceHealth(*KEY, WELL, 1),))
-    assert node.memory.known() == {KEY: WELL}
+@pytest.mark.parametrize(
+    ("looks", "told", "changes"),
+    [
+        ((WELL, GONE, GONE, WELL), (WELL, GONE, GONE, WELL), 3),
+        # One look that cannot tell changes nothing, and two do.
+        ((WELL, BUSY, BUSY, WELL, BUSY, GONE, BUSY), (WELL, WELL, BUSY, WELL, WELL, GONE, GONE), 4),
+        ((BUSY,), (BUSY,), 1),
+    ],
+)
+def test_a_change_is_told_at_once_unless_one_look_could_not_tell(
+    looks: tuple[Health, ...], told: tuple[Health, ...], changes: int
+) -> None:
+    heard: list[str] = []
+    board, tracked = HealthBoard(), HealthTracker(lambda: heard.append("changed"))
+    board.on_update(tracked.update)
+    assert tracked.known() is None
+    for checked, (look, expected) in enumerate(zip(looks, told, strict=True)):
+        board.update((DeviceHealth(*KEY, look, checked),))
+        assert tracked.known() == {KEY: expected}
+    assert len(heard) == changes
 
 
 def fault(*devices: str) -> dict[str, object]:
@@ -102,31 +79,18 @@ def blocked(node: FakeNode) -> list[tuple[str, str, int | None]]:
     ]
 
 
-def test_a_gpu_of_a_pod_of_a_device_plugin_is_blocked_until_the_pod_has_ended(node: FakeNode) -> None:
+def test_what_a_pod_of_a_device_plugin_has_is_blocked_until_it_has_ended(
+    node: FakeNode,
+) -> None:
     second = node.gpus[1]
-    node.given_by_device_plugins = {node.machine.uuid(second), "GPU-elsewhere"}
-    assert blocked(node) == [(str(second), "device-plugin", None)]
-    node.given_by_device_plugins = set()
-    assert blocked(node) == []
-
-
-def test_replicas_of_a_gpu_are_that_gpu(node: FakeNode) -> None:
-    first = node.gpus[0]
-    node.given_by_device_plugins = {f"{node.machine.uuid(first)}::{replica}" for replica in range(3)}
-    assert blocked(node) == [(str(first), "device-plugin", None)]
-
-
-def test_of_a_partition_its_place_is_blocked(node: FakeNode) -> None:
     node.cut_by_hand(ONE, 6, 1)
     mig = node.discovery.snapshot().gpus[0].mig
     assert mig is not None
-    node.given_by_device_plugins = {mig.partitions[0].uuid}
+    node.given_by_device_plugins = {mig.partitions[0].uuid, "GPU-elsewhere"}
     assert blocked(node) == [(str(node.gpus[0]), "device-plugin", 6)]
-
-
-def test_what_was_known_stays_while_the_kubelet_does_not_tell(node: FakeNode) -> None:
-    first = node.gpus[0]
-    node.given_by_device_plugins = {node.machine.uuid(first)}
-    before = blocked(node)
-    node.given_by_device_plugins = PodResourcesUnavailable("no answer", "see that the kubelet runs")
-    assert blocked(node) == before == [(str(first), "device-plugin", None)]
+    node.given_by_device_plugins = {f"{node.machine.uuid(second)}::{replica}" for replica in range(3)}
+    for _ in range(2):
+        assert blocked(node) == [(str(second), "device-plugin", None)]
+        node.given_by_device_plugins = PodResourcesUnavailable("no answer", "see that the kubelet runs")
+    node.given_by_device_plugins = set()
+    assert blocked(node) == []

@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, NvmlError, StorageError
-from driver.nvml.api import Code
 from kubeletplugin.claims.journal.entry import NEWER_SCHEMA
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.gpus import NotReady
-from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
+from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.full_disk import full_after
 from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
 
@@ -45,10 +43,6 @@ def lose(node: FakeNode, ref: ClaimRef) -> None:
 
 
 Spoil = Callable[[FakeNode], object]
-
-
-def _mode(node: FakeNode, code: int, *, after: bool) -> None:
-    (node.machine.fail_after if after else node.machine.fail)("set_compute_mode", code=code, times=1)
 
 
 def _daemon(node: FakeNode, error: DriverError) -> None:
@@ -76,16 +70,6 @@ FAULTS: dict[str, tuple[str, Spoil, type[DriverError], str]] = {
         "nvmlGpuInstanceCreateComputeInstance",
     ),
     "no daemon of a partition": ("part mps-2", partial(_daemon, error=REFUSED), ClaimRefused, "refused"),
-}
-FAULTS |= {
-    f"compute mode: {code} {'after' if after else 'before'} it is done": (
-        "mps-4",
-        partial(_mode, code=code, after=after),
-        NvmlError,
-        "nvmlDeviceSetComputeMode",
-    )
-    for code in (Code.UNKNOWN, Code.NO_PERMISSION)
-    for after in (False, True)
 }
 
 
@@ -175,19 +159,13 @@ def test_leftovers_are_cleared_before_the_gpu_is_handed_out_again(node: FakeNode
     node.prepare(ref)
     node.mps.silent = True
     node.unprepare(ref)
-    for other in (
-        node.claim("whole", 0),
-        node.claim_devices("part", node.partition(0, "1g.10gb", 6)),
-        claimed(node, "ts", "ts-4"),
-    ):
-        node.mps.silent = True
+    for other in (node.claim("whole", 0), node.claim_devices("part", node.partition(0, "1g.10gb", 6))):
         with pytest.raises(NotReady, match="no MPS supervisor"):
             node.prepare(other)
         node.assert_holds_nothing(other)
         assert not node.mig_enabled()
     node.mps.silent = False
-    whole_ref = node.claim("whole", 0)
-    node.prepare(whole_ref)
+    node.prepare(node.claim("whole", 0))
     node.assert_as_before()
 
 
@@ -224,7 +202,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
     node.assert_as_before()
 
 
-@pytest.mark.parametrize("form", ["mps-4", "ts-4 Long", "part mps-2"])
+@pytest.mark.parametrize("form", ["mps-4", "part mps-2"])
 def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> None:
     refusals = 0
     for files in range(30):
@@ -274,30 +252,6 @@ def test_memory_that_was_never_published_is_waited_for(node: FakeNode) -> None:
     node.assert_as_before()
 
 
-@pytest.mark.parametrize("step", STEPS_OF_SHARED_MAKING)
-@pytest.mark.parametrize("leaves", [0, 1, None], ids=["its maker leaves first", "last", "never came back"])
-def test_a_partition_is_shared_whatever_became_of_its_maker(
-    node: FakeNode, step: str, leaves: int | None
-) -> None:
-    refs = [claimed(node, name, "part mps-2") for name in "ab"]
-    node.crash_after = step
-    with pytest.raises(Crash):
-        node.prepare(refs[0])
-    node.restart()
-    node.prepare(refs[1])
-    if leaves is None:
-        node.unprepare(refs[1])
-        node.unprepare(refs[0])
-    else:
-        node.prepare(refs[0])
-        assert node.starts() == [4]
-        node.unprepare(refs[leaves])
-        assert (node.starts(), list(node.mps.running)) == ([4], [part(node).removesuffix("-mps-2")])
-        node.unprepare(refs[1 - leaves])
-    assert (node.starts(), node.mig_enabled()) == ([], False)
-    node.assert_as_before()
-
-
 def test_a_partition_that_a_lost_claim_shares_stays_and_nobody_else_gets_a_share(node: FakeNode) -> None:
     refs = [claimed(node, name, "part ts-2") for name in "ab"]
     for ref in refs:
@@ -338,22 +292,6 @@ def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_o
         node.prepare(ours)
 
     assert node.starts() == [4]
-
-
-def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silent(node: FakeNode) -> None:
-    """Nobody knows whether there ever was a daemon: where there was one, the keeper ends it later."""
-    node.handle().set_compute_mode("exclusive-process")
-    node.mps.running[node.whole()] = MpsDaemon(node.whole(), (node.uuid(),))
-    (node.boot_files / "sharing" / f"{node.whole()}.json").write_text("{")
-    node.read_anew()
-    node.mps.silent = True
-    node.prepare(node.claim("whole", 0))
-    assert (node.compute_mode(), node.recorded()) == ("default", [])
-    node.mps.silent = False
-    node.mps.note_use()
-    node.sharing_reconciler.follow()
-    node.sharing_reconciler.run_once()
-    node.assert_as_before()
 
 
 def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:

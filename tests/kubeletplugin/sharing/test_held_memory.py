@@ -5,14 +5,12 @@ The plugin may end anywhere while it prepares or takes it back.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
-from driver.errors import ClaimBlocked, NodeIncomplete, NvmlError
+from driver.errors import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.gpus import NotReady
 from tests.kubeletplugin.crashes import UID, Crashes
@@ -71,64 +69,60 @@ def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:
     assert memory_of(node, ref) == 10 * GIB
 
 
-def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode) -> None:
-    older(node)
-    ref = gib(node, "a", 10)
-    with pytest.raises(
-        NotReady, match="published with memory limits, but the NVIDIA driver does not enforce them"
-    ):
-        node.prepare(ref)
-    node.assert_holds_nothing(ref)
-    publish(node, limits=False)
-    node.prepare(ref)
-    assert memory_of(node, ref) is None
+Spoil = Callable[[MemoryNode], object]
 
 
-def test_without_the_hook_that_holds_containers_back_nothing_is_prepared_that_was_promised_to_be_held(
-    node: MemoryNode,
-) -> None:
+def without_hook(node: MemoryNode) -> None:
     node.memory_hook = None
     node.restart()
-    ref, alone = gib(node, "a", 10), node.claim("b", 1)
-    with pytest.raises(NodeIncomplete, match="gpu-memory-hook"):
+
+
+REFUSALS: dict[str, tuple[Spoil, type[DriverError], str, Spoil, int | None]] = {
+    "an older driver": (
+        older,
+        NotReady,
+        "published with memory limits, but the NVIDIA driver does not enforce them",
+        lambda node: publish(node, limits=False),
+        None,
+    ),
+    "no hook": (
+        without_hook,
+        NodeIncomplete,
+        "gpu-memory-hook",
+        lambda node: publish(node, limits=False),
+        None,
+    ),
+    "slices that were not seen": (
+        lambda node: node.published_attributes.clear(),
+        NotReady,
+        "since its ResourceSlice was not seen yet",
+        older,
+        None,
+    ),
+    "an NVML that does not answer": (
+        lambda node: node.machine.fail("memory_limits"),
+        NvmlError,
+        "nvml",
+        lambda node: node.machine.heal(),
+        10 * GIB,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "error", "why", "mend", "limit_bytes"), REFUSALS.values(), ids=REFUSALS)
+def test_what_cannot_be_held_or_is_not_known_is_refused_until_it_is(
+    node: MemoryNode, spoil: Spoil, error: type[DriverError], why: str, mend: Spoil, limit_bytes: int | None
+) -> None:
+    spoil(node)
+    ref = gib(node, "a", 10)
+    with pytest.raises(error, match=why):
         node.prepare(ref)
     node.assert_holds_nothing(ref)
     node.assert_as_before()
-    node.prepare(alone)
-
-
-def test_until_the_slices_were_seen_a_share_waits_where_there_are_limits(node: FakeNode) -> None:
-    node.published_attributes = {}
-    ref = gib(node, "a", 10)
-    with pytest.raises(NotReady, match="since its ResourceSlice was not seen yet"):
-        node.prepare(ref)
-    node.assert_holds_nothing(ref)
-    older(node)
+    node.prepare(node.claim("alone", 1))
+    mend(node)
     node.prepare(ref)
-    assert memory_of(node, ref) is None
-
-
-def test_an_nvml_that_does_not_answer_is_no_reason_to_prepare_without_limits(node: FakeNode) -> None:
-    node.machine.fail("memory_limits")
-    ref = gib(node, "a", 10)
-    with pytest.raises(NvmlError):
-        node.prepare(ref)
-    node.assert_holds_nothing(ref)
-    node.machine.heal()
-    node.prepare(ref)
-    assert memory_of(node, ref) is not None
-
-
-def test_whether_limits_are_held_is_asked_once_and_never_by_a_repeated_call(node: FakeNode) -> None:
-    first, second = gib(node, "a", 10), gib(node, "b", 10)
-    node.prepare(first)
-    for call in ("memory_limits", "set_memory_limits"):
-        node.machine.fail(call)
-    node.prepare(second)
-    node.machine.fail("memory_bytes")
-    node.prepare(first)
-    with pytest.raises(NvmlError):
-        node.prepare(gib(node, "c", 1))
+    assert memory_of(node, ref) == limit_bytes
 
 
 def test_unprepare_gives_back_what_containers_have_and_a_claim_for_a_gpu_has_nothing_to_give_back(
@@ -159,27 +153,6 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
     node.assert_holds_nothing(refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
-
-
-def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(node: FakeNode) -> None:
-    # Steps are calls of functions: unlike times, they are the same on a loaded machine.
-    refs = [
-        node.claim_shares(str(number), node.shared("ts-mem"), consumed={"memory": "512Mi"})
-        for number in range(44)
-    ]
-    steps: list[int] = []
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        steps[-1] += event in ("call", "c_call")
-
-    for ref in refs:
-        steps.append(0)
-        sys.setprofile(count)
-        try:
-            node.prepare(ref)
-        finally:
-            sys.setprofile(None)
-    assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30
 
 
 @pytest.mark.parametrize("step", ["spec removed", "memory forgotten", "released"])

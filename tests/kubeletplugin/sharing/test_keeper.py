@@ -244,14 +244,6 @@ def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
         node.assert_as_before()
 
 
-def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", node.shared("mps-4")))
-    (node.boot_files / "sharing" / f"{node.whole()}.json").unlink()
-    node.read_anew()
-    node.sharing_reconciler.run_once()
-    assert node.recorded() == [node.whole()]
-
-
 def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
     refs = [node.claim_shares(f"c-{gpu}", node.shared("mps-4", gpu)) for gpu in range(3)]
     for ref in refs:

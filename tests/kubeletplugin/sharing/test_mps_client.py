@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +15,6 @@ from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
 from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from kubeletplugin.sharing.mps.supervisor import handlers, refuse_newer
 from kubeletplugin.sharing.mps_client import MpsClient
 from proto import mps_v1_pb2 as v1
@@ -126,20 +125,6 @@ def test_what_an_answer_told_is_not_undone_by_a_stream_that_is_late(mps: MpsScen
             assert last.wait(DEADLINE_SECONDS)
         server.stop(0)
     assert heard[:3] == [(), (MpsState(NAME, running=True),), ()]
-
-
-def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -> None:
-    refused = Event()
-
-    def update(states: tuple[MpsState, ...] | None) -> None:
-        if states is None:
-            refused.set()
-
-    with served(mps) as (client, _), ExitStack() as stack:
-        for _ in range(MAX_STREAMS + 1):
-            stack.enter_context(following(MpsClient(mps.mps_dir / SOCKET), update))
-        assert refused.wait(DEADLINE_SECONDS)
-        client.ensure(mps.daemon())
 
 
 def test_a_supervisor_refuses_what_a_newer_plugin_says_and_names_the_way_out() -> None:

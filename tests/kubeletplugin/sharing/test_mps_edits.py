@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.claims.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths, build_spec, file_edits
+from kubeletplugin.claims.cdi.spec import CdiMount, Edits
 from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
-from kubeletplugin.devices.host.driver_files import DriverFiles
-from kubeletplugin.devices.host.gpu_nodes import DeviceNode
-from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
-from kubeletplugin.sharing.records import SharingRecords
+from kubeletplugin.sharing.gpus import Member, NotReady, daemon_of
 from kubeletplugin.sharing.shares import MpsFolders, limits_together, mps_edits
-from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.fake_node import FakeNode
 
 FOLDERS = MpsFolders(Path("/run/mps"))
@@ -65,17 +56,6 @@ def test_other_shares_do_not_count(other: dict[str, Any]) -> None:
     assert limits(HELD, replace(HELD, **other)) == limits(HELD)
 
 
-def test_no_more_than_all_threads_are_given() -> None:
-    large = replace(HELD, share=replace(SHARE, active_thread_percentage=75))
-    assert limits(large, large)[0] == "ACTIVE_THREAD_PERCENTAGE=100"
-
-
-def test_no_memory_limit_is_no_variable() -> None:
-    free = replace(HELD, share=replace(SHARE, pinned_memory_mib=0))
-    assert limits(free) == ["ACTIVE_THREAD_PERCENTAGE=25"]
-    assert limits(free, HELD) == ["ACTIVE_THREAD_PERCENTAGE=50"], "one without a limit lets both be"
-
-
 def test_the_clients_of_a_claims_own_devices_have_the_daemons_limits() -> None:
     """On a partition the daemon's own limit does not hold the memory."""
     own = replace(HELD, share=replace(SHARE, shares=0, memory_bytes=0))
@@ -93,29 +73,6 @@ def test_what_has_no_daemon_is_given_nothing(share: ShareRecord | None) -> None:
     assert mps_edits(held, [held], FOLDERS) == Edits()
 
 
-def test_the_spec_with_them_is_valid_and_only_the_device_brings_them() -> None:
-    node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
-    host = HostPaths(Path("/"), Path("/"))
-    own = Edits((node,))
-    devices = [CdiDevice("cdi-1", own + mps_edits(HELD, [HELD], FOLDERS)), CdiDevice("cdi-2", own)]
-    files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
-    built = json.loads(build_spec(devices, [node], files, host))
-    validate(built)
-    first, second = (device["containerEdits"] for device in built["devices"])
-    assert first["env"][0] == PIPES
-    assert first["mounts"] == [
-        {
-            "hostPath": mount.host_path,
-            "containerPath": mount.container_path,
-            "options": [access, "nosuid", "nodev", "noexec", "rbind", "rprivate"],
-        }
-        for mount, access in zip(MOUNTS, ("ro", "rw"), strict=True)
-    ]
-    assert set(second) == {"deviceNodes"}
-    assert "CUDA" not in json.dumps(built["containerEdits"])
-
-
-T = TypeVar("T")
 GROUP = "gpu-0000-01-00-0"
 MEMBER = HeldDevice("r", "p", f"{GROUP}-mps-8", "0000:01:00.0", "GPU-1", "cdi", "s", kind="whole")
 
@@ -142,15 +99,11 @@ def test_a_daemon_grants_what_the_largest_client_has_and_no_more(present: list[M
         clients.setdefault((uid, held.request), []).append(held.share)
     limits = [limits_together(shares) for shares in clients.values()]
     daemon = daemon_of(GROUP, present)
+    assert daemon == daemon_of(GROUP, present[::-1])
     assert (daemon.name, daemon.devices, daemon.multi_user) == (GROUP, ("GPU-1",), True)
     assert daemon.active_thread_percentage == max(percentage for percentage, _ in limits)
     unlimited = any(mib == 0 for _, mib in limits)
     assert daemon.pinned_memory_mib == (0 if unlimited else max(mib for _, mib in limits),)
-
-
-@given(members)
-def test_the_order_of_members_makes_no_other_daemon(present: list[Member]) -> None:
-    assert daemon_of(GROUP, present) == daemon_of(GROUP, present[::-1])
 
 
 def test_shares_of_one_client_add_up_to_all_threads_at_most() -> None:
@@ -160,37 +113,8 @@ def test_shares_of_one_client_add_up_to_all_threads_at_most() -> None:
     assert limits_together([one, two]) == (100, 0), "one that has no limit lets all of them be"
 
 
-def nobody(*_: str | tuple[str, ...]) -> None:
-    """Nobody hears of it."""
-
-
-class _Deaf:
-    """A GPU that says that it did what it did not."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)
-
-    def set_compute_mode(self, mode: str) -> None:
-        """Say that it is done."""
-
-
-class _DeafDiscovery(Discovery):
-    def on_gpu(self, pci: PciAddress, job: Callable[[Any, Any], T]) -> T:
-        return super().on_gpu(pci, lambda device, watch: job(_Deaf(device), watch))
-
-
-def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
-    records = SharingRecords(tmp_path / "sharing", lambda: "")
-    guard = Guard(5.0)
-    deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
-    sharing = Sharing(deaf, node.time_slices, node.mps, records, node.watch, nobody)
-    share = ShareRecord(node.whole(), "MPS", 1)
-    held = replace(MEMBER, pci=str(node.gpus[0]), uuid=node.uuid(), share=share)
+def test_a_compute_mode_is_read_back(node: FakeNode) -> None:
+    node.machine.lie("set_compute_mode")
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):
-        sharing.settle(node.whole(), (("u", held),))
-    guard.close()
+        node.prepare(node.claim_shares("a", node.shared("mps-4")))
     assert (node.mps.ensured, node.compute_mode()) == (0, "default"), "its clients would not be kept apart"
-    assert [record.group for record in records.all()] == [node.whole()]

@@ -51,24 +51,15 @@ def sharing(
     ("form", "consumed"),
     [
         ("mps-4", {"shares": "0"}),
-        ("mps-4", {"shares": "-1"}),
         ("mps-4", {"shares": "1500m"}),
-        ("mps-4", {"shares": "0.5"}),
         ("mps-4", {"shares": "5"}),
         ("mps-4", {"shares": "1Ki"}),
         ("mps-4", {"shares": "many"}),
         ("mps-4", {}),
-        ("mps-4", {"memory": "1Gi"}),
-        ("ts-4", {"shares": "5"}),
         ("mps-mem", {"memory": "0"}),
-        ("mps-mem", {"memory": "-1Gi"}),
-        ("mps-mem", {"memory": "1"}),
         ("mps-mem", {"memory": "1G"}),
-        ("mps-mem", {"memory": "1048577"}),
         ("mps-mem", {"shares": "1"}),
-        ("ts-mem", {"memory": "5000"}),
         ("mps-4-mem", {"shares": "1"}),
-        ("mps-4-mem", {"memory": "1Gi"}),
         ("mps-frac-mem", {}),
         ("mps-frac-10", {"shares": "11"}),
     ],
@@ -81,10 +72,8 @@ def test_an_amount_that_cannot_be_is_refused_for_good(form: str, consumed: dict[
 @pytest.mark.parametrize(
     ("form", "consumed", "share"),
     [
-        ("mps-4", {"shares": "4", "memory": "0"}, Share(4)),
         ("mps-4", {"gpu.nvidia.com/shares": "2"}, Share(2)),
         ("mps-4", {"shares": "2e0"}, Share(2)),
-        ("mps-mem", {"memory": "5Gi"}, Share(None, 5 * GIB)),
         ("mps-mem", {"gpu.nvidia.com/memory": "1Mi"}, Share(None, MIB)),
         ("ts-8-mem", {"shares": "2", "memory": "3Gi"}, Share(2, 3 * GIB)),
     ],
@@ -97,22 +86,24 @@ def test_an_amount_is_read_with_and_without_the_domain(
     assert found.share == share
 
 
-def test_a_share_has_an_id() -> None:
-    with pytest.raises(ClaimRefused, match="no shareID"):
-        sharing("mps-4", {"shares": "1"}, share_id=None)
-
-
 def test_admin_access_shares_nothing() -> None:
     assert sharing("mps-4", {}, GpuConfig("TimeSlicing", "Long"), None, admin=True) is None
 
 
 @pytest.mark.parametrize(
-    ("form", "config"),
-    [("mps-4", GpuConfig("TimeSlicing", "Long")), ("ts-4", GpuConfig("MPS"))],
+    ("form", "config", "share_id", "why"),
+    [
+        ("mps-4", None, None, "no shareID"),
+        ("mps-4", GpuConfig("TimeSlicing", "Long"), "s", "asks for sharing by"),
+        ("ts-4", GpuConfig("MPS"), "s", "asks for sharing by"),
+        ("mps-4", GpuConfig("MPS", mps=MpsSettings(0)), "s", "0 percent"),
+    ],
 )
-def test_another_strategy_than_the_devices_is_refused(form: str, config: GpuConfig) -> None:
-    with pytest.raises(ClaimRefused, match="asks for sharing by"):
-        sharing(form, {"shares": "1"}, config)
+def test_what_can_never_be_shared_so_is_refused(
+    form: str, config: GpuConfig | None, share_id: str | None, why: str
+) -> None:
+    with pytest.raises(ClaimRefused, match=why):
+        sharing(form, {"shares": "1"}, config, share_id)
 
 
 @pytest.mark.parametrize("config", [None, GpuConfig(), GpuConfig("MPS")])
@@ -120,11 +111,6 @@ def test_no_strategy_or_the_same_is_the_devices(config: GpuConfig | None) -> Non
     found = sharing("mps-4", {"shares": "1"}, config)
     assert found is not None
     assert (found.strategy, found.interval) == ("MPS", "")
-
-
-def test_zero_percent_lets_nothing_run() -> None:
-    with pytest.raises(ClaimRefused, match="0 percent"):
-        sharing("mps-4", {"shares": "1"}, GpuConfig("MPS", mps=MpsSettings(0)))
 
 
 def test_what_partitions_do_by_themselves_needs_nothing() -> None:
@@ -174,10 +160,8 @@ def record(one: Shareable) -> ShareRecord:
 @pytest.mark.parametrize(
     ("form", "taken", "percent", "mib"),
     [
-        ("mps-4", Share(1), 25, 20 * 1024),
         ("mps-4", Share(4), 100, 80 * 1024),
         ("mps-48", Share(1), 2, 80 * 1024 // 48),
-        ("mps-mem", Share(None, 20 * GIB), 25, 20 * 1024),
         ("mps-mem", Share(None, MIB), 1, 1),
         ("mps-8-mem", Share(2, GIB), 25, 1024),
         ("mps-frac-10", Share(3), 30, 24 * 1024),
@@ -233,6 +217,8 @@ def test_a_time_slice_has_no_limits() -> None:
 def test_a_configuration_may_tighten_limits_and_not_widen_them() -> None:
     found = record(share("mps-4", Share(1), MpsSettings(10, GIB)))
     assert (found.active_thread_percentage, found.pinned_memory_mib) == (10, 1024)
+    by_device = MpsSettings(None, None, (("GPU-1", GIB),))
+    assert record(share("mps-4", Share(1), by_device)).pinned_memory_mib == 1024
     for settings, wrong in (
         (MpsSettings(26), "asks for 26 percent"),
         (MpsSettings(None, 21 * GIB), "asks for 21504 MiB"),
@@ -242,33 +228,29 @@ def test_a_configuration_may_tighten_limits_and_not_widen_them() -> None:
             record(share("mps-4", Share(1), settings))
 
 
-def test_a_limit_by_device_tightens_a_share_as_well() -> None:
-    for key in ("0", "GPU-1"):
-        assert (
-            record(share("mps-4", Share(1), MpsSettings(None, None, ((key, GIB),)))).pinned_memory_mib == 1024
-        )
-    with pytest.raises(ClaimRefused, match="names '1'"):
-        record(share("mps-4", Share(1), MpsSettings(None, None, (("1", GIB),))))
-
-
 @pytest.mark.parametrize(
-    ("form", "taken", "published", "shared"),
+    ("form", "taken", "published", "shared", "unknown"),
     [
-        ("mps-frac-10", Share(10), None, False),
-        ("mps-frac-10", Share(9), None, True),
-        ("mps-frac-mem", Share(None, 79 * GIB), 79 * GIB, False),
-        ("mps-frac-mem", Share(None, 78 * GIB), 79 * GIB, True),
-        ("ts-frac-10-mem", Share(10, 79 * GIB), 79 * GIB, False),
-        ("ts-frac-10-mem", Share(10, 70 * GIB), 79 * GIB, True),
-        ("ts-frac-10-mem", Share(5, 79 * GIB), 79 * GIB, True),
-        ("mps-4", Share(4), 80 * GIB, True),
+        ("mps-frac-10", Share(10), None, False, False),
+        ("mps-frac-mem", Share(None, 79 * GIB), 79 * GIB, False, False),
+        ("mps-frac-mem", Share(None, 78 * GIB), 79 * GIB, True, False),
+        ("ts-frac-10-mem", Share(10, 70 * GIB), 79 * GIB, True, False),
+        ("ts-frac-10-mem", Share(5, 79 * GIB), 79 * GIB, True, False),
+        # Where only the slice tells whether it was all, nobody guesses.
+        ("mps-frac-mem", Share(None, 79 * GIB), None, True, True),
+        ("mps-frac-mem", Share(None, 40 * GIB), None, True, False),
+        ("mps-frac-10-mem", Share(10, 79 * GIB), None, True, True),
+        ("mps-frac-10-mem", Share(5, 79 * GIB), None, True, False),
+        ("mps-mem", Share(None, 79 * GIB), None, True, False),
     ],
 )
 def test_only_who_takes_all_of_a_fractional_device_shares_nothing(
-    form: str, taken: Share, published: int | None, *, shared: bool
+    form: str, taken: Share, published: int | None, *, shared: bool, unknown: bool
 ) -> None:
-    (found,) = share_records([share(form, taken, published=published)])
-    assert (found is not None) is shared
+    one = share(form, taken, published=published)
+    assert needs_published_memory(one) is unknown
+    if not unknown:
+        assert (share_records([one]) != (None,)) is shared
 
 
 def test_who_has_all_of_a_fractional_device_shares_it_among_its_pods_where_asked() -> None:
@@ -281,30 +263,6 @@ def test_who_has_all_of_a_fractional_device_shares_it_among_its_pods_where_asked
     assert record is not None
     assert (record.group, record.active_thread_percentage, record.is_part) == (GPU, 40, False)
     assert share_records([one]) == (None,)
-
-
-@pytest.mark.parametrize(
-    ("form", "taken", "published", "unknown"),
-    [
-        ("mps-frac-mem", Share(None, 79 * GIB), None, True),
-        ("mps-frac-mem", Share(None, 79 * GIB), 79 * GIB, False),
-        ("mps-frac-mem", Share(None, 40 * GIB), None, False),
-        ("mps-frac-mem", Share(None, 81 * GIB), None, False),
-        ("mps-frac-10-mem", Share(5, 79 * GIB), None, False),
-        ("mps-frac-10-mem", Share(10, 79 * GIB), None, True),
-        ("mps-frac-10", Share(10), None, False),
-        ("mps-mem", Share(None, 79 * GIB), None, False),
-    ],
-)
-def test_where_only_the_slice_tells_whether_it_was_all_nobody_guesses(
-    form: str, taken: Share, published: int | None, *, unknown: bool
-) -> None:
-    assert needs_published_memory(share(form, taken, published=published)) is unknown
-
-
-def test_what_is_not_shared_has_no_record() -> None:
-    assert share_records([Shareable(GPU, "r", None, "GPU-1", 0, 0, None)]) == (None,)
-    assert not needs_published_memory(Shareable(GPU, "r", None, "GPU-1", 0, 0, None))
 
 
 def test_gpus_that_a_claim_shares_alike_are_one_group_and_others_their_own() -> None:
@@ -329,16 +287,11 @@ def test_limits_by_device_name_it_by_its_place_or_its_uuid() -> None:
     assert [one.pinned_memory_mib for one in found if one] == [4096, 1024]
 
 
-@pytest.mark.parametrize("key", ["2", "GPU-3", "-1", "01", ""])
+@pytest.mark.parametrize("key", ["2", "GPU-3", "01"])
 def test_a_limit_for_a_device_that_the_claim_has_not_is_refused(key: str) -> None:
     settings = MpsSettings(None, None, ((key, GIB),))
     with pytest.raises(ClaimRefused, match="this configuration applies to 0, 1, GPU-1, GPU-2"):
         share_records([own(GPU, "GPU-2", settings), own(OTHER, "GPU-1", settings)])
-
-
-def test_no_limit_of_a_claims_own_is_no_limit() -> None:
-    found = record(own(GPU, "GPU-1"))
-    assert (found.active_thread_percentage, found.pinned_memory_mib, found.shares) == (100, 0, 0)
 
 
 def test_one_request_cannot_use_two_daemons() -> None:
@@ -374,13 +327,9 @@ def held_to(one: Shareable) -> int | None:
     ("form", "taken", "reserved_mib", "limit_bytes"),
     [
         ("ts-mem", Share(None, 10 * GIB), 0, 10 * GIB),
-        ("mps-mem", Share(None, 10 * GIB), 0, 10 * GIB),
         ("ts-4", Share(1), 0, 5758 * MIB),
-        ("ts-4", Share(4), 0, 23034 * MIB),
-        ("mps-4", Share(1), 0, 5758 * MIB),
         ("ts-4-mem", Share(1, 3 * GIB), 0, 3 * GIB),
         ("ts-frac-10", Share(3), 0, 6910 * MIB),
-        ("ts-frac-mem", Share(None, 10 * GIB), 0, 10 * GIB),
         # What the NVIDIA driver keeps for itself is nobody's.
         ("ts-4", Share(1), 470, 5641 * MIB),
         ("ts-4", Share(4), 470, 22564 * MIB),
@@ -437,7 +386,7 @@ def test_what_claims_are_guaranteed_is_never_more_than_the_gpu_together(
     """Claims come and go in any order, and more than once the GPU has another size."""
     holders: dict[str, Entry] = {}
     total = mib * MIB + odd_bytes
-    for number in range(data.draw(st.integers(1, 40))):
+    for number in range(data.draw(st.integers(1, 15))):
         leaves = data.draw(st.booleans())
         if holders and leaves:
             del holders[data.draw(st.sampled_from(sorted(holders)))]
@@ -468,19 +417,9 @@ def test_guarantees_of_other_devices_of_the_gpu_count_and_those_of_another_gpu_d
         refuse_overpromised("a", [mine], [L4], [entry("b", others)])
     assert "team/b" in caught.value.logged
     assert "team/b" not in str(caught.value)
+    unheld = replace(others, memory_limit_bytes=None)
+    for wanted, present in (([mine], [entry("b", unheld)]), ([mine, mine, mine], [])):
+        with pytest.raises(DeviceHeld, match="would be guaranteed"):
+            refuse_overpromised("a", wanted, [L4] * len(wanted), present)
     refuse_overpromised("a", [mine], [L4], [entry("a", others)])
     refuse_overpromised("a", [mine], [L4], [entry("b", replace(others, pci="0000:02:00.0"))])
-
-
-def test_shares_that_nobody_is_held_to_count_with_what_they_stand_for() -> None:
-    mine = held(l4("ts-4", Share(2)))
-    unheld = held(replace(l4("ts-4", Share(3)), limits=False))
-    assert unheld.memory_limit_bytes is None
-    with pytest.raises(DeviceHeld, match="would be guaranteed"):
-        refuse_overpromised("a", [mine], [L4], [entry("b", unheld)])
-
-
-def test_two_shares_of_one_claim_count_both() -> None:
-    mine = held(l4("ts-mem", Share(None, 12 * GIB)))
-    with pytest.raises(DeviceHeld, match="would be guaranteed"):
-        refuse_overpromised("a", [mine, mine], [L4, L4], [])

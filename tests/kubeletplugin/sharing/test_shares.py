@@ -12,22 +12,6 @@ from tests.kubeletplugin.held import cuda_uuid
 from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
 
 
-def test_the_daemon_starts_with_the_first_share_and_ends_with_the_last(node: FakeNode) -> None:
-    refs = [node.claim_shares(f"c-{number}", node.shared("mps-4")) for number in range(4)]
-    for ref in refs:
-        node.prepare(ref)
-        assert (node.compute_mode(), node.mps.started) == ("exclusive-process", 1)
-        assert node.daemon_limits() == (25, (H100_MIB // 4,))
-    assert node.daemon().devices == (node.uuid(),)
-    assert node.daemon().multi_user, "the pods of other claims run as other users"
-    for ref in refs[:-1]:
-        node.unprepare(ref)
-        assert (node.compute_mode(), list(node.mps.running)) == ("exclusive-process", [node.whole()])
-    node.unprepare(refs[-1])
-    node.assert_as_before()
-    assert node.compute_mode(1) == "default"
-
-
 def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", node.shared("mps-4")))
     node.steps.clear()

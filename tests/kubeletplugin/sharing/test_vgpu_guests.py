@@ -12,7 +12,6 @@ from driver.policy.offers import node_offers
 from fakegpu.nvml.mig_calls import MIG_CHANGES
 from fakegpu.nvml.sharing_calls import SHARING_CHANGES
 from tests.driver.mig_machines import look
-from tests.fakegpu.guests import VGPU_GUESTS
 from tests.kubeletplugin.fake_node import FakeNode
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES
 
@@ -20,7 +19,7 @@ OF_THE_HOST = sorted(MIG_CHANGES | SHARING_CHANGES)
 """The calls that change a GPU: MIG mode and instances, compute modes, time-slices."""
 
 
-@pytest.fixture(params=sorted(VGPU_GUESTS))
+@pytest.fixture(params=["a100-vgpu-guest", "l40s-vgpu-unlicensed"])
 def guest(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
     """A node that is a virtual machine, on which each change of a GPU is a fault."""
     node = FakeNode(tmp_path, request.param)

@@ -18,7 +18,11 @@ from tests.fakegpu.programs import Programs
 def programs(tmp_path: Path) -> Programs:
     """Four A30, all of them in another compute mode, which no reset leaves."""
     found = Programs(tmp_path, "a30-quad")
-    found.smi("-c", "PROHIBITED")
+    nvml = found.machine.nvml()
+    nvml.init()
+    for pci in found.machine.state.gpus:
+        nvml.device_by_pci(pci).set_compute_mode("prohibited")
+    nvml.shutdown()
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
+from driver.errors import ClaimRefused, StorageError
 from driver.process.log import configure
 from kubeletplugin.kubelet.wire.containers import ContainerStart, NotAnswered
 from kubeletplugin.sharing.memory.hook_socket import MOST_AT_ONCE, MOST_BYTES, HookSocket
@@ -64,8 +64,9 @@ def test_a_container_that_may_start_is_told_so_once_it_was_looked_after(folder: 
     assert seen == [ContainerStart(CLAIM, DEVICE, "abc", CGROUP, "team", "train-0", "main")]
 
 
-@pytest.mark.parametrize("error", [ClaimRefused("too much", "ask for less"), ClaimBlocked("not now")])
-def test_a_refusal_is_told_in_the_errors_own_words(folder: Path, error: Exception) -> None:
+def test_a_refusal_is_told_in_the_errors_own_words(folder: Path) -> None:
+    error = ClaimRefused("too much", "ask for less")
+
     def refuse(_start: ContainerStart) -> None:
         raise error
 
@@ -91,8 +92,8 @@ def test_a_fault_of_ours_refuses_the_container_and_names_its_lines_in_the_log(
 
 @pytest.mark.parametrize(
     "said",
-    [b"\n", b"{}\n", b"\x00" * 1000 + b"\n", line(call(version=2)), b"a" * (MOST_BYTES + 1), b"cut"],
-    ids=["nothing", "empty", "zeros", "another version", "too long", "cut"],
+    [b"\n", b"{}\n", b"a" * (MOST_BYTES + 1), b"cut"],
+    ids=["nothing", "empty", "too long", "cut"],
 )
 def test_malformed_calls_are_refused_and_logged_and_others_are_answered(
     folder: Path, log: io.StringIO, said: bytes
@@ -188,22 +189,6 @@ def test_other_users_are_refused_even_where_they_can_connect(folder: Path, log: 
     assert "refused a hook that does not run as root" in log.getvalue()
 
 
-def test_a_stop_answers_what_is_under_way_and_removes_the_socket_first(folder: Path) -> None:
-    here, go = threading.Event(), threading.Event()
-
-    def slowly(_start: ContainerStart) -> None:
-        here.set()
-        assert go.wait(20)
-
-    with serving(folder, "one", slowly) as server, connected(server.path) as client:
-        client.sendall(line(call()))
-        assert here.wait(20)
-        server.stop()
-        eventually("the socket is gone", lambda: not server.path.exists())
-        go.set()
-        assert answer_of(client) == OK
-
-
 def test_what_is_under_way_has_ended_when_the_instance_has(folder: Path) -> None:
     ended: list[str] = []
     begun = threading.Event()
@@ -214,11 +199,14 @@ def test_what_is_under_way_has_ended_when_the_instance_has(folder: Path) -> None
         threading.Event().wait(0.1)
         ended.append(start.container_id)
 
-    with serving(folder, "one", outlive) as server, connected(server.path) as client:
+    with serving(folder, "one", outlive) as server:
+        client = connected(server.path)
         client.sendall(line(call()))
         assert begun.wait(20)
         server.stop()
     assert ended == ["abc"]
+    with client:
+        assert answer_of(client) == OK
 
 
 def test_an_instance_that_ends_leaves_a_container_to_the_next_one(folder: Path) -> None:
@@ -250,13 +238,6 @@ def test_the_socket_of_a_dead_instance_is_removed_and_that_of_a_living_one_stays
             assert sorted(os.listdir(folder)) == ["newer.sock", "older.sock"]
             assert asked(older.path, line(call())) == OK
         assert os.listdir(folder) == ["older.sock"]
-
-
-def test_a_second_instance_of_one_name_is_refused(folder: Path) -> None:
-    with serving(folder, "one", agree) as server:
-        with pytest.raises(ConfigError, match="another server answers"):
-            HookSocket(folder, "one", agree).open()
-        assert asked(server.path, line(call())) == OK
 
 
 def test_a_later_instances_socket_is_left_to_it(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from kubeletplugin.sharing.mps.processes import Answers, is_amount, limit_comman
 from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, probes_of
 from tests.clock import Clock
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
-from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
 
 DAEMON = MpsDaemon("gpu", ("GPU-1", "GPU-2"), active_thread_percentage=25, pinned_memory_mib=(0, 5632))
@@ -108,14 +106,3 @@ def test_a_supervisor_that_hangs_is_alive_and_not_ready(mps: MpsScene) -> None:
             assert probes.ready() == "mps-restart has been running for 6 s"
             assert probes.alive() == ""
         assert probes.ready() == ""
-
-
-def test_the_supervisor_is_probed_at_its_address(mps: MpsScene) -> None:
-    with SupervisorProcess(mps, health_addr="127.0.0.1:0") as process:
-        port = process.wait_for("serving probes")["port"]
-        for path in ("/startupz", "/livez", "/readyz"):
-            connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            assert (answer.status, answer.read()) == (200, b"ok\n")
-            connection.close()

@@ -83,52 +83,35 @@ def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(
 
 
 @needs.MOUNTS
-def test_logs_have_room_of_their_own_too(mps: MpsScene, own: DaemonMemory) -> None:
-    """A client that connects again and again has a line written for each time."""
-    mps.serving(own)
-    folder = mps.folder()
-    assert folder.logs.stat().st_dev not in (folder.shm.stat().st_dev, folder.path.stat().st_dev)
-    assert fill(folder.logs / "server.log") < 20 * MIB
-    with mps.client() as client:
-        assert client.limits.percentage == 25.0
-
-
-@needs.MOUNTS
-def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
+def test_a_daemon_whose_logs_are_full_serves_and_is_started_anew_with_room_for_new_ones(
     mps: MpsScene, own: DaemonMemory
 ) -> None:
-    supervisor = mps.serving(own)
-    logs = mps.folder().logs
-    fill(logs / "server.log")
+    """A client that connects again and again has a line written for each time."""
+    supervisor, folder = mps.serving(own), mps.folder()
+    logs = folder.logs
+    assert logs.stat().st_dev not in (folder.shm.stat().st_dev, folder.path.stat().st_dev)
+    assert fill(logs / "server.log") < 20 * MIB
+    with mps.client() as client:
+        assert client.limits.percentage == 25.0
+    (folder.shm / "of a container").touch()
     mps.kill()
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    assert [path.name for path in shm_of(mps.pid()).iterdir()] == ["of a container"]
     assert (logs / "control.log").read_text().startswith("[")
     assert "Starting control daemon" in (logs / "control.log.1").read_text()
     assert sorted(path.name for path in logs.iterdir()) == ["control.log", "control.log.1", "output"]
 
 
 @needs.MOUNTS
-def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
-    mps: MpsScene, own: DaemonMemory
-) -> None:
-    supervisor = mps.serving(own)
-    (mps.folder().shm / "of a container").touch()
-    mps.kill()
-    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert [path.name for path in shm_of(mps.pid()).iterdir()] == ["of a container"]
-
-
-@needs.MOUNTS
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_the_next_supervisor_starts_a_daemon_with_the_memory_that_containers_have(
-    mps: MpsScene, own: DaemonMemory, how: signal.Signals
+    mps: MpsScene, own: DaemonMemory
 ) -> None:
     client = MpsClient(mps.mps_dir / SOCKET)
     with SupervisorProcess(mps, mounts=True) as process:
         client.ensure(mps.daemon())
         client.close()
         (mps.folder().shm / "of a container").touch()
-        process.end(how)
+        process.end(signal.SIGKILL)
     supervisor = mps.supervisor(mps.site(memory=own))
     told(supervisor.follow(StreamClient(), 0.05), running)
     assert [path.name for path in shm_of(mps.pid()).iterdir()] == ["of a container"]

@@ -14,22 +14,7 @@ from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsSce
 from tests.kubeletplugin.stream_client import StreamClient
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-
-def test_a_daemon_leads_a_session_so_that_no_signal_to_the_supervisors_group_ends_it(mps: MpsScene) -> None:
-    mps.serving()
-    pid = mps.pid()
-    assert pid is not None
-    assert os.getsid(pid) == pid
-
-
-def test_ensure_again_runs_no_program(mps: MpsScene) -> None:
-    supervisor = mps.serving()
-    before = mps.commands()
-    with ThreadPoolExecutor(48) as pool:
-        list(pool.map(lambda _: supervisor.ensure(mps.daemon(), DEADLINE_SECONDS), range(48)))
-    assert mps.commands() == before == 2  # the daemon, and one batch that set its limits and read them
+    pass
 
 
 def test_many_that_wait_for_a_start_that_fails_get_its_error_without_another_try(mps: MpsScene) -> None:
@@ -58,14 +43,6 @@ def test_a_running_server_gets_the_limits_as_well(mps: MpsScene) -> None:
             assert (later.limits.percentage, later.limits.pinned_mib) == (50.0, {"0": 512})
 
 
-def test_stop_ends_clients_that_are_still_there(mps: MpsScene) -> None:
-    supervisor = mps.serving()
-    with mps.client() as client:
-        supervisor.stop(NAME, DEADLINE_SECONDS)
-        client.wait_until_dropped()
-    assert mps.machine.state.gpus[mps.machine.pci(0)].process_ids == ()
-
-
 def test_clients_are_shown_the_one_socket_that_they_need(mps: MpsScene) -> None:
     """By the others, root of a container could end the daemon, change limits, or fill its logs."""
     supervisor = mps.serving()
@@ -82,18 +59,6 @@ def test_clients_are_shown_the_one_socket_that_they_need(mps: MpsScene) -> None:
     mps.machine.heal_mps()
 
 
-def test_clients_of_any_user_reach_the_pipes_and_nobody_else_may_change_them(mps: MpsScene) -> None:
-    mps.serving()
-    folder = mps.folder()
-
-    def modes(*paths: Path) -> list[int]:
-        return [stat.S_IMODE(path.stat().st_mode) for path in paths]
-
-    assert modes(mps.mps_dir, folder.path, folder.pipes, folder.logs) == [0o711] * 4
-    assert modes(folder.clients) == [0o755]
-    assert modes(folder.record, folder.output) == [0o600] * 2
-
-
 def test_a_folder_too_deep_for_sockets_is_refused_before_anything_is_made(mps: MpsScene) -> None:
     mps.mps_dir /= "d" * 60
     supervisor = mps.supervisor()
@@ -108,11 +73,30 @@ def test_a_second_supervisor_does_not_get_the_folder(mps: MpsScene) -> None:
         mps.supervisor()
 
 
-def test_a_supervisor_that_ends_without_a_daemon_leaves_an_empty_folder(mps: MpsScene) -> None:
-    supervisor = mps.serving()
-    supervisor.stop(mps.daemon().name, DEADLINE_SECONDS)
+def test_a_daemon_is_started_once_and_leads_a_session_and_with_it_everything_ends(mps: MpsScene) -> None:
+    """No signal to the supervisor's group ends it, and clients of any user reach its pipes alone."""
+    supervisor, folder, pid = mps.serving(), mps.folder(), mps.pid()
+    assert pid is not None
+    assert os.getsid(pid) == pid
+    shown = (
+        mps.mps_dir,
+        folder.path,
+        folder.pipes,
+        folder.logs,
+        folder.clients,
+        folder.record,
+        folder.output,
+    )
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in shown]
+    assert modes == [*[0o711] * 4, 0o755, *[0o600] * 2]
+    with ThreadPoolExecutor(48) as pool:
+        list(pool.map(lambda _: supervisor.ensure(mps.daemon(), DEADLINE_SECONDS), range(48)))
+    assert mps.commands() == 2, "the daemon, and one batch that set its limits and read them"
+
+    with mps.client() as client:
+        supervisor.stop(NAME, DEADLINE_SECONDS)
+        client.wait_until_dropped()
+    assert mps.machine.state.gpus[mps.machine.pci(0)].process_ids == ()
     (mps.mps_dir / ".libraries").mkdir(exist_ok=True)
     mps.end_supervisor()
-
     assert list(mps.mps_dir.iterdir()) == []
-    mps.serving()
