@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes
-from tests.eventually import eventually
-from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
+from tests.processes.every_kind import cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
 from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from proto import dra_v1_pb2 as v1
     from tests.processes.node import Claimed, Object
@@ -96,24 +95,6 @@ class TwoInstances:
             )
             for pci, gpu in self.node.machine.state.gpus.items()
         }
-
-    def made_for_claims(self) -> tuple[tuple[int, int, int], ...]:
-        """The GPU instances on the GPU that the driver cuts."""
-        return self.gpus()[str(self.node.machine.pci(MADE_GPU))].instances
-
-    def wait_for_state(self, uid: str, state: str, true: Callable[[Object], bool]) -> None:
-        """Wait until the journal has the claim in a state, and something is true of its device."""
-
-        def look() -> Object | None:
-            with suppress(FileNotFoundError):
-                return self.entry(uid)
-            return None
-
-        eventually(
-            f"claim {uid} is {state}",
-            look,
-            lambda entry: entry and entry["state"] == state and true(entry["devices"][0]),
-        )
 
     def daemons(self) -> dict[str, int]:
         """The process ids of the MPS control daemons, by their names."""
