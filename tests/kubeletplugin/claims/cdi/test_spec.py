@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from driver.errors import NodeIncomplete, StorageError
+from driver.errors import StorageError
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.devices.host.driver_files import DriverFiles, Placed
-from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.devices.host.library_files import Link
 from tests.kubeletplugin.cdi_schema import validate
 
@@ -144,17 +144,6 @@ def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str,
     built = spec(name=name, below=below)
 
     assert built["cdiVersion"] == lowest_version(built) == version
-
-
-def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
-    (tmp_path / "dev/nvidia-uvm").write_text("a plain file is no device")
-    nodes = DeviceFolder.below(tmp_path)
-
-    with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing below .*run nvidia-modprobe"):
-        nodes.control()
-    assert nodes.require("/dev/nvidiactl") == DeviceNode("/dev/nvidiactl", f"{tmp_path}/dev/nvidiactl", 1, 3)
 
 
 def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
