@@ -48,7 +48,7 @@ def own_sysfs(sysfs: Path) -> None:
     if sysfs.is_symlink():
         shipped = sysfs.resolve()
         sysfs.unlink()
-        shutil.copytree(shipped, sysfs, symlinks=True)
+        shutil.copytree(shipped, sysfs, symlinks=True, copy_function=shutil.copyfile)
 
 
 def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:
