@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -107,10 +106,6 @@ def test_with_a_hook_links_and_the_linker_cache_are_made_and_nothing_else_is_cha
     ]
 
 
-def test_a_hook_is_given_no_call_that_it_does_not_know() -> None:
-    assert [name for name, *_ in hooks_of(Hook("/opt/nvidia-cdi-hook"))] == [LINKS, CACHE]
-
-
 def test_settings_have_places_of_their_own_in_the_container() -> None:
     files = replace(FILES, settings=(Placed("/usr/share/vulkan/a.json", "/etc/vulkan/a.json"),))
     mounts = spec(files, CONTAINER)["containerEdits"]["mounts"]
@@ -202,21 +197,6 @@ def test_a_spec_is_there_until_it_is_removed(tmp_path: Path) -> None:
     for _ in range(2):
         store.remove("u-1")
     assert store.uids() == ("u-2",)
-
-
-def test_files_of_others_are_no_claims(tmp_path: Path) -> None:
-    prefix = "k8s.gpu.nvidia.com-claim_"
-    for name in (
-        f"{prefix}.json",
-        f"{prefix}u-1.yaml",
-        f"{prefix}u 1.json",
-        "vendor.com-gpu.json",
-        "u-1.json",
-    ):
-        (tmp_path / name).touch()
-    (tmp_path / f".tmp-{prefix}u-1.json-0123456789ab").touch()
-    assert CdiStore(tmp_path).uids() == ()
-    assert len(os.listdir(tmp_path)) == 6
 
 
 def test_what_the_disk_refuses_names_the_file(tmp_path: Path) -> None:

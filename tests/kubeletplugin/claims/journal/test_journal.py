@@ -112,6 +112,23 @@ def test_of_files_that_were_put_aside_the_newest_hundred_are_kept(tmp_path: Path
     assert "u-0" not in kept
 
 
+def test_an_entry_that_is_known_is_not_forgotten_because_it_cannot_be_read(tmp_path: Path) -> None:
+    """Its claim holds GPUs, and nobody else's suffers."""
+    journal = Journal(tmp_path, lambda: True)
+    journal.put(entry("u-1"))
+    journal.put(entry("u-2"))
+    (tmp_path / "u-1.json").unlink()
+    (tmp_path / "u-1.json").mkdir()
+
+    with pytest.raises(StorageError, match="it is not a regular file: check the disk"):
+        journal.get("u-1")
+    assert journal.get("u-2") == entry("u-2")
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-1", "u-2"]
+    (tmp_path / "u-1.json").rmdir()
+    assert journal.get("u-1") is None
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-2"]
+
+
 def test_a_file_that_can_neither_be_read_nor_put_aside_stops_only_its_claim(tmp_path: Path) -> None:
     alone(tmp_path).put(entry("u-9"))
     (tmp_path / "u-1.json").write_text("{")

@@ -128,13 +128,6 @@ def kind_of(held: HeldDevice) -> HeldKind:
     return held_kinds().of(held)
 
 
-def test_a_gpu_of_which_no_slice_was_seen_has_its_uuid_and_its_address() -> None:
-    assert device_attributes(HELD, kind_of(HELD), {}) == {
-        "uuid": {"string": "GPU-1"},
-        "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
-    }
-
-
 def test_what_a_kind_tells_stands_before_what_was_published() -> None:
     told = device_attributes(
         HELD,

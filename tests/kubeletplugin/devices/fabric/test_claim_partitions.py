@@ -194,17 +194,6 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_its_partition_named(node:
     assert [path.name for path in (node.boot_files / "fabric").iterdir()] == ["partition-3.unreadable"]
 
 
-def test_another_instance_lets_go_of_what_this_one_has_activated(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
-    other = node.instance()
-    other.preparer.unprepare(ref, node.call())
-    assert (connected(node), records(node)) == ((), [])
-    other.peers.close()
-    node.prepare(claim_modules(node, "next", 1))
-    assert connected(node) == (7,)
-
-
 def test_a_gpu_that_the_fabric_manager_has_left_out_is_refused(node: FakeNode) -> None:
     fabric = node.machine.spec.fabric_manager
     assert fabric is not None

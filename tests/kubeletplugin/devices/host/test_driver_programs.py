@@ -53,15 +53,6 @@ def test_a_program_finds_the_drivers_libraries_and_no_others_of_the_driver_root(
     assert "libc.so.6" not in libraries
 
 
-def test_the_c_library_of_the_driver_root_is_not_that_of_the_programs(tmp_path: Path) -> None:
-    root = build_driver_root(tmp_path / "root", FakeMachine.open(f"a30-quad@{tmp_path / 'state.json'}"))
-    (root / "usr/lib/x86_64-linux-gnu/libc.so.6").write_text("that of another system")
-
-    said = run_program(found_in(root), ["-L"])
-
-    assert (said.code, len(said.lines)) == (0, 4), said.words
-
-
 def test_the_libraries_follow_the_driver_and_those_of_the_former_one_go(tmp_path: Path) -> None:
     machine = FakeMachine.open("a30-quad")
     root = build_driver_root(tmp_path / "root", machine)

@@ -72,14 +72,6 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     assert not list(node.watch.foreign(node.discovery.snapshot(), ()))
 
 
-def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.machine.driver_gone()
-    node.unprepare(ref)
-    assert not node.entry(ref).holds
-
-
 def test_a_lost_claim_does_not_get_its_partition_again(
     node: FakeNode,
 ) -> None:

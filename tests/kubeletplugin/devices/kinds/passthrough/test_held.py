@@ -58,12 +58,6 @@ def test_a_container_gets_the_nodes_of_vfio_and_nothing_of_the_nvidia_driver(vms
     assert host == {str(vms.driver_root / "dev/vfio/24"), str(vms.driver_root / "dev/vfio/vfio")}
 
 
-def test_the_node_of_the_iommu_can_be_left_out(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 0, iommu={"enableAPIDevice": False})
-    vms.prepare(claim)
-    assert paths(vms, claim) == ["/dev/vfio/24"]
-
-
 def test_iommufd_gives_a_node_for_each_function(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 1, iommu={"backendPolicy": "PreferIommuFD"})
 
@@ -118,18 +112,6 @@ def test_a_controller_that_does_not_answer_keeps_no_gpu_from_coming_back(
     vms.controllers.joined("controller")
     assert vms.unprepare(claim) is None
     assert vms.changed() == {}
-
-
-def test_persistence_mode_is_turned_off_and_put_back(vms: PassthroughNode) -> None:
-    vms.turn_persistence_on(0)
-    claim = vms.vm("vm", 0)
-
-    vms.prepare(claim)
-    assert not vms.persistence(0)
-    vms.unprepare(claim)
-
-    assert vms.persistence(0)
-    assert not vms.persistence(1)
 
 
 def test_persistence_mode_is_put_back_when_the_gpu_could_not_be_taken(vms: PassthroughNode) -> None:

@@ -118,17 +118,6 @@ def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> N
     assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
 
 
-def test_two_requests_of_a_claim_can_have_two_vgpus(open_node: Open) -> None:
-    node = open_node(L40S)
-    ref = node.claim_devices("vm", f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-8q-1")
-
-    node.prepare(ref)
-
-    assert set(made(node)) == {"0000:17:00.4", "0000:17:00.5"}
-    assert node.unprepare(ref) is None
-    assert made(node) == {}
-
-
 @pytest.mark.parametrize("machine", [L40S, A100])
 def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: str) -> None:
     node = open_node(machine)
