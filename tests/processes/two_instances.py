@@ -16,20 +16,14 @@ from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from proto import dra_v1_pb2 as v1
     from tests.processes.node import Claimed, Object
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """An instance of the driver; ``pod_uid`` is that of its plugin's pod, beside which another may run."""
-
-    pod_uid: str
-
-
-EARLIER = Instance("11111111-2222-4333-8444-000000000001")
-LATER = Instance("11111111-2222-4333-8444-000000000002")
+EARLIER, LATER = "11111111-2222-4333-8444-000000000001", "11111111-2222-4333-8444-000000000002"
+"""The instances of the driver, by the UID of the plugin's pod, beside which another may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +45,9 @@ class TwoInstances:
         self.proc.mkdir()
         self.before = self.gpus()
 
-    @contextmanager
-    def plugin(self, instance: Instance) -> Iterator[DriverProcess]:
+    def plugin(self, instance: str) -> AbstractContextManager[DriverProcess]:
         """The kubelet plugin of an instance, registered."""
-        with self.node.plugin(pod_uid=instance.pod_uid) as process:
-            yield process
+        return self.node.plugin(pod_uid=instance)
 
     @contextmanager
     def supervisor(self) -> Iterator[DriverProcess]:
@@ -68,21 +60,21 @@ class TwoInstances:
             process.wait_for("serving")
             yield process
 
-    def prepare(self, instance: Instance, *claims: v1.Claim) -> list[Claimed]:
+    def prepare(self, instance: str, *claims: v1.Claim) -> list[Claimed]:
         """What an instance's plugin answers to the kubelet, without an error."""
-        answers = self.node.prepare(*claims, pod_uid=instance.pod_uid)
+        answers = self.node.prepare(*claims, pod_uid=instance)
         assert [answer.error for answer in answers] == [""] * len(claims)
         return answers
 
-    def refused(self, instance: Instance, *claims: v1.Claim) -> list[str]:
+    def refused(self, instance: str, *claims: v1.Claim) -> list[str]:
         """Why an instance's plugin does not prepare each of the claims now."""
-        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=instance.pod_uid)
+        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=instance)
         assert all(answer.error for answer in answers)
         return [answer.error for answer in answers]
 
-    def unprepare(self, instance: Instance, *claims: v1.Claim) -> None:
+    def unprepare(self, instance: str, *claims: v1.Claim) -> None:
         """Have an instance's plugin take the claims back."""
-        assert self.node.unprepare(*claims, pod_uid=instance.pod_uid) == [""] * len(claims)
+        assert self.node.unprepare(*claims, pod_uid=instance) == [""] * len(claims)
 
     def gpus(self) -> dict[str, Gpu]:
         """What the GPUs are like."""

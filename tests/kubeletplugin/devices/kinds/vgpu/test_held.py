@@ -70,13 +70,16 @@ def test_iommufd_is_given_where_the_configuration_prefers_it(open_node: Open, ma
     assert api == "/dev/iommu"
 
 
-def test_six_of_one_profile_are_made_and_a_seventh_is_not(open_node: Open) -> None:
+def test_six_of_one_profile_are_made_and_no_seventh_and_no_slot_is_given_out_twice(open_node: Open) -> None:
     node = open_node(L40S)
     for slot in range(6):
         node.prepare(node.claim_devices(f"vm-{slot}", f"{GPU}-vgpu-l40s-8q-{slot}"))
 
     with pytest.raises(ClaimBlocked, match="the vGPU L40S-8Q cannot be made"):
         node.prepare(node.claim_devices("vm-6", f"{GPU}-vgpu-l40s-8q-6"))
+    for device in (f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-24q-0", GPU):
+        with pytest.raises(DeviceHeld):
+            node.prepare(node.claim_devices("two", device))
     assert len(made(node)) == 6
 
 
@@ -97,15 +100,6 @@ def test_a_vgpu_that_cannot_be_made_is_refused_with_the_way_out(
 
     with pytest.raises(error, match=words):
         node.prepare(node.claim_devices("other", f"{GPU}-vgpu-{device}"))
-
-
-def test_the_slot_of_another_claim_is_not_given_out_twice(open_node: Open) -> None:
-    node = open_node(L40S)
-    node.prepare(node.claim_devices("one", f"{GPU}-vgpu-l40s-8q-0"))
-
-    for device in (f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-24q-0", GPU):
-        with pytest.raises(DeviceHeld):
-            node.prepare(node.claim_devices("two", device))
 
 
 def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> None:
