@@ -49,7 +49,7 @@ def own_sysfs(sysfs: Path) -> None:
     if sysfs.is_symlink():
         shipped = sysfs.resolve()
         sysfs.unlink()
-        shutil.copytree(shipped, sysfs, symlinks=True)
+        shutil.copytree(shipped, sysfs, symlinks=True, copy_function=shutil.copyfile)
 
 
 def empty_sysfs(sysfs: Path) -> None:

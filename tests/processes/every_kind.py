@@ -13,14 +13,13 @@ from proto import dra_v1_pb2 as v1
 from tests.processes.node import GROUP, NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tests.processes.node import Node, Object
 
 STATIC_GPU, MADE_GPU, FRACTIONAL_GPU = 3, 4, 7
 """The GPU that an admin has cut in halves, the one that the driver cuts, the one that is shared by memory."""
 
-ALL_MEMORY, SOME_MEMORY = "79Gi", "20Gi"
 _HALF_GPU_INSTANCE, _HALF_COMPUTE_INSTANCE = 9, 2
 _UIDS = uuid.UUID("6a1c9f0e-2f0b-4b53-9d6a-3f8f1f5b8a10")
 
@@ -46,27 +45,19 @@ class Kind:
         """The UID of the claim of this kind, the same on every node."""
         return str(uuid.uuid5(_UIDS, self.name))
 
-    @property
-    def share_id(self) -> str | None:
-        """What the scheduler called its share; None for a device that is not shared."""
-        return str(uuid.uuid5(_UIDS, f"share of {self.name}")) if self.consumed else None
-
-    def device(self, gpus: Sequence[str]) -> str:
-        """The name of its device, by those of the node's GPUs."""
-        return gpus[self.gpu] + self.suffix
-
     def result(self, node: Node) -> Object:
         """The allocation's result."""
         given: Object = {
             "request": "gpu",
             "driver": DRIVER_NAME,
             "pool": pool_name(NODE),
-            "device": self.device(node.gpus),
+            "device": node.gpus[self.gpu] + self.suffix,
         }
         if self.admin:
             given["adminAccess"] = True
         if self.consumed:
-            given |= {"shareID": self.share_id, "consumedCapacity": dict(self.consumed)}
+            share_id = str(uuid.uuid5(_UIDS, f"share of {self.name}"))
+            given |= {"shareID": share_id, "consumedCapacity": dict(self.consumed)}
         return given
 
     def config(self) -> list[Object]:
@@ -105,14 +96,9 @@ KINDS = (
     Kind("partition-mps-share", MADE_GPU, "-mig-2g-20gb-2-mps-2", consumed=_ONE_SHARE),
     Kind("time-sliced-share", 5, "-ts-4", consumed=_ONE_SHARE, sharing=_slicing("Short")),
     Kind("mps-share", 6, "-mps-4", consumed=_ONE_SHARE),
-    Kind("fractional", FRACTIONAL_GPU, "-mps-frac-mem", consumed={"memory": SOME_MEMORY}),
+    Kind("fractional", FRACTIONAL_GPU, "-mps-frac-mem", consumed={"memory": "20Gi"}),
 )
 """Those that can be prepared together: no two stand in each other's way."""
-
-ALL_OF_FRACTIONAL = Kind(
-    "all-of-fractional", FRACTIONAL_GPU, "-mps-frac-mem", consumed={"memory": ALL_MEMORY}
-)
-"""Who takes all of a fractional GPU has it as if it were not shared; nobody else fits beside."""
 
 
 def cut_in_halves(node: Node) -> None:
@@ -129,8 +115,8 @@ def cut_in_halves(node: Node) -> None:
 
 def publish_memory(node: Node) -> None:
     """Publish the fractional GPU, whose memory the plugin knows from its slice alone."""
-    device = ALL_OF_FRACTIONAL.device(node.gpus)
-    capacity = {"memory": {"value": ALL_MEMORY}}
+    device = f"{node.gpus[FRACTIONAL_GPU]}-mps-frac-mem"
+    capacity = {"memory": {"value": "79Gi"}}
     pool = {"name": pool_name(NODE), "generation": 1, "resourceSliceCount": 1}
     spec = {
         "driver": DRIVER_NAME,

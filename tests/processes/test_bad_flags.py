@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -63,20 +62,12 @@ both = pytest.mark.parametrize("module", sorted(COMMANDS))
 
 
 @both
-def test_an_unknown_flag_is_a_usage_error(module: str) -> None:
-    code, lines = failed(module, "--no-such-flag")
+def test_an_unknown_flag_and_a_node_name_whose_variable_is_empty_are_usage_errors(module: str) -> None:
+    for given, wrong in ((["--no-such-flag"], "--no-such-flag"), ([], "--node-name")):
+        code, lines = failed(module, *given, GPU_DRA_NODE_NAME="")
 
-    assert code == 2
-    assert "--no-such-flag" in lines[-1]
-    assert f"python -m {module} --help" in "\n".join(lines)
-
-
-@both
-def test_a_missing_node_name_is_a_usage_error_also_when_its_variable_is_empty(module: str) -> None:
-    code, lines = failed(module, GPU_DRA_NODE_NAME="")
-
-    assert code == 2
-    assert "--node-name" in lines[-1]
+        assert (code, wrong in lines[-1]) == (2, True)
+        assert f"python -m {module} --help" in "\n".join(lines)
 
 
 @both
@@ -109,12 +100,7 @@ def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
 
 
 REFUSED: tuple[tuple[str, str, str, str], ...] = (
-    (
-        "controller",
-        "kubeconfig",
-        "/missing/config",
-        "the kubeconfig /missing/config does not exist",
-    ),
+    ("controller", "kubeconfig", "/missing/config", "the kubeconfig /missing/config does not exist"),
     ("kubeletplugin", "kubeconfig", "{folder}/list.yaml", "the kubeconfig {folder}/list.yaml"),
     ("controller", "nvml", "fake:no-such", "there is no machine 'no-such': `gpuctl plan --machines` lists"),
     ("kubeletplugin", "nvml", "fake:{folder}/broken.yaml", "{folder}/broken.yaml"),
@@ -177,23 +163,3 @@ def test_a_folder_that_is_missing_is_a_usage_error_of_the_plugin(node: Node, fla
     assert code == 2
     assert f"'--{flag.replace('_', '-')}'" in lines[-1]
     assert "/missing/folder" in lines[-1]
-
-
-def test_a_data_folder_that_cannot_be_made_is_named(node: Node) -> None:
-    node.data.write_text("in the way")
-
-    code, lines = failed("kubeletplugin", *node.plugin_flags())
-
-    assert (code, len(lines), str(node.data) in lines[0]) == (1, 1, True)
-    assert node.data.read_text() == "in the way"
-
-
-def test_a_file_in_the_way_of_a_socket_is_left_alone(node: Node) -> None:
-    node.data.mkdir()
-    node.service_socket.write_text("not a socket")
-
-    code, lines = failed("kubeletplugin", *node.plugin_flags())
-
-    assert (code, len(lines)) == (1, 1)
-    assert f"{node.service_socket} exists and is not a socket" in lines[0]
-    assert Path(node.service_socket).read_text() == "not a socket"

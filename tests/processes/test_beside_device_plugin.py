@@ -34,12 +34,3 @@ def test_slices_are_tainted_from_the_first_on_until_the_device_plugin_is_gone(no
         offer(node, "nvidia.com/mig-1g.10gb", "7")
         eventually("taints", lambda: tainted(node), lambda taints: taints == ["mig-1g.10gb"] * 8)
         node.wait_event("DevicePluginBeside", times=2)
-
-
-def test_nothing_is_published_where_that_is_asked_for(node: Node) -> None:
-    with node.plugin(), node.controller(device_plugin="withhold"):
-        node.publishes(8)
-        offer(node, "nvidia.com/gpu", "8")
-        node.publishes(0)
-        offer(node, "nvidia.com/gpu", "0")
-        node.publishes(8)

@@ -88,35 +88,6 @@ def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
         assert list(node.cdi.iterdir()) == []
 
 
-def test_what_cannot_be_taken_over_keeps_the_plugin_away_and_everything_as_it_is(
-    node: Node, nvidia: NvidiaDriver
-) -> None:
-    prepared(node, nvidia, "train", "gpu-0")
-    nvidia.half_prepare("team", "begun", "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11")
-    nvidia.end()
-    before = nvidia.checkpoint.read_bytes()
-    with waiting(node) as plugin:
-        line = plugin.wait_for("waiting for NVIDIA's driver")
-        assert "1 of 2 claims" in line["reason"]
-        assert "claim team/begun" in line["in_the_way"]
-        assert list(node.registry.iterdir()) == []
-        assert nvidia.checkpoint.read_bytes() == before
-
-        nvidia.start()
-        nvidia.unprepare("0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11")
-        plugin.wait_logged(2, "waiting for NVIDIA's driver")
-        nvidia.end()
-        node.register(plugin)
-        plugin.wait_for("took over claims of NVIDIA's driver")
-
-
-def test_a_plugin_that_waits_ends_when_it_is_told_to(node: Node, nvidia: NvidiaDriver) -> None:
-    assert nvidia.registration_socket.exists()
-    with waiting(node) as plugin:
-        plugin.wait_for("waiting for NVIDIA's driver")
-        assert plugin.stop() == 0
-
-
 def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_beside_it(
     node: Node, nvidia: NvidiaDriver
 ) -> None:

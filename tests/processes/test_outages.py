@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driver.nvml.api import Code
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -34,50 +33,6 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_without_the_nvml_library_the_plugin_unprepares_and_nothing_is_published(node: Node) -> None:
-    claim = node.claim("train", node.gpus[0])
-    with node.plugin() as plugin:
-        assert node.prepare(claim)[0].error == ""
-        assert plugin.stop() == 0
-    bare = node.folder / "bare"
-    bare.mkdir()
-    without = {"nvml": "real", "driver_root": str(bare)}
-
-    with node.plugin(**without) as plugin, node.controller(**without) as controller:
-        told = controller.wait_for("there is no NVIDIA driver on this node, so new containers get no GPU")
-        assert f"libnvidia-ml.so.1 below {bare}" in told["error"]
-        assert "install or load the NVIDIA driver" in told["error"]
-        controller.wait_for("kubelet plugin serves")
-
-        assert node.unprepare(claim) == [""]
-        assert not node.spec(claim).exists()
-        (answer,) = node.prepare(node.claim("next", node.gpus[1]), within_seconds=3)
-        assert f"libnvidia-ml.so.1 below {bare}" in answer.error
-
-        assert (plugin.stop(), controller.stop()) == (0, 0)
-    assert node.slices() == []
-    assert len(controller.logged(told["event"])) == 1
-
-
-def test_one_gpu_of_eight_that_fails_leaves_the_other_seven(node: Node) -> None:
-    node.machine.fail(gpu=5, code=Code.UNKNOWN)
-    lost = node.claim("lost", node.gpus[5])
-    others = [node.claim(f"train-{gpu}", node.gpus[gpu]) for gpu in (0, 1, 2, 3, 4, 6, 7)]
-
-    with node.plugin() as plugin, node.controller() as controller:
-        seven = set(node.gpus) - {node.gpus[5]}
-        node.publishes(7, controller)
-        assert {device["name"] for device in node.devices()} == seven
-
-        assert [answer.error for answer in node.prepare(*others)] == [""] * 7
-        (answer,) = node.prepare(lost, within_seconds=3)
-        assert str(node.machine.pci(5)) in answer.error
-        assert "look for NVIDIA messages in the kernel log" in answer.error
-        node.wait_warning(lost, str(node.machine.pci(5)))
-
-        assert (plugin.stop(), controller.stop()) == (0, 0)
-
-
 def test_a_full_disk_fails_the_claim_alone_and_loses_nothing(node: Node) -> None:
     prepared, refused = node.claim("prepared", node.gpus[0]), node.claim("refused", node.gpus[1])
     with node.plugin() as plugin:
@@ -97,18 +52,6 @@ def test_a_full_disk_fails_the_claim_alone_and_loses_nothing(node: Node) -> None
 
         assert node.prepare(refused)[0].error == ""
         assert plugin.stop() == 0
-
-
-def test_a_cdi_folder_that_vanished_is_named_and_used_again_when_it_is_back(node: Node) -> None:
-    claim = node.claim("train", node.gpus[0])
-    with node.plugin():
-        node.cdi.rmdir()
-        (answer,) = node.prepare(claim)
-        assert f"check that the folder {node.cdi} exists" in answer.error
-
-        node.cdi.mkdir()
-        assert node.prepare(claim)[0].error == ""
-        assert node.spec(claim).exists()
 
 
 def test_a_truncated_journal_file_is_put_aside_and_only_its_claim_suffers(node: Node) -> None:

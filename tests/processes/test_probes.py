@@ -5,7 +5,6 @@ from __future__ import annotations
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING
 
-from envtest.embedded.server import ALWAYS
 from gpuctl.demo.brisk import BRISK
 from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
@@ -113,24 +112,6 @@ def test_a_plugin_one_of_whose_loops_hangs_is_not_alive(node: Node) -> None:
         assert sentence.startswith("health has been running for ")
 
 
-def test_gpus_that_hang_leave_plugin_and_controller_alive_and_ready(node: Node) -> None:
-    flags = node.controller_flags(health_addr=ANY_PORT)
-    with (
-        node.plugin(health_addr=ANY_PORT) as plugin,
-        DriverProcess(*BRISK, "controller", *flags) as controller,
-    ):
-        node.publishes(8, controller)
-        node.machine.hang()
-
-        eventually("all are unresponsive", lambda: tainted(node), lambda keys: keys == {"unresponsive"})
-        for port in (port_of(plugin), port_of(controller)):
-            assert asked(port, "/livez") == OK
-            assert asked(port, "/readyz") == OK
-            assert asked(port, "/startupz") == OK
-        node.machine.heal()
-        assert (plugin.stop(), controller.stop()) == (0, 0)
-
-
 def test_an_api_server_that_is_away_ends_neither(node: Node) -> None:
     away = node.folder / "away"
     away.write_text(node.kubeconfig.read_text().replace(node.server.url, "http://127.0.0.1:9"))
@@ -145,41 +126,16 @@ def test_an_api_server_that_is_away_ends_neither(node: Node) -> None:
         assert asked(port, "/readyz") == (503, "the node has not been read from the API server yet")
 
 
-def test_slices_that_the_api_server_refuses_make_the_controller_unready_with_its_words(node: Node) -> None:
-    node.server.fail("create", "resourceslices", code=403, times=ALWAYS)
-    with node.plugin(), node.controller(health_addr=ANY_PORT) as controller:
-        port = port_of(controller)
-        code, sentence = comes_to(port, "/readyz", lambda answer: "403" in answer[1])
-
-        assert code == 503
-        assert "resourceslices" in sentence
-        assert asked(port, "/livez") == OK
-        node.server.faults.clear()
-        assert comes_to(port, "/readyz", well) == OK
-
-
 def test_an_api_server_that_is_too_old_is_refused_by_name_and_used_once_it_is_upgraded(node: Node) -> None:
     node.server.minor = "35"
     flags = node.controller_flags(health_addr=ANY_PORT)
     with node.plugin(), DriverProcess(*BRISK, "controller", *flags) as controller:
-        told = controller.wait_for("the API server is too old, so nothing is published")
-        assert told["level"] == "error"
+        controller.wait_for("the API server is too old, so nothing is published", level="error")
         port = port_of(controller)
-        code, sentence = comes_to(port, "/readyz", lambda answer: "1.35" in answer[1])
-        assert code == 503
-        assert "1.36 is the oldest supported version" in sentence
-        assert asked(port, "/livez") == OK
-        node.wait_event("KubernetesTooOld")
+        assert comes_to(port, "/readyz", lambda answer: "1.35" in answer[1])[0] == 503
         assert node.slices() == []
 
         node.server.minor = "36"
 
         assert comes_to(port, "/readyz", well) == OK
         assert len(node.devices()) == 8
-        assert len(controller.logged("the API server is too old, so nothing is published")) == 1
-        assert controller.stop() == 0
-
-
-def tainted(node: Node) -> set[str]:
-    """The taints of the published devices, without the driver's name."""
-    return {taint["key"].partition("/")[2] for device in node.devices() for taint in device.get("taints", [])}

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from grpc import RpcError
 
-from tests.eventually import eventually
 from tests.processes.every_kind import KINDS, put_claim
-from tests.processes.two_instances import EARLIER, LATER, TwoInstances, kill, two_instances
+from tests.processes.two_instances import EARLIER, LATER, TwoInstances, two_instances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-
-PARTITION = next(kind for kind in KINDS if kind.name == "partition")
 
 
 @pytest.fixture
@@ -59,66 +53,5 @@ def test_the_next_instance_answers_for_claims_of_every_kind_and_takes_them_back(
         assert both.records() == records
         assert set(both.states().values()) == {"prepared"}
 
-        both.unprepare(LATER, *claims)
-        both.assert_all_is_put_back()
-
-
-def test_the_next_instance_finishes_what_a_crash_has_cut_off(both: TwoInstances) -> None:
-    claim = put_claim(both.node, PARTITION)
-    with both.plugin(EARLIER) as plugin, ThreadPoolExecutor() as pool:
-        both.node.machine.hang("create_compute_instance")
-        call = pool.submit(both.node.prepare, claim, pod_uid=EARLIER.pod_uid)
-        both.wait_for_state(PARTITION.uid, "preparing", lambda device: device["record"]["attempted"])
-        eventually("the GPU instance is made", both.made_for_claims)
-        kill(plugin)
-        with pytest.raises(RpcError):
-            call.result()
-        both.node.machine.heal()
-    half_made = both.made_for_claims()
-
-    with both.plugin(LATER):
-        both.prepare(LATER, claim)
-        assert both.made_for_claims() == half_made
-        both.unprepare(LATER, claim)
-        both.assert_all_is_put_back()
-
-
-def test_an_entry_that_the_next_instance_wrote_tells_the_one_before_all_that_it_knew(
-    both: TwoInstances,
-) -> None:
-    claim = put_claim(both.node, PARTITION)
-    with both.plugin(EARLIER):
-        both.prepare(EARLIER, claim)
-    made = both.entry(claim.uid)["devices"][0]["record"]
-    both.node.machine.set_processes(made["uuid"], (4_000_001,))
-    with both.plugin(LATER):
-        both.unprepare(LATER, claim)
-    assert both.states() == {claim.uid: "releasing"}
-    assert both.entry(claim.uid)["devices"][0]["record"] == made
-    both.node.machine.set_processes(made["uuid"], ())
-
-    with both.plugin(EARLIER):
-        both.unprepare(EARLIER, claim)
-        both.assert_all_is_put_back()
-
-
-def test_the_next_instance_goes_on_with_lost_claims(both: TwoInstances) -> None:
-    kinds = [kind for kind in KINDS if kind.name in ("whole", "time-sliced-share")]
-    claims = [put_claim(both.node, kind) for kind in kinds]
-    with both.plugin(EARLIER) as plugin:
-        answers = both.prepare(EARLIER, *claims)
-        assert plugin.stop() == 0
-    for claim in claims:
-        (both.node.journal / f"{claim.uid}.json").unlink()
-    with both.plugin(EARLIER) as plugin:
-        plugin.wait_for("journal entries of claims were lost; their GPUs are blocked")
-        assert all(both.entry(claim.uid)["state"] == "lost" for claim in claims)
-        assert plugin.stop() == 0
-
-    with both.plugin(LATER):
-        gpus = both.gpus()
-        both.unprepare(LATER, claims[0])
-        assert both.prepare(LATER, *claims[1:]) == answers[1:]
-        assert both.gpus() == gpus
         both.unprepare(LATER, *claims)
         both.assert_all_is_put_back()

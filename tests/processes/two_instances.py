@@ -10,27 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes
-from tests.eventually import eventually
-from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
+from tests.processes.every_kind import cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
 from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from proto import dra_v1_pb2 as v1
     from tests.processes.node import Claimed, Object
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """An instance of the driver; ``pod_uid`` is that of its plugin's pod, beside which another may run."""
-
-    pod_uid: str
-
-
-EARLIER = Instance("11111111-2222-4333-8444-000000000001")
-LATER = Instance("11111111-2222-4333-8444-000000000002")
+EARLIER, LATER = "11111111-2222-4333-8444-000000000001", "11111111-2222-4333-8444-000000000002"
+"""The instances of the driver, by the UID of the plugin's pod, beside which another may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +45,9 @@ class TwoInstances:
         self.proc.mkdir()
         self.before = self.gpus()
 
-    @contextmanager
-    def plugin(self, instance: Instance) -> Iterator[DriverProcess]:
+    def plugin(self, instance: str) -> AbstractContextManager[DriverProcess]:
         """The kubelet plugin of an instance, registered."""
-        with self.node.plugin(pod_uid=instance.pod_uid) as process:
-            yield process
+        return self.node.plugin(pod_uid=instance)
 
     @contextmanager
     def supervisor(self) -> Iterator[DriverProcess]:
@@ -69,21 +60,21 @@ class TwoInstances:
             process.wait_for("serving")
             yield process
 
-    def prepare(self, instance: Instance, *claims: v1.Claim) -> list[Claimed]:
+    def prepare(self, instance: str, *claims: v1.Claim) -> list[Claimed]:
         """What an instance's plugin answers to the kubelet, without an error."""
-        answers = self.node.prepare(*claims, pod_uid=instance.pod_uid)
+        answers = self.node.prepare(*claims, pod_uid=instance)
         assert [answer.error for answer in answers] == [""] * len(claims)
         return answers
 
-    def refused(self, instance: Instance, *claims: v1.Claim) -> list[str]:
+    def refused(self, instance: str, *claims: v1.Claim) -> list[str]:
         """Why an instance's plugin does not prepare each of the claims now."""
-        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=instance.pod_uid)
+        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=instance)
         assert all(answer.error for answer in answers)
         return [answer.error for answer in answers]
 
-    def unprepare(self, instance: Instance, *claims: v1.Claim) -> None:
+    def unprepare(self, instance: str, *claims: v1.Claim) -> None:
         """Have an instance's plugin take the claims back."""
-        assert self.node.unprepare(*claims, pod_uid=instance.pod_uid) == [""] * len(claims)
+        assert self.node.unprepare(*claims, pod_uid=instance) == [""] * len(claims)
 
     def gpus(self) -> dict[str, Gpu]:
         """What the GPUs are like."""
@@ -96,24 +87,6 @@ class TwoInstances:
             )
             for pci, gpu in self.node.machine.state.gpus.items()
         }
-
-    def made_for_claims(self) -> tuple[tuple[int, int, int], ...]:
-        """The GPU instances on the GPU that the driver cuts."""
-        return self.gpus()[str(self.node.machine.pci(MADE_GPU))].instances
-
-    def wait_for_state(self, uid: str, state: str, true: Callable[[Object], bool]) -> None:
-        """Wait until the journal has the claim in a state, and something is true of its device."""
-
-        def look() -> Object | None:
-            with suppress(FileNotFoundError):
-                return self.entry(uid)
-            return None
-
-        eventually(
-            f"claim {uid} is {state}",
-            look,
-            lambda entry: entry and entry["state"] == state and true(entry["devices"][0]),
-        )
 
     def daemons(self) -> dict[str, int]:
         """The process ids of the MPS control daemons, by their names."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from driver.errors import DeviceHeld
-from kubeletplugin.claims.journal.entry import Entry
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import class_slicing
 from tests.kubeletplugin.shown_node import ONE
@@ -24,12 +23,6 @@ def reload(node: FakeNode) -> Callable[[], None]:
         node.driver_generation = str(int(node.driver_generation) + 1)
 
     return loaded
-
-
-def entry_of(node: FakeNode, uid: str) -> Entry:
-    entry = node.journal.get(uid)
-    assert entry is not None
-    return entry
 
 
 def test_a_partition_is_made_anew_when_the_kubelet_asks_again(
@@ -61,7 +54,7 @@ def test_what_somebody_else_made_after_the_reload_is_left_alone(
     node.unprepare(ref)
 
     assert node.instances() == (theirs,)
-    assert not entry_of(node, ref.uid).holds
+    assert not node.entry(ref).holds
 
 
 def test_a_share_is_set_up_anew_when_the_kubelet_asks_again(
@@ -81,20 +74,6 @@ def test_a_share_is_set_up_anew_when_the_kubelet_asks_again(
     for ref in (served, sliced):
         node.unprepare(ref)
     node.assert_as_before()
-
-
-def test_a_claim_stays_as_it_is_while_nobody_knows_which_load_it_was(node: FakeNode) -> None:
-    node.driver_generation = "41"
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    (before,) = node.instances()
-    node.driver_generation = ""
-
-    node.prepare(ref)
-
-    assert node.instances() == (before,)
-    node.unprepare(ref)
-    assert node.instances() == ()
 
 
 def test_what_a_container_has_from_a_deleted_claim_stays_blocked(

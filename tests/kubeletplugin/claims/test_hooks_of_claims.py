@@ -105,20 +105,14 @@ def test_an_older_copy_stays_until_its_last_claim_is_unprepared(hooked: HookedNo
     assert hooked.versions() == ["1.20.1"]
 
 
-def test_the_spec_of_a_claim_whose_memory_is_held_has_the_hook(hooked: HookedNode) -> None:
-    hooked.upgrade_memory_hook("first")
-    claim, free = hooked.limited("train", 0), hooked.claim("free", 1)
-    hooked.prepare(free)
-
-    assert hooked.program(claim).is_file()
-    assert MEMORY_HOOK not in hooked.spec_path(free).read_text()
-
-
 def test_after_an_upgrade_running_claims_get_the_new_hook_and_then_the_older_one_goes(
     hooked: HookedNode,
 ) -> None:
     hooked.upgrade_memory_hook("first")
     claims = [hooked.limited(name, gpu) for gpu, name in enumerate(("a", "b"))]
+    free = hooked.claim("free", 2)
+    hooked.prepare(free)
+    assert MEMORY_HOOK not in hooked.spec_path(free).read_text()
     before = hooked.program(claims[0])
     hooked.upgrade_memory_hook("second")
     assert len(hooked.versions()) == 2, "specs still name the older one"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from driver.devices.names import gpu_device_name
-from driver.errors import ApiError, ClaimBlocked, DeviceHeld
+from driver.errors import ApiError, DeviceHeld
 from kubeletplugin.claims.journal.entry import Entry, boottime_ns
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
@@ -54,29 +54,6 @@ def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> Non
     node.in_use.clear()
     node.prepare(ref)
     assert node.starts() == [2]
-
-
-def test_a_claim_without_an_allocation_is_not_answered_with_what_it_had(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    node.api["team", "train"]["status"] = {}
-    node.register()
-
-    with pytest.raises(ClaimBlocked, match="is not allocated"):
-        node.prepare(ref)
-
-
-def test_each_kubelet_that_begins_costs_one_look_at_each_claim(node: FakeNode) -> None:
-    refs = [node.claim("a", 0), node.claim("b", 1)]
-    first = [node.prepare(ref) for ref in refs]
-    seen = looks(node)
-
-    assert [node.prepare(ref) for ref in refs * 2] == first * 2
-    assert seen == []
-    for begun in (1, 2):
-        node.register()
-        assert [node.prepare(ref) for ref in refs * 2] == first * 2
-        assert len(seen) == begun * len(refs)
 
 
 def test_what_was_prepared_stands_while_the_api_does_not_answer(node: FakeNode) -> None:

@@ -15,18 +15,6 @@ from tests.kubeletplugin.fake_roots import reinstall_driver
 MACHINE = "a30-quad"
 
 
-def test_a_deleted_claim_is_kept_while_a_container_has_it(node: FakeNode) -> None:
-    ref = node.claim("gone", 1)
-    (device,) = node.prepare(ref)
-    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
-    node.api.clear()
-
-    assert node.reconciler.run_once() == ()
-    assert node.spec_path(ref).exists()
-    node.in_use.clear()
-    assert node.reconciler.run_once() == (ref.uid,)
-
-
 def _elsewhere(node: FakeNode) -> None:
     (result,) = node.api["team", "train"]["status"]["allocation"]["devices"]["results"]
     result["pool"] = "node-b/gpu.nvidia.com"
@@ -166,14 +154,9 @@ def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: 
     node.prepare(node.claim("next", 1))
 
 
-@pytest.mark.parametrize("device", ["", "mig", "share"])
-def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path: Path, device: str) -> None:
+def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "hgx-h100")
-    ref = {
-        "": lambda: node.claim("train", 1),
-        "mig": lambda: node.claim_devices("train", node.partition(1, "1g.10gb", 6)),
-        "share": lambda: node.claim_shares("train", f"{node.partition(1, '3g.40gb', 4)}-mps-2"),
-    }[device]()
+    ref = node.claim_shares("train", f"{node.partition(1, '3g.40gb', 4)}-mps-2")
     node.prepare(ref)
     good = node.spec_path(ref).read_bytes()
     node.api.clear()
@@ -212,22 +195,6 @@ def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
     passing.join()
 
     assert node.steps.count("metadata written") == 1, "a second write is seen by whoever lists the folder"
-
-
-def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100")
-    ended, cut = node.claim("ended", 1), node.claim_devices("cut", node.partition(0, "1g.10gb", 6))
-    node.prepare(ended)
-    node.prepare(cut)
-    node.unprepare(ended)
-    node.spec_path(cut).unlink()
-    node.machine.reboot()
-
-    node.reconciler.restore_specs()
-
-    assert not node.spec_path(ended).exists()
-    assert not node.spec_path(cut).exists()
-    node.stop()
 
 
 @pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])

@@ -84,21 +84,6 @@ def test_it_is_kept_and_held_and_nobody_answers_for_it_or_lets_it_go(
     assert node.spec_path(ref).exists(), "its pod may be starting a container"
 
 
-def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
-    ref = node.claim_shares("new", node.shared("mps-4"))
-    before = prepared_by_a_newer_version(node, ref)
-    running = dict(node.mps.running)
-
-    node.sharing_reconciler.run_once()
-    node.health.run_once()
-    node.api.clear()
-    assert node.reconciler.run_once() == ()
-
-    assert node.journal.get(ref.uid) == before
-    assert (node.mps.running, node.compute_mode()) == (running, "exclusive-process")
-    assert node.watch.state().held == (before.devices[0].device,)
-
-
 @pytest.mark.parametrize(
     "body", [{}, [], {"uid": "u", "devices": [{"device": "d", "pci": "x", "more_gpus": []}]}]
 )

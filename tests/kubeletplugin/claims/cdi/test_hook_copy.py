@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete, StorageError
+from driver.errors import NodeIncomplete
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.claims.cdi.hooks import HookCopies, Hooks, hooks_folder
 from kubeletplugin.claims.cdi.spec import (
     MEMORY_HOOK,
     NO_FILES,
-    TIMEOUT_SECONDS,
-    WAITS_SECONDS,
     CdiDevice,
     HostPaths,
     MemoryHook,
@@ -79,43 +77,28 @@ def test_a_version_that_is_none_does_not_become_a_path(tmp_path: Path, version: 
 
 def test_an_older_copy_stays_for_as_long_as_a_spec_names_it(tmp_path: Path) -> None:
     older = copies(tmp_path, "1.18.0").install() / HOOK
-    own = copies(tmp_path, "1.20.1")
+    own, beside = copies(tmp_path, "1.20.1"), copies(tmp_path, "1.20.1", alone=lambda: False)
     own.install()
 
     assert own.tidy(lambda text: text in str(older)) == ()
+    assert beside.tidy(nobody) == (), "another instance may be about to name it"
     assert versions(tmp_path) == ["1.18.0", "1.20.1"]
     assert own.tidy(nobody) == (older.parent.name,)
     assert versions(tmp_path) == ["1.20.1"]
 
 
-def test_nothing_is_removed_while_another_instance_lives(tmp_path: Path) -> None:
-    copies(tmp_path, "1.18.0").install()
-    own = copies(tmp_path, "1.20.1", alone=lambda: False)
-    own.install()
-
-    assert own.tidy(nobody) == ()
-    assert versions(tmp_path) == ["1.18.0", "1.20.1"]
-
-
-def test_a_copy_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+def test_what_an_interrupted_copy_left_is_removed_and_a_copy_that_somebody_removed_is_made_again(
+    tmp_path: Path,
+) -> None:
     own = copies(tmp_path, "1.20.1")
     copy = own.install() / HOOK
+    copy.with_name(".tmp-nvidia-cdi-hook-0123456789ab").touch()
+    own.tidy(nobody)
+    assert list(copy.parent.iterdir()) == [copy]
+
     shutil.rmtree(hooks_folder(tmp_path / "data"))
-
     own.tidy(nobody)
-
     assert copy.is_file()
-
-
-def test_what_an_interrupted_copy_left_is_removed(tmp_path: Path) -> None:
-    own = copies(tmp_path, "1.20.1")
-    copy = own.install() / HOOK
-    litter = copy.with_name(".tmp-nvidia-cdi-hook-0123456789ab")
-    litter.touch()
-
-    own.tidy(nobody)
-
-    assert sorted(copy.parent.iterdir()) == [copy]
 
 
 def test_programs_of_one_image_lie_in_one_folder_and_another_content_of_either_is_another(
@@ -133,14 +116,6 @@ def test_programs_of_one_image_lie_in_one_folder_and_another_content_of_either_i
     second = HookCopies(tmp_path / "data", sources, lambda: True).install()
     assert first != second
     assert [(folder / MEMORY_HOOK).read_bytes() for folder in (first, second)] == [b"first", b"second"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    own = copies(tmp_path, "1.20.1")
-    hooks_folder(tmp_path / "data").touch()  # a file is in the way
-
-    with pytest.raises(StorageError, match=r"cannot be copied to .*/hook: .* make --plugins-dir writable"):
-        own.install()
 
 
 PROGRAM = MemoryHook("/plugins/hook/0-1/gpu-memory-hook", "/plugins/memory/sockets")
@@ -177,10 +152,6 @@ def test_the_call_is_a_create_runtime_hook_in_the_lowest_version_that_has_all(ui
     }
 
 
-def test_the_hook_itself_gives_up_before_the_runtime_ends_it_without_a_word() -> None:
-    assert WAITS_SECONDS + 1 < TIMEOUT_SECONDS
-
-
 def test_the_copy_on_the_host_is_named_and_lies_beside_nvidias(tmp_path: Path) -> None:
     image = memory_hook_program(tmp_path / "image" / MEMORY_HOOK)
     nvidias = HookSource(hook_program(tmp_path / "image" / HOOK))
@@ -194,12 +165,6 @@ def test_the_copy_on_the_host_is_named_and_lies_beside_nvidias(tmp_path: Path) -
     assert hook.sockets == str(tmp_path / "data/memory/sockets")
 
 
-def test_it_is_copied_also_where_the_other_hook_is_the_hosts(tmp_path: Path) -> None:
-    image = memory_hook_program(tmp_path / "image" / MEMORY_HOOK)
-    program = Path(hooks(tmp_path, HookSource(on_host="/opt/hook"), image).of_memory().program)
-    assert [path.name for path in program.parent.iterdir()] == [MEMORY_HOOK]
-
-
 def test_a_copy_that_was_removed_or_may_not_be_run_is_made_again_when_it_is_needed(tmp_path: Path) -> None:
     found = hooks(tmp_path, memory=memory_hook_program(tmp_path / "image" / MEMORY_HOOK))
     program = Path(found.of_memory().program)
@@ -209,11 +174,6 @@ def test_a_copy_that_was_removed_or_may_not_be_run_is_made_again_when_it_is_need
     program.chmod(0o600)
     found.of_memory()
     assert program.stat().st_mode & 0o777 == 0o755
-
-
-def test_a_plugin_without_the_program_says_where_it_comes_from(tmp_path: Path) -> None:
-    with pytest.raises(NodeIncomplete, match=r"has no gpu-memory-hook.*make memory-hook.*retryable"):
-        hooks(tmp_path).of_memory()
 
 
 def test_a_copy_that_cannot_be_made_is_refused_with_the_reason_until_it_can(tmp_path: Path) -> None:

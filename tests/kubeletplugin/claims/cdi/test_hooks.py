@@ -103,13 +103,6 @@ def test_what_lacks_the_oldest_calls_is_no_hook(tmp_path: Path, calls: tuple[str
         asked_hook(program, "/on/host")
 
 
-def test_a_file_that_cannot_be_run_is_said_to_be_so(tmp_path: Path) -> None:
-    hook_program(tmp_path / "hook").chmod(0o644)
-
-    with pytest.raises(NodeIncomplete, match=r"cannot run .*hook: Permission denied"):
-        asked_hook(tmp_path / "hook", "/on/host")
-
-
 @needs.MOUNTS
 def test_a_folder_that_is_mounted_noexec_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "plugins"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from driver.errors import NodeIncomplete, StorageError
+from driver.errors import StorageError
 from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
 from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.devices.host.driver_files import DriverFiles, Placed
-from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.devices.host.library_files import Link
 from tests.kubeletplugin.cdi_schema import validate
 
@@ -107,10 +106,6 @@ def test_with_a_hook_links_and_the_linker_cache_are_made_and_nothing_else_is_cha
     ]
 
 
-def test_a_hook_is_given_no_call_that_it_does_not_know() -> None:
-    assert [name for name, *_ in hooks_of(Hook("/opt/nvidia-cdi-hook"))] == [LINKS, CACHE]
-
-
 def test_settings_have_places_of_their_own_in_the_container() -> None:
     files = replace(FILES, settings=(Placed("/usr/share/vulkan/a.json", "/etc/vulkan/a.json"),))
     mounts = spec(files, CONTAINER)["containerEdits"]["mounts"]
@@ -144,17 +139,6 @@ def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str,
     built = spec(name=name, below=below)
 
     assert built["cdiVersion"] == lowest_version(built) == version
-
-
-def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
-    (tmp_path / "dev/nvidia-uvm").write_text("a plain file is no device")
-    nodes = DeviceFolder.below(tmp_path)
-
-    with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing below .*run nvidia-modprobe"):
-        nodes.control()
-    assert nodes.require("/dev/nvidiactl") == DeviceNode("/dev/nvidiactl", f"{tmp_path}/dev/nvidiactl", 1, 3)
 
 
 def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
@@ -213,21 +197,6 @@ def test_a_spec_is_there_until_it_is_removed(tmp_path: Path) -> None:
     for _ in range(2):
         store.remove("u-1")
     assert store.uids() == ("u-2",)
-
-
-def test_files_of_others_are_no_claims(tmp_path: Path) -> None:
-    prefix = "k8s.gpu.nvidia.com-claim_"
-    for name in (
-        f"{prefix}.json",
-        f"{prefix}u-1.yaml",
-        f"{prefix}u 1.json",
-        "vendor.com-gpu.json",
-        "u-1.json",
-    ):
-        (tmp_path / name).touch()
-    (tmp_path / f".tmp-{prefix}u-1.json-0123456789ab").touch()
-    assert CdiStore(tmp_path).uids() == ()
-    assert len(os.listdir(tmp_path)) == 6
 
 
 def test_what_the_disk_refuses_names_the_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -12,51 +13,44 @@ from tests.kubeletplugin.fake_node import BOOT, FakeNode
 
 MACHINE = "a30-quad"
 
-DEEP = b'{"schema":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        f"{BOOT}/journal/0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
-        f"{BOOT}/sharing/gpu-0000-17-00-0.json",
-        f"{BOOT}/fabric/partition-7.json",
-        f"{BOOT}/memory/0b5d3e2e-1f0a-4a51-9f3b-000000000001_0000:17:00.0.json",
-        f"{BOOT}/healing/0000:17:00.0.json",
-        "cdi/k8s.gpu.nvidia.com-claim_0b5d3e2e-1f0a-4a51-9f3b-000000000001.json",
-    ],
+UID = "0b5d3e2e-1f0a-4a51-9f3b-000000000001"
+FILES = (
+    f"{BOOT}/journal/{UID}.json",
+    f"{BOOT}/sharing/gpu-0000-17-00-0.json",
+    f"{BOOT}/fabric/partition-7.json",
+    f"{BOOT}/memory/{UID}_0000:17:00.0.json",
+    f"{BOOT}/healing/0000:17:00.0.json",
+    f"cdi/k8s.gpu.nvidia.com-claim_{UID}.json",
 )
-@pytest.mark.parametrize("is_pipe", [False, True], ids=["", "pipe"])
-def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str, *, is_pipe: bool) -> None:
-    path = node.folder / file
+each_damage = pytest.mark.parametrize("is_pipe", [False, True], ids=["", "pipe"])
+
+
+def damage(path: Path, *, is_pipe: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if is_pipe:
-        path.unlink(missing_ok=True)
         os.mkfifo(path)
     else:
-        path.write_bytes(DEEP)
+        path.write_bytes(b'{"schema":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001)
+
+
+@each_damage
+def test_the_plugin_starts_beside_them_and_prepares(node: FakeNode, *, is_pipe: bool) -> None:
+    for file in FILES:
+        damage(node.folder / file, is_pipe=is_pipe)
 
     node.restart()
-    for part in (
-        node.sharing_reconciler.run_once,
-        node.memory.run_once,
-        node.fabric.run_once,
-        node.healer.finish,
-    ):
+    for part in (node.sharing_reconciler.run_once, node.memory.run_once, node.fabric.run_once):
         part()
+    node.healer.finish()
 
     assert node.prepare(node.claim("train", 1))
 
 
-@pytest.mark.parametrize("is_pipe", [False, True], ids=["", "pipe"])
+@each_damage
 def test_the_supervisor_puts_the_record_of_a_daemon_aside(*, is_pipe: bool) -> None:
     with short_folder() as mps_dir:
         folder = DaemonFolder(mps_dir, "gpu-0000-17-00-0")
-        folder.record.parent.mkdir(parents=True)
-        if is_pipe:
-            os.mkfifo(folder.record)
-        else:
-            folder.record.write_bytes(DEEP)
+        damage(folder.record, is_pipe=is_pipe)
 
         assert folder.read() is None
         assert not folder.record.exists()

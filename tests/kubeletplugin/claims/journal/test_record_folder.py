@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from driver.errors import StorageError
-from driver.process.durable import put_aside
 from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
 from tests.kubeletplugin.full_disk import full_after
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
@@ -204,12 +203,3 @@ def test_a_folder_is_made_at_once_or_with_the_first_record_and_only_then_may_it_
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"making .*file failed"):
         Owner(tmp_path / "file")
-
-
-def test_a_file_that_is_put_aside_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    for content in (b"1", b"2"):
-        (tmp_path / "a.txt").write_bytes(content)
-        assert put_aside(tmp_path / "a.txt") == tmp_path / "a.unreadable"
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.unreadable", b"2")]
-    with pytest.raises(StorageError, match=r"putting aside .* failed"):
-        put_aside(tmp_path / "a.txt")

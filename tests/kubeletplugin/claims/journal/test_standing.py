@@ -60,13 +60,6 @@ def test_while_a_load_is_not_known_an_entry_stands(state: State, load: str, now:
     assert standing(entry(state, WHOLE, load=load), now) == Standing(state)
 
 
-@pytest.mark.parametrize("load", LOADS)
-def test_a_claim_without_an_entry_is_unknown(load: str) -> None:
-    now = standing(None, load)
-    assert now == Standing("unknown")
-    assert seen(now) == (False, False, False)
-
-
 @pytest.fixture
 def module(tmp_path: Path) -> Path:
     (tmp_path / "module" / "nvidia").mkdir(parents=True)

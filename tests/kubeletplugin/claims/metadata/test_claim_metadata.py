@@ -104,15 +104,3 @@ def test_a_restart_keeps_the_files_of_claims_and_sweeps_those_of_nobody(node: Fa
     node.restart()
 
     assert files(node) == [f"{ref.uid}_gpu-0.json"]
-
-
-def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
-    node.restart()
-    assert files(node) == [f"{ref.uid}_gpu-0.json"]
-
-    node.unprepare(ref)
-
-    assert files(node) == []

@@ -110,15 +110,6 @@ def test_it_names_the_claim_the_request_and_its_devices_in_their_order() -> None
     assert list(request["devices"][0]["attributes"]) == ["a", "z"]
 
 
-def test_what_there_is_not_is_left_out() -> None:
-    found, _ = documents(
-        document(MetadataClaim("team", "gpus", "u-1", ""), "gpu", [MetadataDevice("p", "d", {})]).decode()
-    )
-
-    assert "podClaimName" not in found
-    assert found["requests"][0]["devices"] == [{"driver": "gpu.nvidia.com", "pool": "p", "name": "d"}]
-
-
 HELD = HeldDevice("gpu", "p", "gpu-0000-01-00-0", "0000:01:00.0", "GPU-1", "u-d", kind="whole")
 
 
@@ -135,13 +126,6 @@ class Told(HeldToy):
 
 def kind_of(held: HeldDevice) -> HeldKind:
     return held_kinds().of(held)
-
-
-def test_a_gpu_of_which_no_slice_was_seen_has_its_uuid_and_its_address() -> None:
-    assert device_attributes(HELD, kind_of(HELD), {}) == {
-        "uuid": {"string": "GPU-1"},
-        "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
-    }
 
 
 def test_what_a_kind_tells_stands_before_what_was_published() -> None:
@@ -167,18 +151,15 @@ def test_what_a_kind_tells_stands_before_what_was_published() -> None:
 
 def test_a_share_tells_its_limits() -> None:
     mps = ShareRecord("g", "MPS", 1, 1 << 30, active_thread_percentage=25, pinned_memory_mib=1024)
-    told = device_attributes(replace(HELD, share=mps), kind_of(HELD), {"sharing": {"string": "none"}})
+    held = replace(HELD, share=mps, memory_limit_bytes=1 << 29)
+    told = device_attributes(held, kind_of(HELD), {"sharing": {"string": "none"}})
 
     assert told["sharing"] == {"string": "mps"}
     assert told["activeThreadPercentage"] == {"int": 25}
     assert told["pinnedMemoryMiB"] == {"int": 1024}
     assert told["shares"] == {"int": 1}
     assert told["memoryBytes"] == {"int": 1 << 30}
-
-
-def test_a_share_that_is_held_tells_its_limit() -> None:
-    limited = replace(HELD, share=ShareRecord("g", "TimeSlicing", 1), memory_limit_bytes=1 << 30)
-    assert device_attributes(limited, kind_of(HELD), {})["memoryLimitBytes"] == {"int": 1 << 30}
+    assert told["memoryLimitBytes"] == {"int": 1 << 29}
 
 
 def test_there_are_never_more_than_the_api_allows_and_those_of_prepare_are_among_them() -> None:

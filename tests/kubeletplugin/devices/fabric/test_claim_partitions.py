@@ -11,39 +11,16 @@ from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
 from driver.errors import ClaimRefused
 from driver.fabric.api import FabricError, NoFabricManager
-from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.devices.fabric.matching import PartitionTaken
 from tests.kubeletplugin.devices.fabric.fabric_node import (
     MACHINE,
     STEPS_OF_ACTIVATING,
-    STEPS_OF_DEACTIVATING,
     claim_modules,
     connected,
     position,
     records,
 )
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-
-
-def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:
-    train, other = claim_modules(node, "train", 1, 2, 3, 4), claim_modules(node, "other", 5)
-    assert len(node.prepare(train)) == 4
-    node.prepare(other)
-    assert connected(node) == (1, 11)
-    node.unprepare(train)
-    assert connected(node) == (11,)
-    assert records(node) == ["partition-11"]
-    node.unprepare(other)
-    assert (connected(node), records(node)) == ((), [])
-
-
-def test_the_journal_comes_before_the_fabric_and_the_fabric_before_the_gpus(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 3, 4)
-    node.prepare(ref)
-    assert tuple(node.steps) == STEPS_OF_ACTIVATING
-    node.steps.clear()
-    node.unprepare(ref)
-    assert tuple(node.steps) == STEPS_OF_DEACTIVATING
 
 
 def test_a_repeated_prepare_activates_nothing_again(node: FakeNode) -> None:
@@ -122,17 +99,6 @@ def test_partitions_of_mig_and_those_who_look_on_need_no_fabric(node: FakeNode) 
     node.prepare(node.claim_devices("cut", node.partition(0, "1g.10gb", 6)))
     node.prepare(node.claim("looks on", 1, 2, admin=True))
     assert connected(node) == ()
-
-
-@pytest.mark.parametrize("code", [-10, None])
-def test_a_failed_activation_leaves_nothing_behind(node: FakeNode, code: int | None) -> None:
-    node.machine.fabric.fail("activate", code, times=1, after=code is None)
-    ref = claim_modules(node, "train", 1, 2)
-    with pytest.raises(FabricError):
-        node.prepare(ref)
-    assert (connected(node), records(node), node.journal.get(ref.uid)) == ((), [], None)
-    node.prepare(ref)
-    assert connected(node) == (3,)
 
 
 def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> None:
@@ -228,17 +194,6 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_its_partition_named(node:
     assert [path.name for path in (node.boot_files / "fabric").iterdir()] == ["partition-3.unreadable"]
 
 
-def test_another_instance_lets_go_of_what_this_one_has_activated(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
-    other = node.instance()
-    other.preparer.unprepare(ref, node.call())
-    assert (connected(node), records(node)) == ((), [])
-    other.peers.close()
-    node.prepare(claim_modules(node, "next", 1))
-    assert connected(node) == (7,)
-
-
 def test_a_gpu_that_the_fabric_manager_has_left_out_is_refused(node: FakeNode) -> None:
     fabric = node.machine.spec.fabric_manager
     assert fabric is not None
@@ -247,16 +202,6 @@ def test_a_gpu_that_the_fabric_manager_has_left_out_is_refused(node: FakeNode) -
     node.restart()
     with pytest.raises(ClaimRefused, match="has no partition with it"):
         node.prepare(claim_modules(node, "train", 8))
-
-
-def test_a_node_without_a_shared_fabric_is_asked_once(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "dgx-a100")
-    node.prepare(node.claim("one", 0, 1))
-    node.machine.fabric.fail("partitions")
-    node.prepare(node.claim("two", 2, 3, 4))
-    assert (connected(node), (tmp_path / "fabric").exists()) == ((), False)
-    assert FakeMachine.open("dgx-a100").fabric.state.connected == ()
-    node.stop()
 
 
 @pytest.mark.parametrize("step", ["fabric deactivated", "fabric forgotten", *STEPS_OF_ACTIVATING])

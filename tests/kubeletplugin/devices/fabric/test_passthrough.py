@@ -74,31 +74,6 @@ def test_persistence_mode_is_off_when_a_partition_is_activated_and_on_again_at_t
     assert connected(node) == ()
 
 
-def test_gpus_on_vfio_are_known_by_the_record_when_the_call_comes_again(node: PassthroughNode) -> None:
-    ref = vm_of(node, "vm", 5, 6, 7, 8)
-    first = node.prepare(ref)
-    node.restart()
-    assert node.prepare(ref) == first
-    node.machine.fabric.start(keeps=True)
-    node.fabric.run_once()
-    assert node.machine.fabric.state.active == connected(node) == (2,)
-    node.unprepare(ref)
-    assert (node.changed(), connected(node)) == ({}, ())
-
-
-def test_a_vm_and_a_container_have_partitions_side_by_side(node: PassthroughNode) -> None:
-    vm, train = vm_of(node, "vm", 1, 2), claim_modules(node, "train", 3, 4)
-    node.prepare(vm)
-    node.prepare(train)
-    assert connected(node) == (3, 4)
-    with pytest.raises(ClaimRefused, match="claims cannot share a partition"):
-        node.prepare(vm_of(node, "other", 5, 7))
-    node.unprepare(vm)
-    assert connected(node) == (4,)
-    node.prepare(claim_modules(node, "next", 1, 2))
-    assert connected(node) == (3, 4)
-
-
 def test_another_load_of_the_driver_ends_nothing_of_a_vm(node: PassthroughNode) -> None:
     node.driver_generation = "load-1"
     ref = vm_of(node, "vm", 1, 2)

@@ -172,16 +172,11 @@ def test_owner_and_mode_are_those_of_the_drivers_parameters(host: Host) -> None:
     assert (made.st_gid, stat.S_IMODE(made.st_mode)) == (44, 0o660)
 
 
-def test_nothing_is_made_while_the_module_is_not_loaded(host: Host) -> None:
-    with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing .* load the NVIDIA kernel modules"):
-        host.control()
-
-
-def test_nothing_is_made_where_the_parameters_forbid_it(host: Host) -> None:
-    host.load_module("ModifyDeviceFiles: 0\n")
-
-    with pytest.raises(NodeIncomplete, match="/dev/nvidia-uvm is missing"):
-        host.control()
+def test_nothing_is_made_while_the_module_is_not_loaded_or_where_the_parameters_forbid_it(host: Host) -> None:
+    for missing in ("is missing .* load the NVIDIA kernel modules", "is missing"):
+        with pytest.raises(NodeIncomplete, match=f"/dev/nvidia-uvm {missing}"):
+            host.control()
+        host.load_module("ModifyDeviceFiles: 0\n")
 
 
 @needs.ROOT
@@ -202,23 +197,17 @@ def found(nodes: VfioNodes, *, with_api: bool = True) -> list[str]:
     return [node.below_root for node in nodes.of_group(12, with_api=with_api)]
 
 
-def test_the_nodes_lie_beside_those_of_the_nvidia_driver(tmp_path: Path) -> None:
-    lay(tmp_path, "vfio/12", "vfio/vfio")
-    nodes = VfioNodes(InstalledDriver.below(tmp_path))
-    assert found(nodes) == [f"{tmp_path}/dev/vfio/12", f"{tmp_path}/dev/vfio/vfio"]
-    assert found(nodes, with_api=False) == [f"{tmp_path}/dev/vfio/12"]
-
-
-def test_without_an_nvidia_driver_they_lie_below_the_root_of_the_host(tmp_path: Path) -> None:
-    lay(tmp_path, "vfio/12", "vfio/vfio")
-    nodes = VfioNodes(InstalledDriver(DriverRoots.probed(tmp_path, tmp_path / "sys")))
-    assert found(nodes) == [f"{tmp_path}/dev/vfio/12", f"{tmp_path}/dev/vfio/vfio"]
-
-
-def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_the_nodes_lie_beside_those_of_the_nvidia_driver_or_below_the_hosts_root(
+    tmp_path: Path,
+) -> None:
     lay(tmp_path, "vfio/vfio")
+    nodes = VfioNodes(InstalledDriver.below(tmp_path))
     with pytest.raises(NodeIncomplete, match="/dev/vfio/12 is missing"):
-        found(VfioNodes(InstalledDriver.below(tmp_path)))
+        found(nodes)
+    lay(tmp_path, "vfio/12")
+    without = VfioNodes(InstalledDriver(DriverRoots.probed(tmp_path, tmp_path / "sys")))
+    assert found(nodes) == found(without) == [f"{tmp_path}/dev/vfio/12", f"{tmp_path}/dev/vfio/vfio"]
+    assert found(nodes, with_api=False) == [f"{tmp_path}/dev/vfio/12"]
 
 
 def test_iommufd_needs_the_node_of_the_iommu_and_of_every_function(tmp_path: Path) -> None:

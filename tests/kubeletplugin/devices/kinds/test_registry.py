@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-import kubeletplugin
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
@@ -49,51 +42,3 @@ def test_a_node_that_does_not_know_a_kind_keeps_what_its_claims_hold(node: FakeN
 
     assert unknown not in list(node.kinds)
     assert unknown.is_made(held("toy-0", "toy"))
-
-
-_PACKAGE = Path(kubeletplugin.__file__).parent
-OF_OTHERS = (f"{_PACKAGE / 'devices' / 'kinds' / 'partition'}/", f"{_PACKAGE / 'sharing'}/")
-
-
-class Called:
-    """The functions of partitions and of sharing that were called, in any thread that began meanwhile."""
-
-    def __init__(self) -> None:
-        self._found: set[str] = set()
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch this thread, and those that it starts."""
-        threading.setprofile(self._profile)
-        sys.setprofile(self._profile)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
-
-    def by(self, work: Callable[[], object]) -> set[str]:
-        """What a piece of work calls."""
-        self._found.clear()
-        work()
-        return set(self._found)
-
-    def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(OF_OTHERS):
-            function = code.co_qualname.partition(".<locals>")[0]
-            self._found.add(f"{Path(code.co_filename).name} {function}")
-
-
-def test_prepare_and_unprepare_of_a_whole_gpu_enter_neither_sharing_nor_partitions(tmp_path: Path) -> None:
-    called = Called()
-    with called.watching():
-        node = FakeNode(tmp_path)
-        claim = node.claim("train", 0)
-
-        prepared = called.by(lambda: node.prepare(claim))
-        again = called.by(lambda: node.prepare(claim))
-        unprepared = called.by(lambda: node.unprepare(claim))
-        node.stop()
-
-    assert (prepared, again, unprepared) == (set(), set(), set())

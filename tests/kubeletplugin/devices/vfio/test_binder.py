@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,12 +33,32 @@ def scene(tmp_path: Path) -> GroupScene:
     return GroupScene(tmp_path)
 
 
-def test_all_of_it_comes_back_and_nothing_is_remembered(scene: GroupScene) -> None:
+@pytest.mark.parametrize(
+    "stands",
+    [
+        {},
+        {AUDIO: ("snd_hda_intel", "snd_hda_intel")},
+        {GPU: ("nvidia", "vfio-pci")},
+        {GPU: ("", None)},
+        {USB: ("vfio-pci", None)},
+        dict.fromkeys(FUNCTIONS, ("vfio-pci", None)),
+    ],
+    ids=["as at boot", "an override", "an override for vfio", "without a driver", "half bound", "bound"],
+)
+def test_all_of_it_is_bound_once_and_comes_back_as_it_stood(
+    scene: GroupScene, stands: dict[str, tuple[str, str | None]]
+) -> None:
+    for address, (driver, override) in stands.items():
+        scene.kernel.give(address, driver, override=override)
+    before = scene.drivers(), scene.overrides()
     scene.bind()
+    writes = scene.kernel.writes
+    assert (scene.drivers(), writes == 0) == (BOUND, before[0] == BOUND)
+    scene.bind()
+    assert scene.kernel.writes == writes, "a second bind changes nothing"
     scene.restore()
 
-    assert scene.drivers() == OWN_DRIVERS
-    assert scene.overrides() == {}
+    assert (scene.drivers(), scene.overrides()) == before
     assert scene.record == CLEAN
 
 
@@ -48,60 +69,6 @@ def test_the_record_has_each_function_before_the_first_change(scene: GroupScene)
     assert [(one["pci"], one["driver"], one["override"]) for one in scene.record["functions"]] == [
         (address, OWN_DRIVERS[address], "") for address in FUNCTIONS
     ]
-
-
-def test_a_second_bind_changes_nothing(scene: GroupScene) -> None:
-    scene.bind()
-    writes = scene.kernel.writes
-    scene.bind()
-
-    assert scene.kernel.writes == writes
-    assert scene.drivers() == BOUND
-
-
-@pytest.mark.parametrize(
-    ("function", "own", "override"), [(AUDIO, "snd_hda_intel", "snd_hda_intel"), (GPU, "nvidia", "vfio-pci")]
-)
-def test_an_override_of_before_is_there_again(
-    scene: GroupScene, function: str, own: str, override: str
-) -> None:
-    scene.kernel.give(function, own, override=override)
-    scene.bind()
-    scene.restore()
-
-    assert scene.overrides() == {function: override}
-    assert scene.drivers() == OWN_DRIVERS
-
-
-def test_a_function_without_a_driver_goes_back_to_none(scene: GroupScene) -> None:
-    scene.kernel.give(GPU, "")
-    scene.bind()
-    assert scene.drivers() == BOUND
-    scene.restore()
-
-    assert scene.drivers() == {**OWN_DRIVERS, GPU: ""}
-
-
-def test_what_vfio_has_already_is_left_alone_and_not_given_back(scene: GroupScene) -> None:
-    for address in FUNCTIONS:
-        scene.kernel.give(address, "vfio-pci")
-    scene.bind()
-    assert scene.kernel.writes == 0
-    assert scene.record == CLEAN
-    scene.restore()
-
-    assert scene.drivers() == BOUND
-
-
-def test_the_rest_of_a_group_that_is_half_bound_elsewhere_is_bound_and_alone_given_back(
-    scene: GroupScene,
-) -> None:
-    scene.kernel.give(USB, "vfio-pci")
-    scene.bind()
-    assert scene.drivers() == BOUND
-    scene.restore()
-
-    assert scene.drivers() == {**OWN_DRIVERS, USB: "vfio-pci"}
 
 
 def test_a_driver_that_says_more_of_the_function_is_taken(scene: GroupScene) -> None:
@@ -129,47 +96,49 @@ def test_a_missing_module_is_said_before_anything_is_changed(scene: GroupScene) 
 
 
 @pytest.mark.parametrize(
-    "words", [f"{USB}/driver_override", f"xhci_hcd/unbind {USB}", f"drivers_probe {USB}"]
+    ("spoil", "words"),
+    [
+        ({"fails": {f"{USB}/driver_override": errno.EBUSY}}, ""),
+        ({"fails": {f"xhci_hcd/unbind {USB}": errno.EBUSY}}, ""),
+        ({"fails": {f"drivers_probe {USB}": errno.EBUSY}}, ""),
+        ({"refuses": {(USB, "vfio-pci")}}, "it was offered to vfio-pci, but it has no driver"),
+        (
+            {"ignores": f"{USB}/driver_override"},
+            "its driver_override was set to vfio-pci, but it has none",
+        ),
+        ({"ignores": "xhci_hcd/unbind"}, "it was taken from xhci_hcd, but it has the driver xhci_hcd"),
+        ({"ignores": f"drivers_probe {USB}"}, "it was offered to vfio-pci, but it has no driver"),
+    ],
 )
-def test_a_write_that_fails_has_everything_undone(scene: GroupScene, words: str) -> None:
-    scene.kernel.fails[words] = errno.EBUSY
-    with pytest.raises(FunctionNotMoved, match=f"{USB}: .*retryable"):
+def test_what_fails_or_does_nothing_has_everything_undone(
+    scene: GroupScene, spoil: dict[str, Any], words: str
+) -> None:
+    well = {name: getattr(scene.kernel, name) for name in spoil}
+    for name, value in spoil.items():
+        setattr(scene.kernel, name, value)
+    with pytest.raises(FunctionNotMoved, match=f"{USB}: {words}.*retryable"):
         scene.bind()
-    if "probe" in words:  # nor can it be given back, until the kernel has it
+    if "drivers_probe" in str(spoil):  # nor can it be given back, until the kernel has it
         assert scene.drivers() == {**OWN_DRIVERS, USB: ""}
-        scene.kernel.fails.clear()
-        scene.restore()
-
-    assert scene.drivers() == OWN_DRIVERS
-    assert scene.record == CLEAN
-
-
-def test_a_driver_that_refuses_has_everything_undone(scene: GroupScene) -> None:
-    scene.kernel.refuses.add((AUDIO, "vfio-pci"))
-    with pytest.raises(FunctionNotMoved, match=f"{AUDIO}: it was offered to vfio-pci, but it has no driver"):
-        scene.bind()
+    for name, value in well.items():
+        setattr(scene.kernel, name, value)
+    scene.restore()
 
     assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
 
 
-def test_a_gpu_in_use_is_not_taken_and_its_user_is_named(scene: GroupScene) -> None:
-    scene.users[GPU] = [User(4711, "python3")]
-    with pytest.raises(
-        FunctionInUse, match=r"cannot take .* from nvidia: it is in use: .*python3 \(process 4711\)"
-    ):
+def test_a_gpu_in_use_is_not_taken_and_a_pod_that_uses_it_is_told_to_the_log_alone(scene: GroupScene) -> None:
+    pod = "3f0d8c1e-5b5d-4a59-9d5b-0d2f1c7f5e11"
+    scene.users[GPU] = [User(4711, "train", pod, "c" * 64)]
+    with pytest.raises(FunctionInUse, match=r"cannot take .* from nvidia: it is in use") as raised:
         scene.bind()
 
     assert (scene.kernel.writes, scene.drivers()) == (0, OWN_DRIVERS)
-
-
-def test_pods_that_use_it_are_told_to_the_log_alone(scene: GroupScene) -> None:
-    pod = "3f0d8c1e-5b5d-4a59-9d5b-0d2f1c7f5e11"
-    scene.users[GPU] = [User(4711, "train", pod, "c" * 64)]
-    with pytest.raises(FunctionInUse) as raised:
-        scene.bind()
-
     assert pod not in str(raised.value)
     assert f"train (process 4711 of pod {pod})" in raised.value.logged
+    scene.users[GPU] = [User(4711, "python3")]
+    with pytest.raises(FunctionInUse, match=r"python3 \(process 4711\)"):
+        scene.bind()
 
 
 def test_a_function_that_a_machine_still_has_is_not_given_back_yet(scene: GroupScene) -> None:
@@ -184,7 +153,9 @@ def test_a_function_that_a_machine_still_has_is_not_given_back_yet(scene: GroupS
     assert (scene.drivers(), scene.record) == (OWN_DRIVERS, CLEAN)
 
 
-def test_an_unbind_that_does_not_come_back_leaves_the_function_in_doubt(scene: GroupScene) -> None:
+def test_an_unbind_that_does_not_come_back_leaves_a_function_in_doubt_until_it_has(
+    scene: GroupScene,
+) -> None:
     scene.kernel.late.add(GPU)
     with pytest.raises(FunctionInDoubt, match=f"{GPU} is unknown: .*taking it from nvidia"):
         scene.bind()
@@ -192,18 +163,10 @@ def test_an_unbind_that_does_not_come_back_leaves_the_function_in_doubt(scene: G
     for call in (scene.bind, scene.restore):
         with pytest.raises(FunctionInDoubt):
             call()
-
     assert scene.kernel.writes == writes
-    assert scene.record["functions"][0]["done"] == "unbinding"
 
-
-def test_bind_goes_on_with_a_function_that_was_in_doubt(scene: GroupScene) -> None:
-    scene.kernel.late.add(GPU)
-    with pytest.raises(FunctionInDoubt):
-        scene.bind()
     scene.kernel.let_go()
     scene.bind()
-
     assert scene.drivers() == BOUND
     scene.restore()
     assert (scene.drivers(), scene.overrides()) == (OWN_DRIVERS, {})
@@ -221,22 +184,17 @@ def test_what_waits_for_one_function_keeps_no_other_from_being_given_back(scene:
     assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
 
 
-def test_a_function_that_somebody_else_moved_is_left(scene: GroupScene) -> None:
+@pytest.mark.parametrize("driver", ["uio_pci_generic", "vfio-pci"])
+def test_a_function_that_somebody_else_moved_or_gave_an_override_is_left_to_that_driver(
+    scene: GroupScene, driver: str
+) -> None:
     scene.bind()
-    scene.kernel.give(AUDIO, "uio_pci_generic", override="uio_pci_generic")
+    (scene.tree.root / "bus/pci/drivers/uio_pci_generic").mkdir()
+    scene.kernel.give(AUDIO, driver, override="uio_pci_generic")
     scene.restore()
 
     assert scene.drivers() == {**OWN_DRIVERS, AUDIO: "uio_pci_generic"}
     assert scene.overrides() == {AUDIO: "uio_pci_generic"}
-
-
-def test_an_override_that_somebody_else_wrote_decides(scene: GroupScene) -> None:
-    scene.bind()
-    scene.kernel.give(AUDIO, "vfio-pci", override="uio_pci_generic")
-    (scene.tree.root / "bus/pci/drivers/uio_pci_generic").mkdir()
-    scene.restore()
-
-    assert scene.drivers() == {**OWN_DRIVERS, AUDIO: "uio_pci_generic"}
 
 
 def test_what_somebody_else_moves_during_the_bind_is_left_and_the_rest_undone(scene: GroupScene) -> None:
@@ -295,26 +253,6 @@ def test_without_a_journal_nothing_is_changed(scene: GroupScene) -> None:
         scene.binder().bind(at(GPU), [at(GPU)], {}, full)
 
     assert (scene.kernel.writes, scene.drivers()) == (0, OWN_DRIVERS)
-
-
-@pytest.mark.parametrize(
-    ("ignored", "words"),
-    [
-        (f"{USB}/driver_override", "its driver_override was set to vfio-pci, but it has none"),
-        ("xhci_hcd/unbind", "it was taken from xhci_hcd, but it has the driver xhci_hcd"),
-        (f"drivers_probe {USB}", "it was offered to vfio-pci, but it has no driver"),
-    ],
-)
-def test_what_the_kernel_says_to_have_done_is_looked_after(
-    scene: GroupScene, ignored: str, words: str
-) -> None:
-    scene.kernel.ignores = ignored
-    with pytest.raises(FunctionNotMoved, match=f"{USB}: {words}"):
-        scene.bind()
-    scene.kernel.ignores = "nothing"
-    scene.restore()
-
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
 
 
 def test_functions_that_somebody_has_offered_to_all_drivers_get_the_right_ones(scene: GroupScene) -> None:

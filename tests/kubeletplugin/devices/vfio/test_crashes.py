@@ -8,47 +8,27 @@ import pytest
 
 from tests.kubeletplugin.devices.vfio.group_scene import BOUND, CLEAN, OWN_DRIVERS, GroupScene, Killed
 
-
-@pytest.mark.parametrize("dies", ["dies_at", "dies_after"])
-@pytest.mark.parametrize("write", range(1, 10))
-@pytest.mark.parametrize("then", ["restore", "bind"])
-def test_the_end_of_the_process_at_any_write_of_bind(
-    tmp_path: Path, dies: str, write: int, then: str
-) -> None:
-    scene = GroupScene(tmp_path)
-    setattr(scene.kernel, dies, write)
-    with pytest.raises(Killed):
-        scene.bind()
-    _alive(scene)
-    if then == "bind":
-        scene.bind()
-        assert scene.drivers() == BOUND
-    scene.restore()
-
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
+WRITES_OF_BIND, WRITES_OF_BOTH = 9, 21
 
 
 @pytest.mark.parametrize("dies", ["dies_at", "dies_after"])
-@pytest.mark.parametrize("write", range(10, 22))
+@pytest.mark.parametrize("write", range(1, WRITES_OF_BOTH + 1))
 @pytest.mark.parametrize("then", ["restore", "bind"])
-def test_the_end_of_the_process_at_any_write_of_restore(
+def test_the_end_of_the_process_at_any_write_of_bind_and_of_restore(
     tmp_path: Path, dies: str, write: int, then: str
 ) -> None:
     scene = GroupScene(tmp_path)
-    scene.bind()
-    assert scene.kernel.writes == 9
+    if write > WRITES_OF_BIND:
+        scene.bind()
+        assert scene.kernel.writes == WRITES_OF_BIND
     setattr(scene.kernel, dies, write)
     with pytest.raises(Killed):
-        scene.restore()
-    _alive(scene)
-    if then == "bind":
-        scene.bind()
-        assert scene.drivers() == BOUND
-    scene.restore()
-
-    assert scene.kernel.writes >= 21
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
-
-
-def _alive(scene: GroupScene) -> None:
+        scene.bind() if write <= WRITES_OF_BIND else scene.restore()
     scene.kernel.dies_at = scene.kernel.dies_after = None
+    if then == "bind":
+        scene.bind()
+        assert scene.drivers() == BOUND
+    scene.restore()
+
+    assert write <= WRITES_OF_BIND or scene.kernel.writes >= WRITES_OF_BOTH
+    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)

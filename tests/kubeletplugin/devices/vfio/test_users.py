@@ -39,39 +39,22 @@ def holder(node: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def test_a_process_that_has_the_node_open_is_found(node: Path, holder: subprocess.Popen[bytes]) -> None:
-    (user,) = users_of([node, node.parent / "nothing"])
-
-    assert user.pid == holder.pid
-    assert user.name.startswith("python")
-
-
-def test_by_another_name_it_is_the_same_file(node: Path, holder: subprocess.Popen[bytes]) -> None:
-    other = node.parent / "innocent"
+def test_who_has_this_very_node_open_is_found_by_any_name_of_it(
+    node: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    other, link = node.parent / "innocent", node.parent / "nvidia1"
     other.hardlink_to(node)
-
-    assert [user.pid for user in users_of([other])] == [holder.pid]
-
-
-def test_a_link_is_no_node(node: Path, holder: subprocess.Popen[bytes]) -> None:
-    del holder
-    link = node.parent / "nvidia1"
     link.symlink_to(node)
+    for nodes in ([node, node.parent / "nothing"], [other]):
+        (user,) = users_of(nodes)
+        assert user.pid == holder.pid
+        assert user.name.startswith("python")
+    assert users_of([link]) == (), "a link is no node"
 
-    assert users_of([link]) == ()
-
-
-def test_another_file_of_that_name_is_another_file(node: Path, holder: subprocess.Popen[bytes]) -> None:
-    del holder
     node.unlink()
     node.write_text("")
-
-    assert users_of([node]) == ()
-
-
-def test_this_process_is_no_user(node: Path) -> None:
     with node.open():
-        assert users_of([node]) == ()
+        assert users_of([node]) == (), "another file of that name, which this process alone has open"
 
 
 class FakeProc:
@@ -238,13 +221,3 @@ def test_the_nodes_of_a_gpu_are_those_of_either_driver(tmp_path: Path) -> None:
 
     nodes = [str(node.relative_to(tmp_path)) for node in FunctionUsers(tmp_path, tree.root).nodes(function)]
     assert nodes == ["dev/vfio/7", "dev/vfio/devices/vfio3", "dev/nvidia12", "dev/dri/card1"]
-
-
-def test_who_has_a_gpu_open_is_found_by_its_nodes(tmp_path: Path, proc: FakeProc) -> None:
-    node = tmp_path / "dev/vfio/7"
-    node.parent.mkdir(parents=True)
-    node.write_text("")
-    proc.process(7, node, name="qemu-system-x86")
-    function = PciFunction(at("0000:81:00.0"), 0x10DE, 0x2330, 0x030200, iommu_group=7)
-
-    assert FunctionUsers(tmp_path, tmp_path / "sys", proc.root)(function) == (User(7, "qemu-system-x86"),)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
-from driver.nvml.api import Code
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.shown_node import ONE, THREE
@@ -27,36 +26,6 @@ def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode)
     node.unprepare(other)
     assert node.instances() == (theirs,)
     assert node.mig_enabled(), "the mode is theirs as well"
-
-
-@pytest.mark.parametrize(
-    "call", ["create_gpu_instance", "create_compute_instance", "compute_instance_profiles", "mig_devices"]
-)
-def test_a_failure_on_the_way_takes_everything_back(node: FakeNode, call: str) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.machine.fail(call, code=Code.UNKNOWN, times=1)
-    with pytest.raises(NvmlError):
-        node.prepare(ref)
-    assert node.instances() == ()
-    assert not node.mig_enabled()
-    assert node.journal.get(ref.uid) is None
-
-    assert len(node.prepare(ref)) == 1
-
-
-def test_what_cannot_be_undone_stays_in_the_journal_and_goes_later(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.machine.fail("create_compute_instance", code=Code.UNKNOWN)
-    node.machine.fail("destroy_gpu_instance", code=Code.UNKNOWN)
-    with pytest.raises(NvmlError, match="Compute"):
-        node.prepare(ref)
-    assert node.starts() == [6]
-    assert node.entry(ref).state == "releasing"
-    assert node.reconciler.finish_releases() == ()
-
-    node.machine.heal()
-    assert node.reconciler.finish_releases() == (ref.uid,)
-    assert node.instances() == ()
 
 
 def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: FakeNode) -> None:
@@ -103,14 +72,6 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     assert not list(node.watch.foreign(node.discovery.snapshot(), ()))
 
 
-def test_a_claim_is_let_go_while_there_is_no_driver(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.machine.driver_gone()
-    node.unprepare(ref)
-    assert not node.entry(ref).holds
-
-
 def test_a_lost_claim_does_not_get_its_partition_again(
     node: FakeNode,
 ) -> None:
@@ -124,20 +85,6 @@ def test_a_lost_claim_does_not_get_its_partition_again(
         node.prepare(ref)
     assert node.instances() == (made,)
     assert node.spec_path(ref).exists(), "its pod may run"
-
-
-def test_a_missing_capability_node_leaves_nothing_behind(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-
-    def lose_nodes(step: str) -> None:
-        if step == "made":
-            shutil.rmtree(node.driver_root / "dev/nvidia-caps")
-
-    node.on_step = lose_nodes
-    with pytest.raises(NodeIncomplete, match="nvidia-cap"):
-        node.prepare(ref)
-    assert node.instances() == ()
-    assert list(node.cdi.iterdir()) == []
 
 
 def test_on_ampere_the_mode_is_never_changed(tmp_path: Path) -> None:

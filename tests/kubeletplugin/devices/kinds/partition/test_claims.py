@@ -39,25 +39,6 @@ def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode)
     assert list(node.cdi.iterdir()) == []
 
 
-def test_seven_claims_share_a_gpu_that_is_whole_again_when_the_last_has_left(node: FakeNode) -> None:
-    refs = [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
-    for ref in refs:
-        node.prepare(ref)
-    assert node.starts() == list(range(7))
-    assert len({node.partition_uuid(ref) for ref in refs}) == 7
-
-    with pytest.raises(DeviceHeld, match="takes a part of"):
-        node.prepare(node.claim_devices("three", node.partition(0, "3g.40gb", 4)))
-    with pytest.raises(DeviceHeld, match="takes a part of"):
-        node.prepare(node.claim("whole", 0))
-
-    for ref in refs[:-1]:
-        node.unprepare(ref)
-    assert node.mig_enabled()
-    node.unprepare(refs[-1])
-    assert len(node.prepare(node.claim("whole-now", 0))) == 1
-
-
 def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(node: FakeNode) -> None:
     refs = [node.claim("whole", 0)]
     refs += [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
@@ -165,17 +146,3 @@ def test_a_partition_of_an_admin_and_one_of_ours_in_one_claim(node: FakeNode) ->
     assert len(node.prepare(ref)) == 2
     node.unprepare(ref)
     assert node.instances() == (theirs,)
-
-
-def test_the_first_share_makes_the_partition_and_the_last_destroys_it(node: FakeNode) -> None:
-    device = f"{node.partition(0, '3g.40gb', 4)}-ts-2"
-    refs = [node.claim_shares(name, device) for name in "ab"]
-    for ref in refs:
-        node.prepare(ref)
-        assert node.starts() == [4]
-    assert node.partition_uuid(refs[0]) == node.partition_uuid(refs[1])
-    node.unprepare(refs[0])
-    assert node.starts() == [4]
-    assert node.prepare(refs[1]), "it is still whole"
-    node.unprepare(refs[1])
-    assert (node.starts(), node.mig_enabled()) == ([], False)

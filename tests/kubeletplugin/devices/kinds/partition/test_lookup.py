@@ -148,15 +148,6 @@ def test_a_part_that_is_gone_does_not_exist_because_its_neighbour_does(scene: Sc
     assert scene.partitions.exists(scene.pci(), left)
 
 
-def test_a_gpu_without_mig_or_with_the_mode_off_is_ready_for_a_whole_claim(
-    open_scene: Callable[..., Scene],
-) -> None:
-    for machine in ("l40s-octo", "hgx-h100", "dgx-a100"):
-        scene = open_scene(machine)
-        scene.partitions.turn_off_for_whole(scene.pci())
-        assert scene.mode() == (False, False)
-
-
 def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Scene) -> None:
     made = scene.make(scene.located("1g-10gb", 6))
 
@@ -205,13 +196,11 @@ def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Sce
     assert scene.mode() == (True, True)
 
 
-@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100"], ids=["it is off", "it needs a reset"])
-def test_rest_of_a_gpu_whose_mode_is_off_or_needs_a_reset_does_not_even_try(
-    open_scene: Callable[..., Scene], machine: str
+def test_rest_of_a_gpu_whose_mode_needs_a_reset_does_not_even_try(
+    open_scene: Callable[..., Scene],
 ) -> None:
-    scene = open_scene(machine)
-    if machine == "dgx-a100":
-        scene.turn_on()
+    scene = open_scene("dgx-a100")
+    scene.turn_on()
     before = scene.mode()
     scene.machine.fail("set_mig_mode")
     lines = StringIO()

@@ -11,14 +11,14 @@ import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.kinds.partition.names import profile_slug
-from driver.nvml.api import Code, NvmlDevice
+from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Watch
 from driver.nvml.mig import Placement
 from fakegpu.nvml.fake_nvml import FakeDevice
 from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse, describe_processes
 from kubeletplugin.devices.kinds.partition.making import MigSwitch
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord
-from tests.kubeletplugin.partition_scene import Crash, Scene, unmade
+from tests.kubeletplugin.partition_scene import Crash, Scene
 
 
 @pytest.mark.parametrize(
@@ -132,23 +132,7 @@ def test_an_instance_that_differs_in_one_thing_is_not_the_records(
 
 
 CREATIONS = ["create_gpu_instance", "create_compute_instance"]
-DESTRUCTIONS = ["destroy_gpu_instance", "destroy_compute_instance"]
 STEPS = ["gpu instance", "compute instance", "made"]
-
-
-@pytest.mark.parametrize("call", [*CREATIONS, *DESTRUCTIONS])
-@pytest.mark.parametrize("code", [Code.UNKNOWN, Code.UNINITIALIZED], ids=["an error", "a void session"])
-def test_a_call_that_says_it_failed_but_did_its_work_has_done_it(scene: Scene, call: str, code: Code) -> None:
-    scene.machine.fail_after(call, code=code, times=1)
-
-    made = scene.make(scene.located("1g-10gb", 5))
-
-    (instance,) = scene.machine.state.gpus[scene.pci()].mig.instances
-    assert (instance.id, len(instance.compute_instances)) == (made.gpu_instance_id, 1)
-    assert scene.steps == STEPS
-    scene.destroy(made)
-    assert scene.noted == unmade(made)
-    assert scene.instances() == ()
 
 
 @pytest.mark.parametrize("call", CREATIONS)
@@ -211,15 +195,6 @@ def test_a_driver_that_is_wrong_about_the_reset_leaves_no_mode_pending(
         scene.guard.run("a lane", job)
 
     assert scene.mode() == before
-
-
-def test_a_gpu_that_tells_neither_of_resets_nor_its_model_is_left_alone(scene: Scene) -> None:
-    scene.machine.not_supported("mig_without_reset")
-    record = scene.located("1g-10gb", 0)
-    scene.machine.not_supported("architecture")
-
-    with pytest.raises(ClaimRefused, match="needs a reset"):
-        scene.make(record)
 
 
 @pytest.mark.parametrize(("machine", "free"), [("hgx-h100", True), ("dgx-a100", False)])

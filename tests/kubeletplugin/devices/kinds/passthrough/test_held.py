@@ -32,23 +32,6 @@ def paths(node: PassthroughNode, ref: ClaimRef) -> list[str]:
     return [entry["path"] for edit in edits for entry in edit.get("deviceNodes", ())]
 
 
-def end(node: PassthroughNode, ref: ClaimRef) -> None:
-    """The claim's pod has ended."""
-    assert node.unprepare(ref) is None
-
-
-def test_the_whole_group_is_bound_and_given_back(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 1)
-
-    vms.prepare(claim)
-
-    assert vms.changed() == dict.fromkeys([f"0000:65:00.{n}" for n in range(4)], "vfio-pci")
-    assert vms.gpus[1] not in vms.listed()
-    assert vms.unprepare(claim) is None
-    assert vms.changed() == {}
-    assert vms.listed() == list(vms.gpus)
-
-
 def test_gpus_of_one_group_go_together(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 2, 3)
 
@@ -73,12 +56,6 @@ def test_a_container_gets_the_nodes_of_vfio_and_nothing_of_the_nvidia_driver(vms
     assert spec(vms, claim)["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
     host = {node["hostPath"] for node in spec(vms, claim)["devices"][0]["containerEdits"]["deviceNodes"]}
     assert host == {str(vms.driver_root / "dev/vfio/24"), str(vms.driver_root / "dev/vfio/vfio")}
-
-
-def test_the_node_of_the_iommu_can_be_left_out(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 0, iommu={"enableAPIDevice": False})
-    vms.prepare(claim)
-    assert paths(vms, claim) == ["/dev/vfio/24"]
 
 
 def test_iommufd_gives_a_node_for_each_function(vms: PassthroughNode) -> None:
@@ -137,18 +114,6 @@ def test_a_controller_that_does_not_answer_keeps_no_gpu_from_coming_back(
     assert vms.changed() == {}
 
 
-def test_persistence_mode_is_turned_off_and_put_back(vms: PassthroughNode) -> None:
-    vms.turn_persistence_on(0)
-    claim = vms.vm("vm", 0)
-
-    vms.prepare(claim)
-    assert not vms.persistence(0)
-    vms.unprepare(claim)
-
-    assert vms.persistence(0)
-    assert not vms.persistence(1)
-
-
 def test_persistence_mode_is_put_back_when_the_gpu_could_not_be_taken(vms: PassthroughNode) -> None:
     vms.turn_persistence_on(0)
     vms.machine.spoil_kernel("fail", "driver_override", error=5)
@@ -199,21 +164,17 @@ def test_mig_mode_is_not_changed_for_it(tmp_path: Path) -> None:
     node.stop()
 
 
-def test_a_virtual_machine_waits_for_the_last_partition_of_its_gpu(tmp_path: Path) -> None:
+def test_a_gpu_is_a_virtual_machines_or_of_containers_and_never_both(tmp_path: Path) -> None:
     node = PassthroughNode(tmp_path, "hgx-h100")
-    container = node.claim_devices("container", node.partition(0, "1g.10gb", 0))
-    node.prepare(container)
-    machine = node.vm("vm", 0)
-    with pytest.raises(DeviceHeld):
-        node.prepare(machine)
-
-    node.patience_seconds = 20.0
-    node.discovery.close()
-    node.restart()
-    node.on_complaint = lambda _text: end(node, container)
-    node.prepare(machine)
-
-    assert node.drivers()[str(node.gpus[0])] == "vfio-pci"
+    machine, whole = node.vm("vm", 0), node.claim("whole", 0)
+    part = node.claim_devices("part", node.partition(0, "1g.10gb", 0))
+    for holder, refused in ((machine, (whole, part)), (whole, (machine,)), (part, (machine,))):
+        node.prepare(holder)
+        for other in refused:
+            with pytest.raises(DeviceHeld):
+                node.prepare(other)
+        node.unprepare(holder)
+    assert node.changed() == {}
     node.stop()
 
 
@@ -227,23 +188,3 @@ def test_a_gpu_that_is_not_there_is_refused(vms: PassthroughNode) -> None:
     (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
     with pytest.raises(ClaimRefused, match=r"GPU 0000:17:00\.0 does not exist"):
         vms.prepare(vms.vm("vm", 0))
-
-
-def test_a_container_waits_for_a_gpu_that_a_virtual_machine_has(vms: PassthroughNode) -> None:
-    machine = vms.vm("vm", 0)
-    vms.prepare(machine)
-    container = vms.claim("container", 0)
-    with pytest.raises(DeviceHeld):
-        vms.prepare(container)
-
-    vms.patience_seconds = 20.0
-    vms.restart()
-    vms.on_complaint = lambda _text: end(vms, machine)
-    vms.prepare(container)
-
-    assert "/dev/nvidiactl" in paths(vms, container)
-    vms.patience_seconds = 0.0
-    vms.restart()
-    with pytest.raises(DeviceHeld):
-        vms.prepare(machine)
-    assert vms.changed() == {}

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices.node_state import BlockedPlacement
-from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
-from driver.hardware.pci_view import pci_view
 from driver.nvml.deadline import Guard
 from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.reports.device_status import Observed, claim_statuses
-from kubeletplugin.retire import Left, NotRetired, retire
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL
 
@@ -54,17 +50,6 @@ def test_a_reload_of_the_nvidia_driver_ends_no_claim(vms: PassthroughNode) -> No
     assert vms.gpus[0] in vms.listed()
 
 
-def test_beside_a_whole_gpu_a_reload_ends_what_the_driver_had_alone(vms: PassthroughNode) -> None:
-    vms.driver_generation = "17"
-    claim = vms.claim_devices("both", vms.device(0), "gpu-0000-65-00-0")
-    vms.prepare(claim)
-    vms.machine.driver_gone()
-    vms.machine.driver_back()
-    vms.driver_generation = "18"
-    assert vms.unprepare(claim) is None
-    assert vms.changed() == {}
-
-
 def test_a_gpu_that_a_claim_has_is_held_and_not_lost(vms: PassthroughNode) -> None:
     assert set(health_of(vms).values()) == {"Healthy"}
     claim = vms.vm("vm", 0)
@@ -96,20 +81,6 @@ def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNod
         "iommuGroup": 24,
         "nodes": ["/dev/vfio/24", "/dev/vfio/vfio"],
     }
-
-
-def foreign(node: PassthroughNode) -> tuple[BlockedPlacement, ...]:
-    """What blocks GPUs of this node."""
-    return node.watch.foreign(Inventory(pci=pci_view(node.sysfs)), node.journal.entries())
-
-
-def test_a_gpu_that_somebody_else_uses_through_vfio_is_blocked(vms: PassthroughNode) -> None:
-    vms.bind_by_hand(0)
-    assert foreign(vms) == ()
-    vms.machine.add_process(vms.gpus[0], 4711)
-    (blocked,) = foreign(vms)
-    assert (blocked.pci, blocked.span, blocked.reason) == (vms.gpus[0], None, "vfio-user")
-    assert "4711" in blocked.message
 
 
 def test_the_metadata_of_the_device_have_its_address_its_group_and_its_node(vms: PassthroughNode) -> None:
@@ -160,33 +131,4 @@ def test_all_gpus_can_be_at_virtual_machines_and_come_back_after_a_restart(tmp_p
     minors = [node.machine.state.gpus[pci].minor for pci in node.gpus]
     assert len(set(minors)) == 4
     node.prepare(node.claim("container", *range(4)))
-    node.stop()
-
-
-def test_gpus_come_back_from_vfio_before_the_plugin_is_taken_away(tmp_path: Path) -> None:
-    data = tmp_path / "plugins" / "gpu.nvidia.com"
-    data.mkdir(parents=True)
-    node = PassthroughNode(data)
-    node.cdi = tmp_path / "cdi"
-    node.cdi.mkdir()
-    node.restart()
-    left = Left(data, tmp_path / "registry", tmp_path / "mps")
-    left.registry.mkdir()
-    claim = node.vm("vm", 1)
-    node.prepare(claim)
-    running = node.machine.open_function(node.gpus[1])
-    del node.api[claim.namespace, claim.name]
-    parts = node.instance()
-    node.leave()
-
-    with pytest.raises(NotRetired, match="still holds devices for team/vm"):
-        retire(parts, node.mps, left)
-    assert node.changed()
-    running.release()
-    node.machine.settle()
-    # Its own fake node lies in the folder that goes, so what comes after the GPUs is not looked at.
-    parts.reconciler.finish_releases()
-
-    assert node.changed() == {}
-    parts.peers.close()
     node.stop()

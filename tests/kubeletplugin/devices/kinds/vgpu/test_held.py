@@ -70,51 +70,36 @@ def test_iommufd_is_given_where_the_configuration_prefers_it(open_node: Open, ma
     assert api == "/dev/iommu"
 
 
-def test_six_of_one_profile_are_made_and_a_seventh_is_not(open_node: Open) -> None:
+def test_six_of_one_profile_are_made_and_no_seventh_and_no_slot_is_given_out_twice(open_node: Open) -> None:
     node = open_node(L40S)
     for slot in range(6):
         node.prepare(node.claim_devices(f"vm-{slot}", f"{GPU}-vgpu-l40s-8q-{slot}"))
 
     with pytest.raises(ClaimBlocked, match="the vGPU L40S-8Q cannot be made"):
         node.prepare(node.claim_devices("vm-6", f"{GPU}-vgpu-l40s-8q-6"))
-    assert len(made(node)) == 6
-
-
-def test_another_profile_waits_until_the_first_is_gone(open_node: Open) -> None:
-    node = open_node(L40S)
-    first = node.claim_devices("first", f"{GPU}-vgpu-l40s-8q-0")
-    other = node.claim_devices("other", f"{GPU}-vgpu-l40s-24q-1")
-    node.prepare(first)
-
-    with pytest.raises(ClaimBlocked, match="vGPUs of another profile"):
-        node.prepare(other)
-    node.unprepare(first)
-    node.prepare(other)
-
-    assert made(node) == {"0000:17:00.5": MadeVgpu(TYPES["l40s-24q"])}
-
-
-def test_the_slot_of_another_claim_is_not_given_out_twice(open_node: Open) -> None:
-    node = open_node(L40S)
-    node.prepare(node.claim_devices("one", f"{GPU}-vgpu-l40s-8q-0"))
-
     for device in (f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-24q-0", GPU):
         with pytest.raises(DeviceHeld):
             node.prepare(node.claim_devices("two", device))
+    assert len(made(node)) == 6
 
 
-def test_a_profile_that_the_gpu_does_not_have_is_refused(open_node: Open) -> None:
+@pytest.mark.parametrize(
+    ("device", "error", "words"),
+    [
+        ("l40s-24q-1", ClaimBlocked, "vGPUs of another profile"),
+        ("a100-4c-0", ClaimRefused, "no vGPU profile a100-4c"),
+        ("l40s-1q-32", ClaimBlocked, r"sriov-manage -e 0000:17:00\.0"),
+    ],
+)
+def test_a_vgpu_that_cannot_be_made_is_refused_with_the_way_out(
+    open_node: Open, device: str, error: type[Exception], words: str
+) -> None:
     node = open_node(L40S)
+    if error is ClaimBlocked and "24q" in device:
+        node.prepare(node.claim_devices("first", f"{GPU}-vgpu-l40s-8q-0"))
 
-    with pytest.raises(ClaimRefused, match="no vGPU profile a100-4c"):
-        node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-a100-4c-0"))
-
-
-def test_a_slot_without_a_virtual_function_waits_for_one(open_node: Open) -> None:
-    node = open_node(L40S)
-
-    with pytest.raises(ClaimBlocked, match=r"sriov-manage -e 0000:17:00\.0"):
-        node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-l40s-1q-32"))
+    with pytest.raises(error, match=words):
+        node.prepare(node.claim_devices("other", f"{GPU}-vgpu-{device}"))
 
 
 def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> None:
@@ -125,17 +110,6 @@ def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> N
     with pytest.raises(ClaimBlocked, match="that belongs to no claim"):
         node.prepare(node.claim_devices("vm", DEVICES[L40S]))
     assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
-
-
-def test_two_requests_of_a_claim_can_have_two_vgpus(open_node: Open) -> None:
-    node = open_node(L40S)
-    ref = node.claim_devices("vm", f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-8q-1")
-
-    node.prepare(ref)
-
-    assert set(made(node)) == {"0000:17:00.4", "0000:17:00.5"}
-    assert node.unprepare(ref) is None
-    assert made(node) == {}
 
 
 @pytest.mark.parametrize("machine", [L40S, A100])

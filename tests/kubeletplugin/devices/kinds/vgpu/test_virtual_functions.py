@@ -11,7 +11,6 @@ import pytest
 from driver.errors import ClaimBlocked, NodeIncomplete
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.devices.kinds.vgpu.virtual_functions import STUB
 from kubeletplugin.devices.vfio.users import FunctionInUse, FunctionNotMoved
 from kubeletplugin.kubelet.wire.controllers import NotLetGo
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, L40S, opened
@@ -77,13 +76,6 @@ def test_all_of_them_are_on_and_nothing_else_has_changed(tmp_path: Path, machine
         node.stop()
 
 
-def test_a_second_time_nothing_is_written(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.virtual.enable(GPU)
-    monkeypatch.setattr(node.kernel, "write", _refuse)
-    node.virtual.enable(GPU)
-    node.virtual.finish()
-
-
 def test_nothing_is_done_while_a_claim_has_the_gpu(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.prepare(node.claim_devices("vm", "gpu-0000-17-00-0-vfio"))
     monkeypatch.setattr(node.kernel, "write", _refuse)
@@ -139,16 +131,6 @@ def test_a_gpu_that_can_have_none_is_refused(tmp_path: Path) -> None:
             node.virtual.enable(node.gpus[0])
     finally:
         node.stop()
-
-
-def test_a_kernel_without_the_stub_is_told_of(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(name: str, _deadline_seconds: float) -> None:
-        raise FileNotFoundError(errno.ENOENT, "there is no such module", name)
-
-    monkeypatch.setattr(node.kernel, "load_module", none)
-    with pytest.raises(NodeIncomplete, match=f"cannot load the kernel module {STUB}"):
-        node.virtual.enable(GPU)
-    assert not is_on(node)
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 4, 5, 6, 7, 20])

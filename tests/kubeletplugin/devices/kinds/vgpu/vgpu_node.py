@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,3 @@ def with_config(**iommu: Any) -> dict[str, Any]:
     }
     opaque = {"driver": "gpu.nvidia.com", "parameters": parameters}
     return {"config": [{"source": "FromClaim", "requests": [], "opaque": opaque}]}
-
-
-def steps_of(node: FakeNode) -> Iterator[str]:
-    """The steps of the claim since this was asked the last time."""
-    while node.steps:
-        yield node.steps.pop(0)
