@@ -11,7 +11,6 @@ from driver.devices.device import Device
 from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
-from driver.errors import NvmlError
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig, Rule
 from tests.controller.mig_node import BALANCED, WHOLE
@@ -69,17 +68,6 @@ def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Obse
     ] * 2
     assert [taints(devices) for devices in published] == [{NO_DRIVER}] * 2
     assert after == before
-
-
-def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(node: Observed) -> None:
-    node.observer.check()
-    node.machine.hang("driver_version")
-
-    with pytest.raises(NvmlError):
-        node.observer.check()
-    node.machine.heal()
-
-    assert taints(node.offered[-1]) == {("gpu.nvidia.com/unresponsive", "NoSchedule")}
 
 
 def test_the_taint_of_a_lost_gpu_comes_and_goes(node: Observed) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.observe.blocked import with_blocked
-from controller.publish.changeover import Published, Seen, is_whole, published
+from controller.publish.changeover import Published, is_whole, published
 from driver.devices.device import Device, Taint
 from driver.devices.gpu_policy import GpuPolicy, SharedOffer
 from driver.devices.node_state import NodeState
@@ -34,7 +34,7 @@ from tests.controller.mig_node import (
     slices,
     taint_keys,
 )
-from tests.controller.pool import NOBODY, Claims, Pool
+from tests.controller.pool import NOBODY, Pool
 
 FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
 EMPTY = Offers((), ())
@@ -140,31 +140,6 @@ def test_a_new_controller_goes_on_where_the_old_one_stood(steps: int) -> None:
         pool.step(offers(BALANCED))
 
     assert pool.becomes(offers(BALANCED))
-
-
-def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look() -> None:
-    pool = Pool(CLAIMED, stored=EMPTY)
-    pool.step(offers(BALANCED))
-    assert is_kept_free(pool)
-
-    pool.remembered, pool.claims = Published(), Claims(FORBIDDEN)
-    pool.changeover = replace(pool.changeover, allocated=pool.claims.allocated)
-    pool.step(offers(BALANCED))
-
-    assert is_kept_free(pool)
-    assert taint_keys(pool.of(SECOND)) == {()}
-
-
-def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
-    pool = Pool(CLAIMED, stored=offers(BALANCED))
-    pool.step(offers(BALANCED))
-
-    pool.stored = []
-    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
-    pool.remembered = pool.changeover.step(pool.remembered, seen)
-    pool.stored = slices(pool.remembered.offers)
-
-    assert is_kept_free(pool)
 
 
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
@@ -274,18 +249,6 @@ def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
 
     pool.step(offers(BALANCED))
     assert pool.claims.looks == 1
-    assert pool.becomes(offers(BALANCED))
-
-
-def test_claims_that_cannot_be_read_leave_the_devices_and_are_read_again() -> None:
-    pool = Pool(FORBIDDEN, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    pool.step(offers(BALANCED))
-
-    assert pool.step(offers(BALANCED)) is not None
-    assert IN_USE in names(pool.devices)
-    assert is_kept_free(pool)
-
-    assert pool.step(offers(BALANCED)) is None
     assert pool.becomes(offers(BALANCED))
 
 
