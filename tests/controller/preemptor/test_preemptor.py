@@ -55,20 +55,6 @@ def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) 
     assert played.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 1
 
 
-def test_the_room_is_used(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    played.round()
-    full.places("urgent", "node-a", "gpu-1")
-    played.round()
-
-    assert full.names() == {"notebook", "urgent"}
-    assert played.number("gpu_dra_preemptor_rooms_total", outcome="used") == 1
-    assert played.told(LOST) == set()
-
-
 def test_the_room_is_not_taken_by_another_pod_when_its_own_pod_has_the_devices(full: Scene) -> None:
     pod = full.waits("urgent", 10)
     played = Played(full)

@@ -15,7 +15,7 @@ from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.policy.offers import Doubt, Offers
+from driver.policy.offers import Offers
 from fakegpu.machine.fake_machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import (
@@ -238,20 +238,6 @@ def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
     assert pool.free() == ()
 
 
-def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
-    pool = Pool(stored=offers(WHOLE))
-    held = frozenset(names(offers(WHOLE).devices))
-    pool.step(offers(BALANCED), held)
-
-    assert pool.step(offers(BALANCED), held) is None
-    assert pool.claims.looks == 0
-    assert pool.free() == ()
-
-    pool.step(offers(BALANCED))
-    assert pool.claims.looks == 1
-    assert pool.becomes(offers(BALANCED))
-
-
 def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
     stays = frozenset(names(offers(BALANCED).devices)) & set(names(offers(DYNAMIC).devices))
     pool = Pool(stays, stored=offers(DYNAMIC))
@@ -333,25 +319,6 @@ def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode
 
     assert IN_USE in names(pool.of(FIRST))
     assert is_kept_free(pool)
-
-
-def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
-    lost = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")
-    doubtful = replace(
-        offers(DYNAMIC),
-        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != FIRST),
-        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != FIRST),
-        doubts=(Doubt(FIRST, whole=True, taints=(lost,)),),
-    )
-    pool.step(doubtful)
-    before = pool.stored
-
-    pool.stored = []
-    pool.step(doubtful)
-
-    assert pool.stored == before
-    assert set(names(pool.devices)) == set(names(offers(DYNAMIC).devices))
 
 
 def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:

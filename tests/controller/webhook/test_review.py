@@ -164,14 +164,7 @@ def test_a_message_is_bounded_and_fit_for_a_terminal() -> None:
 WORDS = ["spec", "devices", "config", "requests", "opaque", "driver", "parameters", "name", "metadata"]
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(WORDS),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
     max_leaves=12,
 )
 

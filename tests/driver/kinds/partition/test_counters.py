@@ -11,7 +11,6 @@ from driver.kinds.partition.kind import ENGINE_COUNTERS, counter_set
 from driver.nvml.mig import Placement
 from driver.policy.offers import node_offers
 from driver.policy.rules import NodeConfig
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import MigCatalogue
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.machine.spec import load_machine
@@ -120,10 +119,3 @@ def test_engines_are_counted_when_one_more_than_there_are_can_be_needed_and_not_
 
     assert "ofa-engines" not in counter_set(gpu, mig_of(gpu), media[:1]).counters
     assert counter_set(gpu, mig_of(gpu), media[:2]).counters["ofa-engines"] == 1
-
-
-def test_a_counter_set_is_named_after_its_gpu() -> None:
-    [first, *_] = node_offers(look(FakeMachine.open("hgx-h100")), rules("mig: dynamic")).counter_sets
-
-    assert first.name == "gpu-0000-1b-00-0"
-    assert first.counters == {f"memory-slice-{index}": 1 for index in range(8)}
