@@ -119,16 +119,6 @@ def test_closing_the_client_ends_a_watch_that_waits(server: EmbeddedApiServer, c
     assert set(events) <= {"ADDED"}
 
 
-def test_a_watch_from_a_version_that_is_too_old_is_gone(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.create(NODES, node("a"))
-    server.compact()
-
-    with pytest.raises(errors.Gone):
-        list(client.watch(NODES, {"resourceVersion": "1"}, idle_seconds=5))
-
-
 @pytest.mark.parametrize(
     ("url", "resource"),
     [
