@@ -66,11 +66,6 @@ class FakePlugin:
             self._state = state
             self.changed.notify_all()
 
-    def was_asked(self, state_calls: int) -> bool:
-        """Wait until its state was asked for so many times."""
-        with self.changed:
-            return self.changed.wait_for(lambda: self.state_calls >= state_calls, 10)
-
     def end(self) -> None:
         """End as a process does that is killed: connections are cut, the socket is refused."""
         with self.changed:
