@@ -38,7 +38,6 @@ class FakePlugin:
         self._serving = serving
         self._state = state
         self._ended = False
-        self._cuts = 0
         self.watches = 0
         self.state_calls = 0
         self.controllers: list[str] = []
@@ -67,19 +66,6 @@ class FakePlugin:
             self._state = state
             self.changed.notify_all()
 
-    def cut(self) -> bool:
-        """End the watches of its health, and wait until it is watched again."""
-        with self.changed:
-            self._cuts += 1
-            before = self.watches
-            self.changed.notify_all()
-            return self.changed.wait_for(lambda: self.watches > before, 10)
-
-    def was_asked(self, state_calls: int) -> bool:
-        """Wait until its state was asked for so many times."""
-        with self.changed:
-            return self.changed.wait_for(lambda: self.state_calls >= state_calls, 10)
-
     def end(self) -> None:
         """End as a process does that is killed: connections are cut, the socket is refused."""
         with self.changed:
@@ -104,10 +90,9 @@ class FakePlugin:
         """Answer the health service."""
         with self.changed:
             self.watches += 1
-            cuts = self._cuts
             self.changed.notify_all()
         said: bool | None = None
-        while (said := self._next_serving(said, cuts, context)) is not None:
+        while (said := self._next_serving(said, context)) is not None:
             yield health.HealthCheckResponse(status="SERVING" if said else "NOT_SERVING")
 
     def has_answered(self, *numbers: int) -> bool:
@@ -139,10 +124,10 @@ class FakePlugin:
         while (said := self._next_state(said, context)) is not None:
             yield said
 
-    def _next_serving(self, said: bool | None, cuts: int, context: grpc.ServicerContext) -> bool | None:
+    def _next_serving(self, said: bool | None, context: grpc.ServicerContext) -> bool | None:
         """What to say after ``said``, None at the end."""
         with self.changed:
-            while not self._ended and self._cuts == cuts and context.is_active():
+            while not self._ended and context.is_active():
                 if self._serving is not said:
                     return self._serving
                 self.changed.wait(0.5)

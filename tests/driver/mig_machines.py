@@ -7,9 +7,13 @@ from driver.nvml.api import NvmlDevice
 from driver.policy.config import parse_config
 from driver.policy.rules import NodeConfig
 from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.spec import load_machine
 from tools.conformance.nodes.mig_nodes import MIG_MACHINES, look
 
-__all__ = ["AMPERE", "MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]
+__all__ = ["MIG_MACHINES", "look"]
+
+UNLIKE = tuple({repr(load_machine(name).product.mig): name for name in reversed(MIG_MACHINES)}.values())
+"""One machine of each table of MIG profiles."""
 
 AMPERE = ("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb", "hgx-a100-quad")
 """Those whose GPUs get another MIG mode by a reset alone."""

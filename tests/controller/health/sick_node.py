@@ -9,9 +9,9 @@ from typing import Any
 from controller.health.gpu_events import connect
 from controller.observe.observer import Observer
 from controller.publish.device_metrics import SICK, sick_numbers
+from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
-from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig
 from driver.process.metrics import Metrics
@@ -33,8 +33,6 @@ class SickNode:
         folder: Path,
         machine: FakeMachine | None = None,
         rules: NodeConfig | None = None,
-        deadline_seconds: float = 30.0,
-        nvml: Nvml | None = None,
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
         self.server = server
@@ -42,8 +40,8 @@ class SickNode:
         self.rules = rules
         self.events = HeardEvents()
         self.metrics = Metrics("controller")
-        self.guard = Guard(deadline_seconds)
-        self.discovery = Discovery(nvml or self.machine.nvml(), Path("/no-sysfs"), self.guard)
+        self.guard = Guard(30.0)
+        self.discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), self.guard)
         self.published = Published(server, folder)
         self.incidents = self.published.publisher.incidents
         self.clock = self.published.clock
@@ -128,8 +126,7 @@ class SickNode:
 
     def name(self, gpu: int) -> str:
         """The device of a whole GPU."""
-        pci = self.machine.pci(gpu)
-        return f"gpu-{pci.domain:04x}-{pci.bus:02x}-{pci.device:02x}-{pci.function:x}"
+        return gpu_device_name(self.machine.pci(gpu))
 
     def becomes(self, taints: dict[int, list[str]]) -> None:
         """Wait until just these GPUs, which are offered whole, have these taints."""

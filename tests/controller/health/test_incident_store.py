@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from controller.health.incident_store import (
 )
 from driver.devices.node_state import Healed, NodeState
 from driver.devices.region import Region
-from driver.errors import StorageError
 from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
 from driver.health.health_rules import HealthRules
 from driver.health.judge import Incident
@@ -166,38 +164,6 @@ def test_a_process_that_has_to_wait_keeps_nothing_until_it_has_its_turn_and_noth
     assert second.taints == ["xid=95", "needs-reset=xid-95", "xid=94"]
 
 
-def test_the_last_report_of_a_fault_counts_whoever_heard_it(folder: Path) -> None:
-    first, second = Kept(), Kept()
-    first.incidents.keep_in(folder.parent)
-    for kept, seconds in ((second, 0), (first, 30)):
-        kept.clock.now += seconds
-        kept.incidents.report(FATAL)
-    first.incidents.leave()
-    second.reset(age_seconds=-20.0)
-    second.incidents.keep_in(folder.parent)
-    assert second.taints
-
-
-@pytest.mark.parametrize("first", ["the faults", "the reset"])
-@pytest.mark.parametrize(("age_seconds", "is_over"), [(200.0, False), (50.0, True)])
-def test_a_reset_ends_what_was_kept_before_it_whichever_is_told_first(
-    folder: Path, first: str, age_seconds: float, is_over: bool
-) -> None:
-    earlier = Kept()
-    earlier.incidents.keep_in(folder.parent)
-    earlier.incidents.report(FATAL)
-    earlier.clock.now += 100.0
-    kept = Kept(earlier)
-    if first == "the faults":
-        kept.incidents.keep_in(folder.parent)
-    kept.reset(age_seconds=age_seconds)
-    kept.reset(age_seconds=200.0)
-    if first == "the reset":
-        kept.incidents.keep_in(folder.parent)
-    assert bool(kept.taints) != is_over
-    assert bool(read_incidents(folder)) != is_over
-
-
 def test_a_reset_ends_the_faults_of_its_gpu_alone_and_none_of_later(kept: Kept) -> None:
     for pci in (PCI, OTHER):
         kept.incidents.report(Incident(Region(pci), 94))
@@ -231,13 +197,6 @@ def test_a_reboot_ends_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPat
 
 WRONG = ({"pci": "gpu"}, {"reported_class": "bad"})
 WRITTEN = {"pci": PCI, "span": None, "xid": 95, "reported_class": None, "at": 1.0}
-
-
-def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
-    folder.mkdir()
-    os.mkfifo(folder / "incidents.json")
-    with pytest.raises(StorageError):
-        read_incidents(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", *(json.dumps({**WRITTEN, **wrong}) for wrong in WRONG)])

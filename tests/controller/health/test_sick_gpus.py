@@ -16,6 +16,7 @@ from tests.controller.mig_node import DYNAMIC, cut
 from tests.controller.published import SLICES
 from tests.eventually import eventually
 
+SICK_BY_95 = {"xid": "95", "needs-reset": "xid-95"}
 RESET_BY_95 = ["xid=95:NoSchedule", "needs-reset=xid-95:NoSchedule"]
 
 
@@ -46,45 +47,22 @@ def reset_of(node: SickNode, gpu: int) -> NodeState:
     return NodeState(healed=(Healed(node.machine.pci(gpu), round(node.clock.now * 1000) + 1),))
 
 
-def test_a_fatal_xid_taints_its_gpu_alone_and_goes_once_nvml_says_that_all_is_well(node: SickNode) -> None:
-    node.start().machine.recovery_action(3, "reset")
-    node.machine.xid(3, 95)
-    node.becomes({3: ["xid=95:NoSchedule", "needs-reset=xid-95:NoSchedule"]})
-    quiet(node)
-    node.becomes({3: ["xid=95:NoSchedule", "needs-reset=xid-95:NoSchedule"]})
-
-    node.machine.reset(3)
-    quiet(node)
-
-    node.becomes({})
-
-
-def test_people_are_told_once_of_each_change(node: SickNode) -> None:
-    node.start()
-    node.machine.xid(3, 95, times=20)
-    node.becomes({3: RESET_BY_95})
-    quiet(node)
-    node.becomes({})
-    (well,) = eventually("it is told", lambda: node.told("GpuWell"))  # slices may be written before
-    (sick,) = node.told("GpuSick")
-    assert "XID 95" in sick
-    assert "needs-reset" in sick
-    assert "XID 95" in well
-
-
-def test_series_tell_what_is_wrong_and_how_often_it_happened(node: SickNode) -> None:
-    node.start()
-    node.machine.xid(3, 95, times=2)
+def test_a_fatal_xid_taints_its_gpu_and_is_told_until_nvml_says_that_all_is_well(node: SickNode) -> None:
+    node.start().machine.xid(3, 95, times=20)
     node.machine.xid(4, 31)
     node.becomes({3: RESET_BY_95})
-    node.published.becomes(lambda: ("31",) in node.series("gpu_dra_gpu_xids_total"))
-    assert node.series("gpu_dra_gpu_xids_total") == {("95",): 2.0, ("31",): 1.0}
-    taints = {
-        ("gpu.nvidia.com/xid", "95", "NoSchedule"): 1.0,
-        ("gpu.nvidia.com/needs-reset", "xid-95", "NoSchedule"): 1.0,
-    }
+    (sick,) = eventually("it is told", lambda: node.told("GpuSick"))
+    assert "XID 95" in sick
+    assert "needs-reset" in sick
+    xids = {("95",): 20.0, ("31",): 1.0}
+    node.published.becomes(lambda: node.series("gpu_dra_gpu_xids_total") == xids)
+    taints = {(f"gpu.nvidia.com/{key}", value, "NoSchedule"): 1.0 for key, value in SICK_BY_95.items()}
     node.published.becomes(lambda: node.series("gpu_dra_gpu_sick") == taints)
     quiet(node)
+
+    node.becomes({})
+    (well,) = eventually("it is told", lambda: node.told("GpuWell"))  # slices may be written before
+    assert "XID 95" in well
     node.published.becomes(lambda: node.series("gpu_dra_gpu_sick") == {})
 
 

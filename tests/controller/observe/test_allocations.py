@@ -18,33 +18,26 @@ def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
     return KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
 
 
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+
+
 def look(client: KubeClient) -> frozenset[str]:
     return allocated_devices(client, node="node-a", driver="gpu.nvidia.com", pool=POOL)
 
 
-def test_the_devices_of_all_claims_of_the_pool_count(server: EmbeddedApiServer, client: KubeClient) -> None:
-    allocate(server, "one", "gpu-a", "gpu-b")
-    allocate(server, "two", "gpu-c")
-
-    assert look(client) == {"gpu-a", "gpu-b", "gpu-c"}
-
-
-def test_other_pools_drivers_and_claims_without_devices_do_not(
+def test_the_devices_of_the_pools_claims_count_and_admin_access_takes_none(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
-    allocate(server, "elsewhere", "gpu-a", pool="node-b/gpu.nvidia.com")
-    allocate(server, "another", "gpu-b", driver="nic.example.com")
-    claims = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
-    server.create(claims, {"metadata": {"name": "waits"}, "spec": {"devices": {}}})
+    allocate(server, "one", "gpu-a", "gpu-b")
+    allocate(server, "two", "gpu-c")
+    allocate(server, "monitor", "gpu-d", adminAccess=True)
+    allocate(server, "elsewhere", "gpu-e", pool="node-b/gpu.nvidia.com")
+    allocate(server, "another", "gpu-f", driver="nic.example.com")
+    server.create(CLAIMS, {"metadata": {"name": "waits"}, "spec": {"devices": {}}})
+    for claim in ("waits", "gone"):
+        bind_pod(server, f"pod-{claim}", claim)
 
-    assert look(client) == frozenset()
-
-
-def test_admin_access_takes_a_device_from_nobody(server: EmbeddedApiServer, client: KubeClient) -> None:
-    allocate(server, "monitor", "gpu-a", adminAccess=True)
-    allocate(server, "work", "gpu-b")
-
-    assert look(client) == {"gpu-b"}
+    assert look(client) == {"gpu-a", "gpu-b", "gpu-c"}
 
 
 def test_claims_of_other_nodes_are_not_read_nor_those_of_pods_that_have_ended(
@@ -78,12 +71,6 @@ def test_the_claims_that_were_made_for_a_pod_count(server: EmbeddedApiServer, cl
     server.replace(f"{PODS}/train/status", {**pod, "status": status})
 
     assert look(client) == {"gpu-a", "gpu-b"}
-
-
-def test_a_claim_that_is_gone_has_no_device(server: EmbeddedApiServer, client: KubeClient) -> None:
-    bind_pod(server, "train", "gone")
-
-    assert look(client) == frozenset()
 
 
 @pytest.mark.parametrize(("verb", "path"), [("list", "/pods"), ("get", "/resourceclaims/one$")])

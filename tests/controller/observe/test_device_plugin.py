@@ -35,9 +35,6 @@ def test_what_is_offered_of_gpus_is_in_the_capacity(
     resource: str, amount: str, offered: tuple[str, ...]
 ) -> None:
     assert offered_by_device_plugin({"status": {"capacity": {resource: amount}}}) == offered
-
-
-def test_a_node_that_has_not_told_its_capacity_has_none() -> None:
     assert offered_by_device_plugin({}) == offered_by_device_plugin({"status": {"capacity": None}}) == ()
 
 
@@ -55,16 +52,21 @@ class Scene(Observed):
         return {(taint.key, taint.value, taint.effect) for taint in devices[0].taints}
 
 
-def test_all_devices_are_tainted_while_it_offers_gpus(guard: Guard) -> None:
+def test_all_devices_are_tainted_while_it_offers_gpus_and_people_are_told_once(guard: Guard) -> None:
     scene = Scene(guard, "taint")
-    scene.device_plugin.seen({"status": {"capacity": {"nvidia.com/gpu": "0"}}})
+    both = node_with("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu")
+    gone = {"status": {"capacity": {"nvidia.com/gpu": "0"}}}
     scene.observer.check()
-    assert scene.taints() == set()
-    scene.device_plugin.seen(node_with("nvidia.com/gpu"))
-    assert scene.taints() == {(TAINT_DEVICE_PLUGIN, "gpu", "NoSchedule")}
-    assert scene.count() == 8
-    scene.device_plugin.seen({"status": {"capacity": {"nvidia.com/gpu": "0"}}})
-    assert scene.taints() == set()
+    for node, value in ((gone, ""), (both, "gpu"), (both, "gpu"), (gone, ""), ({}, "")):
+        scene.device_plugin.seen(node)
+        assert scene.taints() == ({(TAINT_DEVICE_PLUGIN, value, "NoSchedule")} if value else set())
+        assert scene.count() == 8
+
+    came, went = scene.events.posted
+    assert came[:2] == ("Warning", "DevicePluginBeside")
+    assert "nvidia.com/gpu, nvidia.com/mig-1g.10gb" in came[2]
+    assert "offered with a taint until it is gone" in came[2]
+    assert went[:2] == ("Normal", "DevicePluginGone")
 
 
 def test_nothing_is_offered_where_that_is_asked_for(guard: Guard) -> None:
@@ -76,15 +78,3 @@ def test_nothing_is_offered_where_that_is_asked_for(guard: Guard) -> None:
     scene.device_plugin.seen({"status": {"capacity": {}}})
     assert scene.count() == 8
     assert scene.all[-1].withheld == ()
-
-
-def test_people_are_told_once_when_it_comes_and_when_it_goes(guard: Guard) -> None:
-    scene = Scene(guard, "taint")
-    both = node_with("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu")
-    for node in (both, both, {}, {}):
-        scene.device_plugin.seen(node)
-    came, went = scene.events.posted
-    assert came[:2] == ("Warning", "DevicePluginBeside")
-    assert "nvidia.com/gpu, nvidia.com/mig-1g.10gb" in came[2]
-    assert "offered with a taint until it is gone" in came[2]
-    assert went[:2] == ("Normal", "DevicePluginGone")

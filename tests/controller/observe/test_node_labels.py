@@ -43,13 +43,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         scene.client.close()
 
 
-def test_they_are_read_once_while_nobody_has_told_of_the_node(scene: Scene) -> None:
+def test_they_are_read_once_and_a_change_is_told_of_and_only_a_change(scene: Scene) -> None:
     assert scene.pool() == "1"
     scene.server.fail("get", "/nodes/a", code=503)
-    assert scene.pool() == "1"
-
-
-def test_a_change_is_told_of_and_only_a_change(scene: Scene) -> None:
     assert scene.pool() == "1"
     scene.labels.seen(node("1"))
     assert scene.changes == 0

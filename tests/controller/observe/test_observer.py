@@ -11,7 +11,6 @@ from driver.devices.device import Device
 from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
-from driver.errors import NvmlError
 from driver.nvml.deadline import Guard
 from driver.policy.rules import NodeConfig, Rule
 from tests.controller.mig_node import BALANCED, WHOLE
@@ -71,29 +70,6 @@ def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Obse
     assert after == before
 
 
-def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(node: Observed) -> None:
-    node.observer.check()
-    node.machine.hang("driver_version")
-
-    with pytest.raises(NvmlError):
-        node.observer.check()
-    node.machine.heal()
-
-    assert taints(node.offered[-1]) == {("gpu.nvidia.com/unresponsive", "NoSchedule")}
-
-
-def test_the_taint_of_a_lost_gpu_comes_and_goes(node: Observed) -> None:
-    node.observer.check()
-    node.machine.lose(2)
-    node.observer.check()
-    node.machine.restore(2)
-    node.observer.check()
-
-    tainted = [[bool(device.taints) for device in devices] for devices in node.offered]
-    assert tainted == [[False] * 8, [False, False, True] + [False] * 5, [False] * 8]
-    assert node.metrics.registry.get_sample_value("gpu_dra_nvml_failures_total", {"reason": "lost"})
-
-
 def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Observed) -> None:
     node.rules = one_rule(GpuPolicy("hidden"), "gpu.index > 5")
     node.observer.check()
@@ -150,17 +126,21 @@ def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_chang
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
 
 
-def test_a_gpu_that_the_plugin_is_at_work_on_does_not_hang(node: Observed) -> None:
+def test_gpus_that_hang_or_are_lost_are_tainted_but_not_one_that_the_plugin_works_on(
+    node: Observed,
+) -> None:
     node.observer.check()
-    busy, other = node.machine.pci(0), node.machine.pci(1)
+    busy, other, lost = (node.machine.pci(index) for index in range(3))
     node.machine.hang("name", gpu=0)
     node.machine.hang("name", gpu=1)
+    node.machine.lose(2)
     node.observer.plugin_reports(NodeState(busy=(busy,)))
 
     node.observer.check()
     node.observer.plugin_reports(NodeState())
-    assert {device.pci for device in node.offered[-1] if device.taints} == {other}
+    assert {device.pci for device in node.offered[-1] if device.taints} == {other, lost}
+    assert node.metrics.registry.get_sample_value("gpu_dra_nvml_failures_total", {"reason": "lost"})
 
     node.observer.check()
-    assert {device.pci for device in node.offered[-1] if device.taints} == {busy, other}
+    assert {device.pci for device in node.offered[-1] if device.taints} == {busy, other, lost}
     node.machine.heal()

@@ -41,12 +41,6 @@ def file(tmp_path: Path) -> File:
     return File(tmp_path / "rules.yaml", WHOLE)
 
 
-def test_it_is_read_at_the_start_and_at_each_change(file: File) -> None:
-    assert file.forms() == ["whole"]
-    file.write(HIDDEN)
-    assert file.forms() == ["hidden"]
-
-
 def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path) -> None:
     for folder, text in (("..1", WHOLE), ("..2", HIDDEN)):
         (tmp_path / folder).mkdir()
@@ -62,32 +56,24 @@ def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path) -> None:
     assert rules.current().rules[0].policy.form == "hidden"
 
 
-def test_a_wrong_file_leaves_the_rules_and_is_told_once(file: File) -> None:
-    file.write(WRONG)
-    assert (file.forms(), file.forms()) == (["whole"], ["whole"])
-    file.write(WRONG)
+def test_a_wrong_or_missing_file_leaves_the_rules_and_is_told_once_each_time(file: File) -> None:
     assert file.forms() == ["whole"]
-
+    for text in (WRONG, WRONG):
+        file.write(text)
+        assert (file.forms(), file.forms()) == (["whole"], ["whole"])
     [(kind, reason, message)] = file.events.posted
     assert (kind, reason) == ("Warning", "NodeConfigurationWrong")
     assert "rules[0].offer" in message
 
-
-def test_a_file_that_is_gone_leaves_the_rules_and_is_told(file: File) -> None:
-    file.path.unlink()
-
-    assert file.forms() == ["whole"]
-    assert "cannot read" in file.events.posted[0][2]
-
-
-def test_a_file_that_is_good_again_counts_and_the_same_fault_later_is_told_again(file: File) -> None:
-    file.write(WRONG)
-    file.forms()
     file.write(HIDDEN)
     assert file.forms() == ["hidden"]
     file.write(WRONG)
     assert file.forms() == ["hidden"]
-    assert len(file.events.posted) == 2
+    file.path.unlink()
+    assert file.forms() == ["hidden"]
+    [_, again, missing] = file.events.posted
+    assert again[2] == message
+    assert "cannot read" in missing[2]
 
 
 @pytest.mark.parametrize("text", [WRONG, "not: [yaml"])

@@ -35,15 +35,9 @@ def host(tmp_path: Path, guard: Guard) -> Host:
     return Host(tmp_path, guard)
 
 
-def test_they_are_told_once_it_is_known_what_claims_hold(host: Host) -> None:
+def test_they_are_told_once_it_is_known_what_claims_hold_and_without_the_gpu_of_a_claim(host: Host) -> None:
     host.observer.check()
     assert host.wanted == []
-    host.observer.plugin_reports(NodeState())
-    assert host.wanted[-1] == {FIRST, SECOND}
-
-
-def test_a_gpu_that_a_claim_has_is_left_out(host: Host) -> None:
-    host.observer.check()
     host.observer.plugin_reports(NodeState(held=("gpu-0000-17-00-0-vfio",)))
     assert host.wanted[-1] == {SECOND}
     host.observer.plugin_reports(NodeState())

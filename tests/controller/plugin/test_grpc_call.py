@@ -83,9 +83,8 @@ def test_the_status_of_the_server_is_the_code(server: Server, status: grpc.Statu
     assert failure(GrpcCall(server.path, WATCH, b"")) == status.name
 
 
-@pytest.mark.parametrize("method", ["/a.Service/Other", "/another.Service/Watch"])
-def test_a_method_that_the_server_does_not_have_is_unimplemented(server: Server, method: str) -> None:
-    assert failure(GrpcCall(server.path, method, b"")) == "UNIMPLEMENTED"
+def test_a_method_that_the_server_does_not_have_is_unimplemented(server: Server) -> None:
+    assert failure(GrpcCall(server.path, "/a.Service/Other", b"")) == "UNIMPLEMENTED"
 
 
 def test_a_call_that_takes_too_long_fails_and_ends_at_the_server(server: Server) -> None:

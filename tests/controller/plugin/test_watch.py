@@ -13,15 +13,6 @@ from driver.errors import ConfigError
 from tests.controller.fake_plugin import BRISK, FakePlugin, watching
 
 
-def test_a_plugin_that_serves_is_noticed_and_its_end_too(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra.sock") as plugin, watching(tmp_path) as told:
-        assert told.serving_comes_to(1)
-
-        plugin.end()
-
-        assert told.serving_comes_to(1, 0)
-
-
 def test_what_the_plugin_says_of_itself_counts(tmp_path: Path) -> None:
     with FakePlugin(tmp_path / "dra.sock", serving=False) as plugin, watching(tmp_path) as told:
         plugin.say(serving=True)

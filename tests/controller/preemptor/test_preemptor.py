@@ -55,20 +55,6 @@ def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) 
     assert played.number("gpu_dra_preemptor_evictions_total", outcome="evicted") == 1
 
 
-def test_the_room_is_used(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
-    full.ends("batch")
-    played.round()
-    full.places("urgent", "node-a", "gpu-1")
-    played.round()
-
-    assert full.names() == {"notebook", "urgent"}
-    assert played.number("gpu_dra_preemptor_rooms_total", outcome="used") == 1
-    assert played.told(LOST) == set()
-
-
 def test_the_room_is_not_taken_by_another_pod_when_its_own_pod_has_the_devices(full: Scene) -> None:
     pod = full.waits("urgent", 10)
     played = Played(full)
@@ -113,8 +99,6 @@ NOBODY_GOES: dict[str, Callable[[Scene], object]] = {
     "it fits now": fits,
     "its namespace is exempt": lambda full: full.waits("urgent", 10),
     "its class is exempt": lambda full: full.waits("urgent", 10),
-    "no node has so many GPUs": lambda full: full.waits("urgent", 10, gpus=3),
-    "it selects no node": lambda full: full.waits("urgent", 10, nodeSelector={"zone": "b"}),
     "its claim is not made": unmade,
 }
 EXEMPT = {
@@ -254,17 +238,6 @@ def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Sce
     assert played.told(MADE) == {"first", "second", "late"}
 
 
-def test_one_of_two_replicas_acts(full: Scene) -> None:
-    full.waits("urgent", 10)
-    one, other = Played(full, identity="one"), Played(full, identity="other")
-    one.lease.try_once()
-    other.round()
-    assert full.names() == {"notebook", "batch", "urgent"}
-
-    one.round()
-    assert full.names() == {"notebook", "urgent"}
-
-
 def test_the_next_replica_does_not_evict_again_for_a_room_that_is_being_made(full: Scene) -> None:
     full.waits("urgent", 10)
     Played(full, identity="one").round()
@@ -396,18 +369,6 @@ def test_while_it_rests_it_decides_about_the_most_important_pods_and_new_ones(
     asked.clear()
     played.round()
     assert asked == ["first", "second", "new"]
-
-
-def test_a_dry_run_forgets_a_room_when_its_pod_is_gone(full: Scene) -> None:
-    full.waits("urgent", 10)
-    dry = Played(full, Behaviour(dry_run=True))
-    dry.round()
-    full.ends("urgent")
-    full.server.delete(f"{CLAIMS}/urgent")
-    dry.round()
-    full.waits("later", 10)
-    dry.round()
-    assert [name for name, word, _ in dry.heard.posted if word == "WouldBePreempted"] == ["batch", "batch"]
 
 
 def test_an_api_server_that_goes_away_between_two_evictions_ends_nobody_needlessly(full: Scene) -> None:

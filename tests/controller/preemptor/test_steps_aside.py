@@ -35,18 +35,28 @@ def asked(text: str | ApiError, setting: Setting = "auto") -> SchedulerPreempts:
     return found
 
 
-@pytest.mark.parametrize(("value", "steps"), [("1", True), ("0", False)])
-def test_the_feature_gate_decides(value: str, steps: bool) -> None:
-    found = asked(f'{OTHERS}kubernetes_feature_enabled{{name="DRAPreemption",stage="BETA"}} {value}\n')
+GATE = f'{OTHERS}kubernetes_feature_enabled{{name="DRAPreemption",stage="BETA"}} '
 
-    assert found.is_known
+
+@pytest.mark.parametrize(
+    ("text", "setting", "steps"),
+    [
+        (f"{GATE}1\n", "auto", True),
+        (f"{GATE}0\n", "auto", False),
+        (OTHERS, "auto", False),
+        (Forbidden("no"), "auto", False),
+        (f"{GATE}1\n", "no", False),
+        (OTHERS, "yes", True),
+    ],
+    ids=["on", "off", "a server without the gate", "no right to see it", "an admin says no", "or yes"],
+)
+def test_the_feature_gate_decides_unless_an_administrator_does(
+    text: str | ApiError, setting: Setting, steps: bool
+) -> None:
+    found = asked(text, setting)
+
     assert bool(found.reason) == steps
-
-
-def test_a_server_without_the_gate_or_without_the_right_to_see_it_does_not_preempt() -> None:
-    assert not asked(OTHERS).reason
-    assert not asked(Forbidden("no")).reason
-    assert asked(Forbidden("no")).is_known
+    assert found.is_known
 
 
 def test_nothing_is_known_until_the_server_answers() -> None:
@@ -54,12 +64,6 @@ def test_nothing_is_known_until_the_server_answers() -> None:
     with pytest.raises(Unreachable):
         found.ask()
     assert not found.is_known
-
-
-@pytest.mark.parametrize(("setting", "steps"), [("yes", True), ("no", False)])
-def test_an_administrator_has_the_last_word(setting: Setting, steps: bool) -> None:
-    gate = 'kubernetes_feature_enabled{name="DRAPreemption",stage="BETA"} 1\n'
-    assert bool(asked(gate, setting).reason) == steps
 
 
 def pod(priority: int, **status: Any) -> dict[str, Any]:

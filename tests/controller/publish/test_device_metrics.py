@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.publish.device_metrics import offered_numbers, sick_numbers
 from driver.devices.device import Device, Taint
-from driver.devices.taints import TAINT_BLOCKED, TAINT_DRIVER, TAINT_RESET, TAINT_XID
+from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET, TAINT_XID
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
@@ -52,27 +52,19 @@ def tainted(device: Device, *taints: Taint) -> Device:
     return replace(device, taints=taints)
 
 
-def test_all_are_free_while_nobody_has_anything_and_each_is_counted_once(tmp_path: Path) -> None:
-    devices = eight(tmp_path)
-    found = states(devices)
-
-    assert {state for _, _, state in found} == {"free"}
-    assert sum(found.values()) == len(devices)
-    assert found["time-slicing", "", "free"] == 1
-    assert found["partition", "1g.10gb", "free"] == 7
-
-
-def test_what_a_claim_has_is_allocated_and_what_lies_in_its_place_is_excluded(tmp_path: Path) -> None:
+def test_each_is_free_allocated_or_excluded_by_what_a_claim_has_in_its_place(tmp_path: Path) -> None:
     devices = eight(tmp_path)
     partition = named(devices, "mig-1g-10gb-0")
 
-    found = states(devices, partition.name)
+    free, found = states(devices), states(devices, partition.name)
 
+    assert {state for _, _, state in free} == {"free"}
+    assert free.total() == found.total() == len(devices)
+    assert (free["time-slicing", "", "free"], free["partition", "1g.10gb", "free"]) == (1, 7)
     assert found["partition", "1g.10gb", "allocated"] == 1
     assert found["partition", "1g.10gb", "free"] == 6
     assert (found["partition", "3g.40gb", "excluded"], found["partition", "3g.40gb", "free"]) == (1, 1)
     assert found["whole", "", "excluded"] == 1
-    assert sum(found.values()) == len(devices)
 
 
 def test_a_taint_that_keeps_pods_away_leads_and_one_that_only_tells_does_not(tmp_path: Path) -> None:
@@ -95,6 +87,7 @@ def test_a_fault_is_told_once_however_many_forms_of_the_gpu_have_it(tmp_path: Pa
     first = [one for one in devices if one.pci == devices[0].pci]
     xid, blocked = Taint(TAINT_XID, "94", "NoSchedule"), Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
     assert len(first) > 1
+    assert told(list(devices)) == []
 
     (found,) = told([replace(one, taints=(xid, blocked)) for one in first])
 
@@ -106,15 +99,3 @@ def test_a_fault_is_told_once_however_many_forms_of_the_gpu_have_it(tmp_path: Pa
         "value": "94",
         "effect": "NoSchedule",
     }
-
-
-def test_a_driver_that_went_away_is_told_of_each_gpu(tmp_path: Path) -> None:
-    gone = Taint(TAINT_DRIVER, "nvmlInit_v2", "NoSchedule")
-    found = told([replace(one, taints=(gone,)) for one in eight(tmp_path)])
-
-    assert [one["key"] for one in found] == [TAINT_DRIVER] * 8
-    assert len({one["pci_bus_id"] for one in found}) == 8
-
-
-def test_gpus_that_are_well_are_not_told_of(tmp_path: Path) -> None:
-    assert told(list(eight(tmp_path))) == []

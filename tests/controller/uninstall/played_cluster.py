@@ -39,6 +39,7 @@ class PlayedCluster:
         self.slow: set[str] = set()
         self.cleaned: list[str] = []
         self.rounds: list[Any] = []
+        self.nodes_seconds = 2.0
         for name in (NAMESPACE, "team"):
             self.client.create("/api/v1/namespaces", {"metadata": {"name": name}})
         for name in NODES:
@@ -51,7 +52,7 @@ class PlayedCluster:
 
     def uninstall(self) -> tuple[str, ...]:
         """Run the uninstallation, with waits in which the cluster plays on."""
-        patience = Patience(check_seconds=0.001, pods_seconds=2.0, nodes_seconds=2.0)
+        patience = Patience(check_seconds=0.001, pods_seconds=2.0, nodes_seconds=self.nodes_seconds)
         run = Uninstallation(Cluster(self.client, NAMESPACE), Installed(), patience, self.play)
         return run.run()
 

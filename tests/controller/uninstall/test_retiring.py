@@ -25,36 +25,21 @@ def plugin() -> dict[str, Any]:
     return body
 
 
-def test_it_runs_where_the_plugin_did_with_its_rights() -> None:
-    pod = retiring(plugin(), PAUSED)["spec"]["template"]["spec"]
+def test_it_runs_where_the_plugin_did_with_its_rights_until_it_is_ready_and_is_never_ended() -> None:
+    one = plugin()
+    template = retiring(one, PAUSED)["spec"]["template"]
+    [container] = template["spec"]["containers"]
 
-    assert pod["nodeSelector"] == {"gpu": "yes"}
-    assert pod["tolerations"] == [{"operator": "Exists"}]
-    assert pod["containers"][0]["securityContext"] == {"privileged": True}
-    assert pod["containers"][0]["args"] == ["--plugins-dir=/plugins", "--retire"]
-
-
-def test_it_is_asked_whether_it_is_ready_and_never_ended() -> None:
-    container = retiring(plugin(), PAUSED)["spec"]["template"]["spec"]["containers"][0]
-
+    assert template["spec"]["nodeSelector"] == {"gpu": "yes"}
+    assert template["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert container["securityContext"] == {"privileged": True}
+    assert container["args"] == ["--plugins-dir=/plugins", "--retire"]
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["readinessProbe"]["initialDelaySeconds"] == 0
-    assert "livenessProbe" not in container
-    assert "startupProbe" not in container
-
-
-def test_the_plugin_does_not_take_its_pods_for_its_own() -> None:
-    one = plugin()
-    labels = retiring(one, PAUSED)["spec"]["template"]["metadata"]["labels"]
-
-    assert not one["spec"]["selector"]["matchLabels"].items() <= labels.items()
-
-
-def test_the_plugins_own_object_stays_as_it_is() -> None:
-    one, same = plugin(), plugin()
-    retiring(one, PAUSED)
-
-    assert one == same
+    assert not container.keys() & {"livenessProbe", "startupProbe"}
+    labels = template["metadata"]["labels"]
+    assert not one["spec"]["selector"]["matchLabels"].items() <= labels.items(), "the plugin's selector"
+    assert one == plugin(), "the plugin's own object stays as it is"
 
 
 def pod(node: str, **status: Any) -> dict[str, Any]:

@@ -49,29 +49,20 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "tls")
 
 
-def test_a_warning_comes_within_thirty_days_and_says_until_when_and_what_to_do(scene: Scene) -> None:
+def test_a_warning_comes_within_thirty_days_once_a_day_and_an_error_after_the_end(scene: Scene) -> None:
     assert [scene.check(days) for days in (100, 60, 30)] == [[], [], []]
     [said] = scene.check(29.5)
 
     assert (said["level"], said["event"], said["days"]) == ("warning", "certificate expires soon", 29)
     assert said["expires"].endswith("+00:00")
     assert "gpu-dra-webhook-tls" in said["way_out"]
+    told = [scene.check(20 - hours / 24) for hours in range(49)]
+    assert [hour for hour, lines in enumerate(told) if lines] == [0, 24, 48]
 
-
-def test_the_warning_is_repeated_once_a_day(scene: Scene) -> None:
-    said = [scene.check(20 - hours / 24) for hours in range(49)]
-
-    assert [hour for hour, lines in enumerate(said) if lines] == [0, 24, 48]
-
-
-def test_an_expired_certificate_is_an_error_at_once_and_then_once_a_day(scene: Scene) -> None:
     assert scene.check(0.01)[0]["level"] == "warning"
     [said] = scene.check(0)
-
-    assert (said["level"], said["event"]) == (
-        "error",
-        "certificate has expired: objects are stored without a review",
-    )
+    expired = "certificate has expired: objects are stored without a review"
+    assert (said["level"], said["event"]) == ("error", expired)
     assert scene.check(-0.5) == []
     assert scene.check(-1)[0]["level"] == "error"
 

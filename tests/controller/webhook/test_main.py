@@ -35,14 +35,18 @@ def webhook(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
+def test_it_serves_until_it_is_stopped_and_tells_of_a_certificate_that_expires(tmp_path: Path) -> None:
     pair = make_pair(tmp_path)
-    process = webhook(
-        f"--cert-file={pair.cert_file}", "--addr=127.0.0.1:0", GPU_DRA_KEY_FILE=str(pair.key_file)
-    )
+    addresses = ("--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0")
+    process = webhook(f"--cert-file={pair.cert_file}", *addresses, GPU_DRA_KEY_FILE=str(pair.key_file))
     assert process.stderr is not None
     try:
-        peer = Peer(json.loads(process.stderr.readline())["port"], pair.cert_file)
+        lines = iter(process.stderr.readline, "")
+        said = {line["event"]: line for line in map(json.loads, islice(lines, 3))}
+        with urlopen(f"http://127.0.0.1:{said['serving metrics']['port']}/metrics", timeout=20) as answer:
+            metrics = answer.read().decode()
+        [port] = [line["port"] for event, line in said.items() if "port" in line and "metrics" not in event]
+        peer = Peer(port, pair.cert_file)
         with ExitStack() as silent:
             for _ in range(40):
                 silent.enter_context(socket.create_connection(("127.0.0.1", peer.port), 20))
@@ -56,6 +60,9 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert "Traceback" not in errors
     assert "did not end in time" not in errors
+    assert said["certificate expires soon"]["days"] == 1
+    [value] = re.findall(r"^gpu_dra_webhook_certificate_remaining_seconds (\S+)$", metrics, re.MULTILINE)
+    assert 0 < float(value) <= 2 * 86400
 
 
 @pytest.mark.parametrize(
@@ -81,22 +88,3 @@ def test_files_that_are_no_certificate_are_named_in_one_clear_line(
 
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_certificate_that_expires_is_told_at_the_start_and_in_the_metrics(tmp_path: Path) -> None:
-    pair = make_pair(tmp_path)
-    files = (f"--cert-file={pair.cert_file}", f"--key-file={pair.key_file}")
-    process = webhook(*files, "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0")
-    assert process.stderr is not None
-    try:
-        lines = iter(process.stderr.readline, "")
-        said = {line["event"]: line for line in map(json.loads, islice(lines, 3))}
-        with urlopen(f"http://127.0.0.1:{said['serving metrics']['port']}/metrics", timeout=20) as answer:
-            metrics = answer.read().decode()
-    finally:
-        process.kill()
-        process.communicate()
-
-    assert said["certificate expires soon"]["days"] == 1
-    [value] = re.findall(r"^gpu_dra_webhook_certificate_remaining_seconds (\S+)$", metrics, re.MULTILINE)
-    assert 0 < float(value) <= 2 * 86400

@@ -31,11 +31,6 @@ def test_a_suffix_reads_back_and_leaves_the_name_of_what_is_shared(base: str, fo
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
 
 
-@given(forms, forms)
-def test_two_ways_to_share_never_have_one_name(one: SharedForm, other: SharedForm) -> None:
-    assert (shared_suffix(one) == shared_suffix(other)) == (one == other)
-
-
 @pytest.mark.parametrize(
     ("suffix", "form"),
     [

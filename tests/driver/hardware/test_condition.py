@@ -92,12 +92,6 @@ def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: No
     assert inventory.gpus[1].condition.recovery_action is None
 
 
-def test_a_gpu_that_is_lost_is_not_said_to_be_well_by_an_earlier_look(node: Node) -> None:
-    node.discovery.snapshot()
-    node.machine.lose(4)
-    assert node.discovery.snapshot().gpus[4].condition.recovery_action is None
-
-
 def test_what_a_board_cannot_tell_is_asked_once_for_each_nvidia_driver(tmp_path: Path) -> None:
     machine = FakeMachine.open("dgx-a100")
     discovery = Discovery(machine.nvml(), build_sysfs(tmp_path, machine), Guard())

@@ -43,21 +43,17 @@ def eyes(tmp_path: Path) -> Iterator[Eyes]:
     eyes.guard.close()
 
 
-def test_within_the_block_no_session_is_held_and_after_it_the_next_call_begins_one(eyes: Eyes) -> None:
+def test_within_the_block_no_session_is_held_nor_begun_and_the_next_call_begins_one(eyes: Eyes) -> None:
     eyes.discovery.snapshot()
     assert eyes.has_session()
     with eyes.discovery.let_go():
         assert not eyes.has_session()
-    assert not eyes.has_session()
-    assert eyes.discovery.identity(eyes.pci).uuid == eyes.machine.uuid(eyes.pci)
-    assert eyes.has_session()
-
-
-def test_a_look_within_the_block_says_at_once_that_it_tells_nothing(eyes: Eyes) -> None:
-    with eyes.discovery.let_go():
         with pytest.raises(LetGo):
             eyes.discovery.snapshot()
         assert not eyes.has_session()
+    assert not eyes.has_session()
+    assert eyes.discovery.identity(eyes.pci).uuid == eyes.machine.uuid(eyes.pci)
+    assert eyes.has_session()
     assert len(eyes.discovery.snapshot().gpus) == 4
 
 

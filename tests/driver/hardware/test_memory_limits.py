@@ -44,16 +44,6 @@ def test_on_a_node_with_cgroup_v1_nobody_is_asked(four: Node) -> None:
     assert reasons(inventory) == {}
 
 
-def test_another_driver_is_asked_anew(four: Node) -> None:
-    assert limits(four) == [True] * 4
-    four.machine.driver_gone()
-    four.machine.driver_back("580.95.05")
-    assert limits(four) == [False] * 4
-    four.machine.driver_gone()
-    four.machine.driver_back(R615)
-    assert limits(four) == [True] * 4
-
-
 def test_what_another_driver_said_does_not_count_while_the_call_fails(four: Node) -> None:
     assert limits(four) == [True] * 4
     four.machine.driver_gone()

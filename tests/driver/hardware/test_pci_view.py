@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.hardware.functions import NOTHING_SEEN
+from driver.hardware.functions import NOTHING_SEEN, PciFunction
 from driver.hardware.pci_view import iommu_group_of, pci_view, read_function
 from tests.driver.hardware.pci_trees import IO_PORTS, MEMORY, MEMORY_64, PciTree, at
 
@@ -17,6 +17,13 @@ MIB = 2**20
 @pytest.fixture
 def tree(tmp_path: Path) -> PciTree:
     return PciTree(tmp_path)
+
+
+def seen(tree: PciTree) -> PciFunction:
+    """The GPU's function, which is there."""
+    function = read_function(tree.root, at(GPU))
+    assert function is not None
+    return function
 
 
 def test_without_sysfs_nothing_is_seen(tmp_path: Path) -> None:
@@ -37,8 +44,7 @@ def test_only_nvidia_display_functions_are_gpus(tree: PciTree) -> None:
 def test_a_function_is_read_with_its_driver_and_its_group(tree: PciTree) -> None:
     folder = tree.function(GPU, device="0x26b5", driver="vfio-pci", group=15)
     (folder / "numa_node").write_text("1\n")
-    function = read_function(tree.root, at(GPU))
-    assert function is not None
+    function = seen(tree)
     assert (function.vendor_id, function.device_id, function.class_code) == (0x10DE, 0x26B5, 0x030200)
     assert (function.driver, function.iommu_group, function.numa_node) == ("vfio-pci", 15, 1)
     assert function.pcie_root == "pci0000:80"
@@ -47,8 +53,7 @@ def test_a_function_is_read_with_its_driver_and_its_group(tree: PciTree) -> None
 
 def test_what_a_function_does_not_tell_is_absent(tree: PciTree) -> None:
     tree.function(GPU)
-    function = read_function(tree.root, at(GPU))
-    assert function is not None
+    function = seen(tree)
     assert (function.driver, function.iommu_group, function.numa_node) == (None, None, None)
     assert (function.addressable_bytes, function.physical, function.vfio_device) == (None, None, None)
     assert (function.virtual, function.total_virtual) == ((), 0)
@@ -74,16 +79,14 @@ def test_only_memory_regions_of_the_function_itself_are_addressable(tree: PciTre
         (MIB // 2, MEMORY),  # the expansion ROM
         virtual,
     )
-    function = read_function(tree.root, at(GPU))
-    assert function is not None
+    function = seen(tree)
     assert function.addressable_bytes == 304 * MIB
 
 
 @pytest.mark.parametrize("text", ["", "0x0 0x0\n", "a b c d\n", "nonsense\n"])
 def test_regions_that_cannot_be_read_are_unknown(tree: PciTree, text: str) -> None:
     (tree.function(GPU) / "resource").write_text(text)
-    function = read_function(tree.root, at(GPU))
-    assert function is not None
+    function = seen(tree)
     assert function.addressable_bytes is None
 
 
@@ -103,8 +106,7 @@ def test_a_group_holds_all_of_its_functions(tree: PciTree) -> None:
 def test_a_group_that_vfio_invented_guards_nothing(tree: PciTree) -> None:
     tree.function(GPU, driver="vfio-pci", group=3)
     tree.name_group(3, "vfio-noiommu")
-    function = read_function(tree.root, at(GPU))
-    assert function is not None
+    function = seen(tree)
     assert function.iommu_group is None
     assert iommu_group_of(tree.root, at(GPU)) is None
     assert pci_view(tree.root).groups == ()
@@ -115,24 +117,22 @@ def test_virtual_functions_are_listed_by_their_numbers(tree: PciTree) -> None:
     # The tenth comes after the second, and not between the first and the second.
     for number, address in ((10, "0000:8a:02.2"), (0, "0000:8a:00.4"), (2, "0000:8a:00.6")):
         tree.virtual(GPU, number, address)
-    seen = pci_view(tree.root)
-    physical = seen.function(at(GPU))
+    view = pci_view(tree.root)
+    physical = view.function(at(GPU))
     assert physical is not None
     assert [str(pci) for pci in physical.virtual] == ["0000:8a:00.4", "0000:8a:00.6", "0000:8a:02.2"]
     assert physical.total_virtual == 32
-    assert [str(one.physical) for one in seen.functions if one.physical] == [GPU] * 3
-    assert seen.physical == (physical,)
+    assert [str(one.physical) for one in view.functions if one.physical] == [GPU] * 3
+    assert view.physical == (physical,)
 
 
 def test_a_vfio_device_counts_with_its_node_alone(tree: PciTree) -> None:
     folder = tree.function(GPU, driver="vfio-pci")
     (folder / "vfio-dev" / "vfio7").mkdir(parents=True)
-    without = read_function(tree.root, at(GPU))
-    assert without is not None
+    without = seen(tree)
     assert without.vfio_device is None
     (folder / "vfio-dev" / "vfio7" / "dev").write_text("511:7\n")
-    having = read_function(tree.root, at(GPU))
-    assert having is not None
+    having = seen(tree)
     assert having.vfio_device == "vfio7"
 
 

@@ -27,6 +27,7 @@ def test_without_the_field_nothing_is_evicted_and_the_table_decides() -> None:
 def test_codes_may_stand_with_and_without_quotes(code: str | int) -> None:
     found = read({"xids": {code: "needs-reset"}, "evict": ["needs-reset", "lost"]})
     assert found == HealthRules({94: "needs-reset"}, frozenset({"needs-reset", "lost"}))
+    VALIDATOR.validate({"xids": {str(code): "needs-reset"}, "evict": ["needs-reset", "lost"]})
 
 
 def test_it_is_for_the_nodes_of_all_pools() -> None:
@@ -65,7 +66,3 @@ def test_what_is_wrong_is_refused_with_its_path_and_does_not_fit_the_schema(heal
 def test_a_code_that_stands_there_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="twice"):
         parse_config('{version: v1, health: {xids: {94: ignore, "94": contained}}}', "test")
-
-
-def test_what_is_good_fits_the_schema() -> None:
-    VALIDATOR.validate({"xids": {"94": "contained", "65535": "ignore"}, "evict": ["unresponsive", "fabric"]})

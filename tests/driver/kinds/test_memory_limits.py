@@ -12,7 +12,7 @@ from driver.devices.names import DRIVER_NAME
 from driver.hardware.gpu import Inventory
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine.spec import known_machines
-from tests.driver.mig_machines import MIG_MACHINES, rules
+from tests.driver.mig_machines import UNLIKE, rules
 from tools.conformance.nodes.mig_nodes import inventory as looked_at
 
 L4_BYTES = (23034 - 470) * 2**20
@@ -98,7 +98,7 @@ def test_what_was_never_told_is_absent() -> None:
     assert [doubt.limits for doubt in forbidden.doubts] == [False]
 
 
-@pytest.mark.parametrize("machine", MIG_MACHINES)
+@pytest.mark.parametrize("machine", UNLIKE)
 def test_partitions_and_their_shares_never_promise_it(machine: str) -> None:
     rule = f"mig: {{layout: all-1g}}, shared: {SLICED}"
     for text in (rule, "mig: {layout: all-1g}"):

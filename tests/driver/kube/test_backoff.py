@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
@@ -74,25 +73,21 @@ def test_a_call_is_repeated_while_its_error_can_pass() -> None:
     assert stop.waits == [1, 9 + 2]
 
 
-def test_a_permanent_error_is_raised_at_once() -> None:
-    call = Failing(NotFound("nobody"))
+@pytest.mark.parametrize(
+    ("errors", "left_seconds", "stop", "calls"),
+    [
+        ([NotFound("nobody")], None, CountingStop(99), 1),
+        ([Unreachable("away", retry_after_seconds=3600)], 60, CountingStop(99), 1),
+        ([Unreachable("away")] * 99, None, CountingStop(3), 3),
+    ],
+    ids=["a permanent error", "the wait is longer than the deadline", "a stop"],
+)
+def test_it_is_not_repeated_for_ever(
+    errors: list[Exception], left_seconds: float | None, stop: CountingStop, calls: int
+) -> None:
+    call = Failing(*errors)
+    deadline = None if left_seconds is None else time.monotonic() + left_seconds
 
-    with pytest.raises(NotFound):
-        retry_until(call, deadline=None, stop=threading.Event())
-    assert call.calls == 1
-
-
-def test_no_try_begins_after_the_deadline() -> None:
-    call = Failing(Unreachable("away", retry_after_seconds=3600))
-
-    with pytest.raises(Unreachable):
-        retry_until(call, deadline=time.monotonic() + 60, stop=threading.Event())
-    assert call.calls == 1
-
-
-def test_a_stop_ends_the_waiting() -> None:
-    call = Failing(*(Unreachable("away") for _ in range(99)))
-
-    with pytest.raises(Unreachable):
-        retry_until(call, deadline=None, stop=CountingStop(3))
-    assert call.calls == 3
+    with pytest.raises(type(errors[0])):
+        retry_until(call, deadline=deadline, stop=stop)
+    assert call.calls == calls

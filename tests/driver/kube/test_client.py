@@ -73,13 +73,6 @@ def test_creating_what_is_there_is_another_error_than_a_conflict(
         client.create(NODES, node("a"))
 
 
-def test_a_server_that_is_not_there_is_unreachable(server: EmbeddedApiServer, client: KubeClient) -> None:
-    server.stop()
-
-    with pytest.raises(errors.Unreachable):
-        client.get(NODE_A)
-
-
 def test_a_get_is_repeated_when_the_server_had_closed_the_idle_connection(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
@@ -124,16 +117,6 @@ def test_closing_the_client_ends_a_watch_that_waits(server: EmbeddedApiServer, c
 
     assert not reader.is_alive()
     assert set(events) <= {"ADDED"}
-
-
-def test_a_watch_from_a_version_that_is_too_old_is_gone(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.create(NODES, node("a"))
-    server.compact()
-
-    with pytest.raises(errors.Gone):
-        list(client.watch(NODES, {"resourceVersion": "1"}, idle_seconds=5))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from driver.kube.decode import DEEPEST, decode_json
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.just('"]}[{\\'),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
 )
 
 

@@ -84,17 +84,6 @@ def test_an_event_that_expired_in_between_is_written_anew(
     assert [event["count"] for event in posted(server)] == [1]
 
 
-def test_a_fault_of_a_node_is_told_of_all_its_claims_at_once(
-    server: EmbeddedApiServer, client: KubeClient
-) -> None:
-    server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
-    with recording(client) as recorder:
-        for number in range(112):
-            recorder.post(claim(number, "team"), EventReason.GPU_SICK, "the driver went away")
-
-    assert len(posted(server)) == 112
-
-
 def test_what_one_namespace_uses_up_is_not_taken_from_another(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:

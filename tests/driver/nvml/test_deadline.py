@@ -37,45 +37,25 @@ def guard() -> Guard:
     return Guard(SHORT)
 
 
-def test_a_call_that_hangs_ends_in_a_timeout_that_names_it(guard: Guard) -> None:
+def test_a_call_that_hangs_is_named_and_its_lane_refuses_at_once_until_it_comes_back(guard: Guard) -> None:
     hang = Hang()
+    pending = guard.start("0000:07:00.0", lambda watch: watch("mig_mode", hang))
+    assert hang.begun.wait(5)
+    assert guard.run("another", lambda _: 1) == 1, "other lanes do not notice it"
     with pytest.raises(NvmlTimeout) as caught:
-        guard.run("0000:07:00.0", lambda watch: watch("mig_mode", hang))
+        pending.result()
     assert caught.value.call == "nvmlDeviceGetMigMode"
     assert "nvmlDeviceGetMigMode of 0000:07:00.0 did not return within 0.5 s" in str(caught.value)
     assert caught.value.retryable
-    hang.released.set()
 
-
-def test_a_hung_lane_refuses_at_once_and_hangs_no_second_thread(guard: Guard) -> None:
-    hang = Hang()
-    with pytest.raises(NvmlTimeout):
-        guard.run("gpu", lambda watch: watch("uuid", hang))
     for _ in range(50):
         with pytest.raises(NvmlTimeout):
-            guard.start("gpu", lambda watch: watch("uuid", hang))
-    assert hang.calls == 1
-    assert guard.hung() == ("gpu",)
-    hang.released.set()
+            guard.start("0000:07:00.0", lambda watch: watch("mig_mode", hang))
+    assert (hang.calls, guard.hung()) == (1, ("0000:07:00.0",)), "no second thread hangs"
 
-
-def test_other_lanes_do_not_notice_a_hung_one(guard: Guard) -> None:
-    hang = Hang()
-    pending = guard.start("one", lambda watch: watch("uuid", hang))
-    assert hang.begun.wait(5)
-    assert guard.run("other", lambda _: 1) == 1
-    with pytest.raises(NvmlTimeout):
-        pending.result()
-    hang.released.set()
-
-
-def test_a_lane_heals_when_its_call_comes_back(guard: Guard) -> None:
-    hang = Hang()
-    with pytest.raises(NvmlTimeout):
-        guard.run("gpu", lambda watch: watch("uuid", hang))
     hang.released.set()
     _healed(guard)
-    assert guard.run("gpu", lambda _: "well") == "well"
+    assert guard.run("0000:07:00.0", lambda _: "well") == "well"
 
 
 def _healed(guard: Guard) -> None:

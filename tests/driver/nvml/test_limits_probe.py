@@ -38,19 +38,23 @@ def test_a_driver_without_the_function_is_asked_no_more() -> None:
     assert asked(older) is False
 
 
-def test_a_driver_that_knows_no_group_without_limits_is_told_from_one_that_has_none(
-    machine: FakeMachine,
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [(None, True), (Code.NOT_SUPPORTED, False), (Code.NOT_FOUND, True)],
+    ids=["limits can be set", "none can be set", "the root has no files of dmem"],
+)
+def test_a_driver_that_knows_no_group_without_limits_is_asked_to_set_some(
+    machine: FakeMachine, code: Code | None, answer: bool
 ) -> None:
     machine.not_supported("memory_limits")
-    assert asked(machine) is True
-    machine.not_supported("set_memory_limits")
-    assert asked(machine) is False
-
-
-def test_a_root_without_files_of_dmem_is_no_missing_gpu(machine: FakeMachine) -> None:
-    machine.not_supported("memory_limits")
-    machine.fail("set_memory_limits", code=Code.NOT_FOUND)
-    assert asked(machine) is True
+    if code is not None:
+        machine.fail("set_memory_limits", code=code)
+    assert asked(machine) is answer
+    machine.heal()
+    nvml = machine.nvml()
+    nvml.init()
+    with pytest.raises(NotFound):  # the question leaves no limits
+        nvml.device_by_index(0).memory_limits("/sys/fs/cgroup")
 
 
 @pytest.mark.parametrize("call", ["memory_limits", "set_memory_limits"])
@@ -66,13 +70,3 @@ def test_a_call_that_fails_tells_nothing(machine: FakeMachine) -> None:
     machine.fail("memory_limits", code=Code.NO_PERMISSION)
     with pytest.raises(NvmlCallFailed):
         asked(machine)
-
-
-def test_the_question_leaves_no_limits(machine: FakeMachine) -> None:
-    machine.not_supported("memory_limits")
-    assert asked(machine) is True
-    machine.heal()
-    nvml = machine.nvml()
-    nvml.init()
-    with pytest.raises(NotFound):
-        nvml.device_by_index(0).memory_limits("/sys/fs/cgroup")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -60,10 +61,18 @@ def test_every_code_becomes_its_error(machine: FakeMachine, code: int, kind: typ
     assert caught.value.__cause__ is not None
 
 
-def test_a_function_that_an_old_library_lacks_is_not_supported(machine: FakeMachine) -> None:
-    library = CLibrary(machine.nvml(), missing=("nvmlDeviceGetAddressingMode",))
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("nvmlDeviceGetAddressingMode", "addressing_mode"),
+        ("nvmlDeviceGetGridLicensableFeatures_v4", "licensable_features"),
+    ],
+)
+def test_a_function_that_an_old_library_lacks_is_not_supported(function: str, call: str) -> None:
+    machine = FakeMachine.open("a30-vgpu-guest")
+    library = CLibrary(machine.nvml(), missing=(function,))
     with pytest.raises(NotSupported) as caught:
-        _bound(machine, library).device_by_index(0).addressing_mode()
+        getattr(_bound(machine, library).device_by_index(0), call)()
     assert caught.value.code == Code.FUNCTION_NOT_FOUND
 
 
@@ -115,41 +124,22 @@ PRODUCT = "NVIDIA Virtual Compute Server"
 ENDS = datetime(2026, 11, 23, 9, 8, 7, tzinfo=UTC)
 
 
-def guest(library: CLibrary) -> RealNvml:
-    nvml = RealNvml(load=lambda _: library)
-    nvml.init()
-    return nvml
-
-
-@pytest.fixture
-def library() -> CLibrary:
+@pytest.mark.parametrize(
+    ("odd", "found"),
+    [
+        ({}, (LicensableFeature(PRODUCT, licensed=True, enabled=True, expires=ENDS),)),
+        (
+            {"expiry_status": EXPIRY_INVALID},
+            (LicensableFeature(PRODUCT, licensed=True, enabled=True, expires=None),),
+        ),
+        ({"license_supported": False}, ()),
+    ],
+    ids=["with its end", "with an end that NVML calls invalid", "where there is no licensing"],
+)
+def test_a_license_is_read(odd: dict[str, Any], found: tuple[LicensableFeature, ...]) -> None:
     machine = FakeMachine.open("a30-vgpu-guest")
     machine.set_license(0, licensed=True, expires=ENDS)
-    return CLibrary(machine.nvml())
+    library = CLibrary(machine.nvml())
+    vars(library).update(odd)
 
-
-def test_a_license_with_its_end_is_read(library: CLibrary) -> None:
-    [feature] = guest(library).device_by_index(0).licensable_features()
-
-    assert feature == LicensableFeature(PRODUCT, licensed=True, enabled=True, expires=ENDS)
-
-
-def test_an_end_that_nvml_calls_invalid_is_not_known(library: CLibrary) -> None:
-    library.expiry_status = EXPIRY_INVALID
-    [feature] = guest(library).device_by_index(0).licensable_features()
-
-    assert (feature.licensed, feature.expires) == (True, None)
-
-
-def test_where_licensing_is_not_supported_there_are_no_features(library: CLibrary) -> None:
-    library.license_supported = False
-
-    assert guest(library).device_by_index(0).licensable_features() == ()
-
-
-def test_a_driver_without_the_call_says_not_supported() -> None:
-    machine = FakeMachine.open("a30-vgpu-guest")
-    library = CLibrary(machine.nvml(), missing=("nvmlDeviceGetGridLicensableFeatures_v4",))
-
-    with pytest.raises(NotSupported):
-        guest(library).device_by_index(0).licensable_features()
+    assert _bound(machine, library).device_by_index(0).licensable_features() == found

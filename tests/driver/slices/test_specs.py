@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from driver.devices.device import AttributeValue, Device, Taint, Version
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
-from driver.slices.specs import Layout, lay_out, taint_times, with_times
+from driver.slices.specs import Layout, lay_out, taint_times
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -186,15 +186,3 @@ def test_a_taint_that_went_and_came_back_is_a_new_one() -> None:
 
     assert times
     assert taint_times([spec], [well], taint_times([well], [stored(spec)], times)) == {}
-
-
-def test_an_unchanged_taint_keeps_the_time_at_which_it_was_added() -> None:
-    [spec] = laid_out(FULL).specs
-    changed = copy.deepcopy(spec)
-    changed["devices"][0]["taints"].append({"key": "new", "effect": "None"})
-
-    kept = with_times(changed, taint_times([changed], [stored(spec)], {}))
-
-    times = [taint.get("timeAdded") for taint in kept["devices"][0]["taints"]]
-    assert times == ["2026-11-21T00:00:00Z", None]
-    assert "timeAdded" not in changed["devices"][0]["taints"][0]

@@ -11,11 +11,10 @@ from driver.kinds.partition.kind import ENGINE_COUNTERS, counter_set
 from driver.nvml.mig import Placement
 from driver.policy.offers import node_offers
 from driver.policy.rules import NodeConfig
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import MigCatalogue
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.machine.spec import load_machine
-from tests.driver.mig_machines import AMPERE, MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
+from tests.driver.mig_machines import AMPERE, UNLIKE, all_profiles, look, mig_of, rules, with_mode_on
 from tools.conformance.nodes.mig_nodes import inventory
 
 Offered = list[tuple[int, "Placement", "Device"]]
@@ -63,7 +62,7 @@ def compare(
 
 
 @pytest.mark.parametrize("config", ["default profiles", "all profiles"])
-@pytest.mark.parametrize("machine", MIG_MACHINES)
+@pytest.mark.parametrize("machine", UNLIKE)
 def test_counters_allow_what_the_hardware_allows_and_nothing_else(machine: str, config: str) -> None:
     catalogue = load_machine(machine).product.mig
     assert catalogue is not None
@@ -72,7 +71,7 @@ def test_counters_allow_what_the_hardware_allows_and_nothing_else(machine: str, 
     assert compare(catalogue, counters, partitions, MigState(enabled=True, pending=True), []) > 20
 
 
-@pytest.mark.parametrize("machine", MIG_MACHINES)
+@pytest.mark.parametrize("machine", UNLIKE)
 def test_the_whole_gpu_leaves_no_room_for_any_partition_nor_they_for_it(machine: str) -> None:
     partitions, counters, whole = offered(machine, None)
     if whole is None:
@@ -84,7 +83,7 @@ def test_the_whole_gpu_leaves_no_room_for_any_partition_nor_they_for_it(machine:
         assert not suffices(counters, [whole, device]), device.name
 
 
-@pytest.mark.parametrize("machine", MIG_MACHINES)
+@pytest.mark.parametrize("machine", UNLIKE)
 def test_the_usual_profiles_need_no_counters_but_memory_slices(machine: str) -> None:
     _, counters, _ = offered(machine, rules("mig: dynamic"))
 
@@ -120,10 +119,3 @@ def test_engines_are_counted_when_one_more_than_there_are_can_be_needed_and_not_
 
     assert "ofa-engines" not in counter_set(gpu, mig_of(gpu), media[:1]).counters
     assert counter_set(gpu, mig_of(gpu), media[:2]).counters["ofa-engines"] == 1
-
-
-def test_a_counter_set_is_named_after_its_gpu() -> None:
-    [first, *_] = node_offers(look(FakeMachine.open("hgx-h100")), rules("mig: dynamic")).counter_sets
-
-    assert first.name == "gpu-0000-1b-00-0"
-    assert first.counters == {f"memory-slice-{index}": 1 for index in range(8)}

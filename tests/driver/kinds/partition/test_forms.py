@@ -189,15 +189,6 @@ def test_a_static_partition_says_what_it_is() -> None:
     }
 
 
-def test_counters_of_dynamic_mode_keep_partitions_and_the_whole_gpu_apart() -> None:
-    offers = node_offers(node("hgx-h100"), rules("mig: dynamic"))
-
-    [counters] = offers.counter_sets
-    assert all(one.counter_set == counters.name for one in offers.devices)
-    assert offers.devices[-1].consumes == counters.counters
-    assert offers.devices[8].consumes == {"memory-slice-2": 1, "memory-slice-3": 1}
-
-
 @pytest.mark.parametrize(
     ("machine", "rule", "reason"),
     [("dgx-a100", "mig: dynamic", NEEDS_RESET), ("hgx-h100", OTHER_PROFILES, NONE_FITS)],

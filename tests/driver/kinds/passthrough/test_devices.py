@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver.errors import ConfigError
-from driver.kinds.passthrough.kind import parse_passthrough_name, passthrough_device_name, passthrough_uuid
+from driver.kinds.passthrough.kind import parse_passthrough_name, passthrough_device_name
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import parse_config
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, GIB, SECOND, function, gpu, node, offered
@@ -21,6 +21,7 @@ def test_all_that_is_known_is_said() -> None:
     assert device.name == "gpu-0000-1b-00-0-vfio"
     assert device.attributes == {
         "type": "vfio",
+        # uuid.NewSHA1(uuid.NameSpaceDNS, "0000:1b:00.0") of github.com/google/uuid
         "uuid": "90d1ede6-4660-56ab-bea3-b9875fe7e5eb",
         "vendorID": "0x10de",
         "deviceID": "0x26b9",
@@ -39,11 +40,6 @@ def test_all_that_is_known_is_said() -> None:
     }
     assert device.capacity == {"addressableMemory": 512 * 2**20, "memory": 45 * GIB}
     assert (device.counter_set, device.consumes) == ("", {})
-
-
-def test_the_uuid_is_that_of_the_address_in_the_dns_namespace() -> None:
-    # uuid.NewSHA1(uuid.NameSpaceDNS, "0000:1b:00.0") of github.com/google/uuid
-    assert passthrough_uuid(FIRST) == "90d1ede6-4660-56ab-bea3-b9875fe7e5eb"
 
 
 def test_a_gpu_that_nvml_does_not_have_says_what_sysfs_tells() -> None:
@@ -81,23 +77,15 @@ GPUS = [PciAddress.parse(f"0000:{bus:02x}:00.0") for bus in (0x07, 0x0F, 0x47, 0
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_a_name_is_read_back(count: int) -> None:
-    name = passthrough_device_name(GPUS[:count])
-    assert name is not None
-    assert parse_passthrough_name(name) == tuple(GPUS[:count])
-
-
-def test_one_gpu_is_named_like_the_whole_gpu() -> None:
-    assert passthrough_device_name(GPUS[:1]) == "gpu-0000-07-00-0-vfio"
-    assert passthrough_device_name(GPUS[:2]) == "gpu-0000-07-00-0-0000-0f-00-0-vfio"
+    far = PciAddress.parse("10000:01:00.0")
+    for pcis in (GPUS[:count], [far]):
+        name = passthrough_device_name(pcis)
+        assert name is not None
+        assert parse_passthrough_name(name) == tuple(pcis)
 
 
 def test_more_gpus_than_a_name_holds_have_none() -> None:
     assert passthrough_device_name(GPUS) is None
-
-
-def test_a_domain_of_eight_digits_is_read() -> None:
-    far = PciAddress.parse("10000:01:00.0")
-    assert parse_passthrough_name(passthrough_device_name([far]) or "") == (far,)
 
 
 @pytest.mark.parametrize(

@@ -196,14 +196,6 @@ def test_rules_that_ask_what_only_nvml_tells_keep_a_gpu_elsewhere_back() -> None
     assert "nothing reports memoryBytes" in reasons(found)["0000:1b:00.0"]
 
 
-def test_gpus_of_one_group_are_one_device_that_takes_from_the_counters_of_both() -> None:
-    found = offered(node(*pair()), BESIDE)
-    both = found.devices[-1]
-    assert names(found) == [TWO, ONE, f"{ONE}-0000-43-00-0-vfio"]
-    assert both.consumed_sets == {ONE: {"gpu": 1}, TWO: {"gpu": 1}}
-    assert both.regions == (Region(FIRST), Region(SECOND))
-
-
 def test_more_than_two_gpus_of_a_group_go_together_only_alone() -> None:
     third = PciAddress.parse("0000:52:00.0")
     found = node(*pair(), function(third, iommu_group=7))
