@@ -29,9 +29,6 @@ QUICK_FOLDERS = (
     "tests/deploy/policies",
     "tests/tools/conformance/allocation",
     "tests/tools/conformance/api",
-    "tests/tools/conformance/cel",
-    "tests/tools/conformance/test_pods.py",
-    "tests/tools/conformance/validation",
 )
 TAKE_LONG = (
     "tests/controller/test_faults.py",
@@ -84,8 +81,9 @@ QUICK_FLOWS = (
     "tests/flow/test_vgpu_host.py::test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back",
     "tests/gpuctl/demo/test_story.py::test_pods_with_their_parts_of_one_gpu_pass",
     "tests/gpuctl/heal/test_with_driver.py::test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next",
+    "tests/tools/conformance/test_vectors.py::",
 )
-"""Tests of files that otherwise belong to the rest: flows, acts of the demo, a GPU that is healed."""
+"""Tests of files that otherwise belong to the rest: flows, acts of the demo, a healed GPU, recorded answers."""
 
 _SLOWEST_FILES = 10
 

@@ -92,13 +92,6 @@ def test_memory_is_promised_as_ones_own_only_by_hardware_and_as_limited_by_someb
     assert (memory in SHARED_MEMORY) == ("none" in known)
 
 
-def test_every_tier_but_shares_of_partitions_is_an_answer() -> None:
-    questions = PAGE.partition("| question |")[2].partition("\n\n")[0].splitlines()[2:]
-    answers = {name for line in questions for name in re.findall(r"`([^`]+)`", line.split("|")[3])}
-    assert {name for tier in ISOLATION for name in tier} - answers == {"shared-mig"}
-    assert answers <= {name for tier in ISOLATION for name in tier}
-
-
 def test_sizes_in_words_are_those_of_the_classes() -> None:
     least = {
         name: re.search(r"compareTo\(quantity\('(\d+)(Gi?)'\)\) >= 0", " ".join(expressions(DEFAULT[name])))

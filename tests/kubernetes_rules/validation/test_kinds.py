@@ -1,4 +1,4 @@
-"""Mistakes in objects of built-in kinds are found; tests/tools/conformance/test_pods.py has those of pods."""
+"""Mistakes in objects of built-in kinds are found; tests/tools/conformance/test_vectors.py has those of pods."""
 
 from __future__ import annotations
 
