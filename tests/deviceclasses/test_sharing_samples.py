@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,8 +27,6 @@ from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, 
 from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
-
-Object = dict[str, Any]
 
 
 def node_config(name: str) -> str:

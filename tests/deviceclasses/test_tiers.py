@@ -12,8 +12,6 @@ from fakegpu.machine.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
 
-Object = dict[str, Any]
-
 TIER = {
     "a100-vgpu-guest": "",
     "a100-vgpu-guest-quad": "large",

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuctl.__main__ import commands
-from gpuctl.cli.output import API_VERSION, as_data
-from gpuctl.fleet.nodes import TierCount
+from gpuctl.cli.output import API_VERSION
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,11 +70,3 @@ def test_the_page_lists_the_kinds() -> None:
 )
 def test_what_needs_no_cluster_is_as_its_schema_says(kind: str, arguments: list[str]) -> None:
     assert read_document(run(*arguments), kind)
-
-
-def test_fields_are_in_camel_case_and_keys_of_mappings_are_data() -> None:
-    told = as_data({"mig 1g.10gb": TierCount(at_once=2), "some_key": (1, None)})
-
-    assert told["mig 1g.10gb"]["atOnce"] == 2
-    assert "claimsLeft" not in told["mig 1g.10gb"]
-    assert told["some_key"] == [1, None]

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.gather.archive import MOST_BYTES, MOST_MEMBER_BYTES
 from gpuctl.gather.cluster_files import LINES, MOST_PODS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "troubleshooting.md").read_text()
-
-
-def test_no_two_checks_have_one_name() -> None:
-    names = [*(one.name for one in OUTSIDE), *(one.name for one in INSIDE)]
-
-    assert len(set(names)) == len(names)
 
 
 def test_the_bounds_of_a_report_are_as_the_page_says() -> None:

@@ -17,7 +17,6 @@ from gpuctl.__main__ import commands
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.places import read_places
 from gpuctl.gather.archive import read_archive, write_archive
-from gpuctl.gather.node_files import metrics_address
 from gpuctl.gather.report import local_report
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
@@ -158,19 +157,3 @@ def test_a_node_that_cannot_be_reached_says_so_in_the_report(
 
     assert ran.exit_code == 0
     assert b"kubectl is not on the PATH" in members[f"nodes/{NODE}/not-read.txt"]
-
-
-@pytest.mark.parametrize(
-    ("words", "address"),
-    [
-        (["--metrics-addr=:9402"], ("127.0.0.1", 9402)),
-        (["--metrics-addr=[::]:2"], ("::1", 2)),
-        (["--metrics-addr=10.0.0.7:3"], ("10.0.0.7", 3)),
-        (["--metrics-addr="], None),
-    ],
-    ids=str,
-)
-def test_metrics_are_asked_for_where_the_plugin_serves_them(
-    words: list[str], address: tuple[str, int] | None
-) -> None:
-    assert metrics_address(words) == address

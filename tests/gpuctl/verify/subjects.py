@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
-from driver.nvml.real import RealNvml
 from driver.roots.places import LIBRARY_FOLDERS
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
@@ -15,9 +12,7 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.subject import Subject
-from kubeletplugin.devices.host.gpu_nodes import NVIDIA_MAJOR
 from tests.cuda_library.library import CudaDouble, whole_gpus
-from tests.nvml_library.library import NvmlDouble
 
 COMPILER = "libnvidia-ptxjitcompiler.so.1"
 
@@ -72,14 +67,6 @@ def subject_of(folder: Path, machine: FakeMachine) -> Subject:
     return Subject(places, look_at_node(places), machine.nvml)
 
 
-def subject_with_library(folder: Path, machine: FakeMachine, compiled: Path) -> tuple[Subject, NvmlDouble]:
-    """The node with a compiled double of NVML (tests/nvml_library), which the real binding loads."""
-    places = replace(places_of(folder, machine), nvml="real")
-    double = NvmlDouble.lay(Path(places.driver_root), machine, compiled)
-    roots = places.roots()
-    return Subject(places, look_at_node(places), lambda: RealNvml(roots)), double
-
-
 def lay_cuda(root: Path, machine: FakeMachine, compiled: Path) -> CudaDouble:
     """Put a compiled libcuda into the driver root, in place of the compiler of PTX, too."""
     folder = root / LIBRARY_FOLDERS[0]
@@ -88,12 +75,3 @@ def lay_cuda(root: Path, machine: FakeMachine, compiled: Path) -> CudaDouble:
     laid = CudaDouble.lay(folder.with_name("cuda"), whole_gpus(machine), compiled)
     laid.files.rename(folder / laid.files.name)
     return CudaDouble(folder / LIBRARY)
-
-
-def make_real_nodes(root: Path, machine: FakeMachine) -> None:
-    """Give the device nodes the numbers that those of the NVIDIA driver have."""
-    minors = {f"nvidia{gpu.minor}": gpu.minor for gpu in machine.state.gpus.values()}
-    for name, minor in (minors | {"nvidiactl": 255, "nvidia-modeset": 254}).items():
-        node = root / "dev" / name
-        node.unlink()
-        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(NVIDIA_MAJOR, minor))
