@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_and_another_one_may_not() -> None:
     groups = (group("ones", 8), group("fours", 3, wants(4)))
 
     assert run(*groups, nodes=5) == run(*groups, nodes=5)
-    assert len({run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(9)}) > 1
+    assert len({run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(5)}) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -125,15 +125,6 @@ def test_the_node_with_the_cheapest_victims_is_chosen(world: World) -> None:
     assert [one["devices"]["results"][0]["device"] for one in found.victims.allocations] == ["gpu-0"]
 
 
-def test_nobody_goes_who_may_not(world: World) -> None:
-    found = world.choice(may_go=Lower(1))
-
-    assert (found.kind, found.text) == (
-        "no victims",
-        "nobody that may go makes room for it on any of 2 nodes",
-    )
-
-
 def test_a_pod_of_a_group_is_no_victim(world: World) -> None:
     world.pods[0]["spec"]["schedulingGroup"] = {"podGroupName": "train"}
 
@@ -233,18 +224,6 @@ def test_the_scheduler_gives_up_a_pod_whose_selector_fails_so_nobody_goes(world:
     broken = api.claim(api.exactly("r0", "device.attributes['x'].y == 'z'"))
 
     assert best_victims(cluster, Asked(one, (broken,)), Lower()).kind == "unjudged"
-
-
-def test_claims_that_are_not_there_yet_say_why(world: World) -> None:
-    cluster = world.cluster()
-    one = _pending()
-    made = {
-        **one,
-        "spec": {**one["spec"], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
-    }
-
-    assert cluster.asked(one) == "its claim of-urgent does not exist"
-    assert cluster.asked(made) == "its claim gpu is not made yet"
 
 
 def test_a_device_that_every_node_reaches_is_noticed_on_all_of_them_once_it_is_free(world: World) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.control.change_loop import ObjectBackOff
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 from tests.faults import NOTED
@@ -60,31 +59,6 @@ def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlP
 
 def item(name: str, version: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
-
-
-def failing(error: Exception, done: list[str]) -> Callable[[dict[str, Any]], None]:
-    def work(one: dict[str, Any]) -> None:
-        done.append(one["metadata"]["name"])
-        if one["metadata"]["name"] == "sick":
-            raise error
-
-    return work
-
-
-def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> None:
-    done: list[str] = []
-    objects = ObjectBackOff("a loop")
-    work = failing(KeyError("x"), done)
-
-    due = objects.for_each([item("sick"), item("well")], work)
-    again = objects.for_each([item("sick"), item("well")], work)
-    objects.for_each([item("sick", "2"), item("well")], work)
-
-    assert done == ["sick", "well", "well", "sick", "well"]
-    assert due == 1.0
-    assert again is not None
-    assert 0 < again <= 1
-    assert [one.doing for one in NOTED.take()] == ["a loop at sick"] * 2
 
 
 def test_a_test_in_which_a_cluster_fails_at_itself_fails(tmp_path: Path) -> None:

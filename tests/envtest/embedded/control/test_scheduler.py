@@ -73,6 +73,16 @@ def test_a_claim_that_is_allocated_binds_its_pods_to_that_node(cluster: ControlP
     assert "1 resourceclaim not available on the node" in message
 
 
+def test_pods_that_are_gated_or_of_others_or_tolerate_no_node_wait(cluster: ControlPlane) -> None:
+    cluster.add_node("shy", unschedulable=True)
+    cluster.add_pod("gated", schedulingGates=[{"name": "wait"}])
+    cluster.add_pod("foreign", schedulerName="other")
+    cluster.add_pod("polite", nodeSelector={"kubernetes.io/hostname": "shy"})
+
+    assert "1 node(s) were unschedulable" in cluster.wait_refused("polite")
+    assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
+
+
 def add_erring_pod(cluster: ControlPlane) -> None:
     """The pod ``train``, whose class has a selector that fails on the node's device."""
     cluster.add_slice("s", "gpu-0", "gpu-1")
