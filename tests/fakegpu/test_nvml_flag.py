@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from driver.errors import ConfigError
@@ -26,8 +24,3 @@ def test_an_unknown_one_is_told_where_the_known_ones_are(flag: str, told: str) -
         nvml_from_flag(flag)
     assert told in str(caught.value)
     assert not caught.value.retryable
-
-
-def test_a_state_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="writable folder"):
-        nvml_from_flag(f"fake:t4@{tmp_path / 'no' / 'state.json'}")

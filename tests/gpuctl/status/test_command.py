@@ -48,15 +48,16 @@ def test_it_says_what_is_approved(name: str, tmp_path: Path) -> None:
     approve(f"status/{name}", "\n".join(told))
 
 
-def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path) -> None:
+def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuctl.cli.cluster._PAGE", "5")
     with EmbeddedApiServer() as server:
-        for index in range(501):
+        for index in range(8):
             server.create("/api/v1/nodes", {"metadata": {"name": f"node-{index}"}})
         view = ClusterView.connect(server.write_kubeconfig(tmp_path / "config"))
 
         nodes = view.nodes()
 
-        assert len({node["metadata"]["name"] for node in nodes}) == len(nodes) == 501
+        assert len({node["metadata"]["name"] for node in nodes}) == len(nodes) == 8
         assert nodes[0]["kind"] == "Node"
         assert server.count("list", "nodes") == 2
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.subject import Subject
+from kubeletplugin.devices.host.gpu_nodes import NVIDIA_MAJOR
 from tests.cuda_library.library import CudaDouble, whole_gpus
 
 COMPILER = "libnvidia-ptxjitcompiler.so.1"
@@ -75,3 +78,12 @@ def lay_cuda(root: Path, machine: FakeMachine, compiled: Path) -> CudaDouble:
     laid = CudaDouble.lay(folder.with_name("cuda"), whole_gpus(machine), compiled)
     laid.files.rename(folder / laid.files.name)
     return CudaDouble(folder / LIBRARY)
+
+
+def make_real_nodes(root: Path, machine: FakeMachine) -> None:
+    """Give the device nodes the numbers that those of the NVIDIA driver have."""
+    minors = {f"nvidia{gpu.minor}": gpu.minor for gpu in machine.state.gpus.values()}
+    for name, minor in (minors | {"nvidiactl": 255, "nvidia-modeset": 254}).items():
+        node = root / "dev" / name
+        node.unlink()
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(NVIDIA_MAJOR, minor))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -107,16 +106,6 @@ def test_false_parts_are_the_terms_that_keep_a_device_out() -> None:
         'device.attributes["x"].y == 1',
     )
     assert compile_selector("device.allowMultipleAllocations").false_parts(DEVICE) == ()
-
-
-def test_one_selector_can_be_used_by_many_threads() -> None:
-    selector = compile_selector(
-        'device.driver == "x" || '
-        'lists.range(50).map(x, x + device.attributes["gpu.example.com"].index).sum() == 1375'
-    )
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda _: selector.matches(DEVICE), range(400)))
 
 
 def test_the_api_alone_imports_nothing_that_compiles() -> None:
