@@ -29,9 +29,6 @@ QUICK_FOLDERS = (
     "tests/deploy/policies",
     "tests/tools/conformance/allocation",
     "tests/tools/conformance/api",
-    "tests/tools/conformance/cel",
-    "tests/tools/conformance/test_pods.py",
-    "tests/tools/conformance/validation",
 )
 TAKE_LONG = (
     "tests/controller/test_faults.py",
@@ -50,7 +47,6 @@ TAKE_LONG = (
     "tests/gpuctl/demo/test_story.py",
     "tests/gpuctl/doctor/test_tier_probes.py",
     "tests/gpuctl/heal/test_walk.py",
-    "tests/gpuctl/heal/test_with_driver.py",
     "tests/gpuctl/probe/test_program.py",
     "tests/gpuctl/verify/change/test_crash_sweep.py",
     "tests/gpuctl/verify/change/test_machines.py",
@@ -67,7 +63,6 @@ TAKE_LONG = (
     "tests/kubeletplugin/sharing/test_mps_client.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
     "tests/kubeletplugin/sharing/test_time_slices.py",
-    "tests/tools/hardware/test_recording.py::test_what_the_real_binding_answers_is_recorded",
 )
 """Files and tests in the folders above that belong to the rest: they start processes or take many steps."""
 
@@ -83,9 +78,9 @@ QUICK_FLOWS = (
     "tests/flow/test_vgpu_guests.py::test_two_machines_that_share_a_gpu_serve_a_pod_each_at_once",
     "tests/flow/test_vgpu_host.py::test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back",
     "tests/gpuctl/demo/test_story.py::test_pods_with_their_parts_of_one_gpu_pass",
-    "tests/gpuctl/heal/test_with_driver.py::test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next",
+    "tests/tools/conformance/test_vectors.py::",
 )
-"""Tests of files that otherwise belong to the rest: flows, acts of the demo, a GPU that is healed."""
+"""Tests of files that otherwise belong to the rest: flows, acts of the demo, recorded answers."""
 
 _SLOWEST_FILES = 10
 

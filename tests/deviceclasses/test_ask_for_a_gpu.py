@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from tests.deviceclasses.published_nodes import VGPUS, Object, devices, of_machine, plan, selectable
-from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, expressions, matches
+from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, matches
 
 Classes = tuple[str, ...]
 
@@ -90,26 +90,3 @@ def test_memory_is_promised_as_ones_own_only_by_hardware_and_as_limited_by_someb
     memory = PROMISES[tier].split("|")[2].strip()
     assert (memory in OWN_MEMORY) == (known == {"hardware"})
     assert (memory in SHARED_MEMORY) == ("none" in known)
-
-
-def test_every_tier_but_shares_of_partitions_is_an_answer() -> None:
-    questions = PAGE.partition("| question |")[2].partition("\n\n")[0].splitlines()[2:]
-    answers = {name for line in questions for name in re.findall(r"`([^`]+)`", line.split("|")[3])}
-    assert {name for tier in ISOLATION for name in tier} - answers == {"shared-mig"}
-    assert answers <= {name for tier in ISOLATION for name in tier}
-
-
-def test_sizes_in_words_are_those_of_the_classes() -> None:
-    least = {
-        name: re.search(r"compareTo\(quantity\('(\d+)(Gi?)'\)\) >= 0", " ".join(expressions(DEFAULT[name])))
-        for name in ("large", "medium", "mig-large", "mig-medium", "mig-small")
-    }
-    sizes = {name: found and (found[1], found[2]) for name, found in least.items()}
-    assert (sizes["large"], sizes["medium"]) == (("36", "G"), ("20", "G"))
-    assert [sizes[f"mig-{size}"] for size in ("large", "medium", "small")] == [
-        ("18", "Gi"),
-        ("9", "Gi"),
-        ("4", "Gi"),
-    ]
-    assert "any, at least 36 GB, or 20 to 36 GB" in GIVES[WHOLE]
-    assert "of at least 18, 9 or 4 GiB" in GIVES["mig-large", "mig-medium", "mig-small"]

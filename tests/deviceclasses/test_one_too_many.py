@@ -13,7 +13,6 @@ from tests.deviceclasses.published_nodes import (
     MIG_MACHINES,
     NODE,
     OTHER_MACHINES,
-    every_profile,
     plan,
 )
 from tests.deviceclasses.shipped_classes import ALL
@@ -62,10 +61,3 @@ def test_one_device_too_many_of_any_class_is_refused(machine: str) -> None:
     most = {name: node.most(name) for name in ALL}
     known = KNOWN.get(machine, {})
     assert {name: most[name] for name in known} == known
-
-
-@pytest.mark.parametrize("machine", MIG_MACHINES)
-def test_one_partition_too_many_is_refused_where_all_profiles_are_offered(machine: str) -> None:
-    every = every_profile(plan(machine).inventory)
-    node = Node(plan(machine, every, mode_on=True).slices)
-    assert node.most("mig.nvidia.com") >= node.most("mig-large") > 0

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.pod_claims import asked_resources, class_of
 from tests.deviceclasses.published_nodes import (
     BALANCED,
     DYNAMIC,
@@ -18,11 +17,7 @@ from tests.deviceclasses.published_nodes import (
 )
 from tests.deviceclasses.sample_claims import results
 from tests.deviceclasses.shipped_classes import (
-    DEFAULT,
-    EXTENDED_RESOURCE,
-    OF_PROFILES,
     SAMPLE_FILES,
-    objects,
 )
 
 Object = dict[str, Any]
@@ -142,11 +137,3 @@ def test_partitions_lie_on_one_gpu_on_two_or_beside_a_whole_one_as_asked(machine
     assert len(set(gpus("same-parent"))) == 1
     for sample in ("distinct-parents", "beside-whole-gpu"):
         assert len(set(gpus(sample))) == len(gpus(sample))
-
-
-def test_an_extended_resource_is_only_known_where_the_opt_in_classes_are_installed() -> None:
-    _, pod = objects(EXTENDED_RESOURCE)
-
-    (resource,) = asked_resources(pod)
-    assert class_of(resource, list(DEFAULT.values())) is None
-    assert class_of(resource, list(OF_PROFILES.values())) == "mig-1g.10gb"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,8 +28,6 @@ from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
-Object = dict[str, Any]
-
 
 def node_config(name: str) -> str:
     """A sample of a node configuration."""
@@ -44,15 +41,8 @@ GIVING = [machine for machine in MACHINES if machine not in UNLICENSED]
 WITH_MPS = [machine for machine in GIVING if machine not in VGPU_GUESTS]
 """Compute modes cannot be set in a vGPU."""
 SMALLER = (
-    "a30-passthrough-guest",
-    "a30-quad",
-    "dgx-a100",
-    "dgx1-v100",
-    "dgx2",
-    "l4-quad",
-    "l40s-octo",
-    "passthrough-quad",
-    "t4",
+    *("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx1-v100", "dgx2", "l4-quad", "l40s-octo"),
+    *("passthrough-quad", "t4"),
 )
 """GPUs of less than 60 GiB, which the sample of shares by memory does not offer as fractional."""
 SEVERAL_GPUS = [machine for machine in GIVING if len(plan(machine).inventory.gpus) > 1]

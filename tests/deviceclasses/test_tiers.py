@@ -10,9 +10,7 @@ import pytest
 from driver.claims.opaque import GpuConfig, decode_for
 from fakegpu.machine.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
-from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches
-
-Object = dict[str, Any]
+from tests.deviceclasses.shipped_classes import ALL, matches
 
 TIER = {
     "a100-vgpu-guest": "",
@@ -131,12 +129,3 @@ def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
         "gpu.shared": ("TimeSlicing", "Default"),
         "shared-mps": ("MPS", ""),
     }
-
-
-def test_extended_resources_are_opt_in() -> None:
-    named = {name: one["spec"].get("extendedResourceName") for name, one in OPT_IN.items()}
-
-    assert named["gpu"] == "nvidia.com/gpu"
-    assert named["gpu.shared"] == "nvidia.com/gpu.shared"
-    assert len(set(named.values())) == len(named)
-    assert not set(named) & set(DEFAULT)

@@ -50,16 +50,3 @@ def test_a_sample_gets_a_vgpu_where_it_says_and_waits_elsewhere(sample: str, mac
         assert device["attributes"]["virtualization"] == {"string": "vgpu"}
         keys = [taint["key"] for taint in device.get("taints", ())]
         assert keys == ([TAINT_UNLICENSED] if machine in UNLICENSED else [])
-
-
-def test_only_a_vgpu_with_an_instance_of_its_own_says_that_its_memory_is_isolated() -> None:
-    told = {
-        machine: {
-            (one["attributes"]["vgpuKind"]["string"], "memoryIsolation" in one["attributes"])
-            for one in devices(plan(machine))
-        }
-        for machine in VGPU_GUESTS
-    }
-
-    assert told.pop("a30-vgpu-guest") == {("mig-backed", True)}
-    assert set(map(tuple, told.values())) == {(("time-sliced", False),)}

@@ -37,15 +37,6 @@ def test_the_edits_of_the_spec_and_of_its_devices_are_applied(tmp_path: Path) ->
     assert view.hooks == [hook]
 
 
-def test_a_device_that_is_not_asked_for_adds_nothing(tmp_path: Path) -> None:
-    write(tmp_path, "one", {"g0": EDIT, "g1": {"deviceNodes": [{"path": "/dev/null"}]}})
-    write(tmp_path, "two", {"h0": EDIT}, {"env": ["A=1"]})
-
-    view = resolve(tmp_path, [f"{KIND}=g0"])
-
-    assert (view.nodes, view.env) == ({}, {"X": "1"})
-
-
 def test_specs_in_yaml_are_read_beside_those_in_json_and_other_files_are_not(tmp_path: Path) -> None:
     write(tmp_path, "one", {"g0": EDIT})
     write(tmp_path, "other", {"h0": EDIT})

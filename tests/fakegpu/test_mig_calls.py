@@ -8,8 +8,6 @@ from driver.nvml.api import MigMode, NvmlDevice
 from driver.nvml.mig import MigDevice, Placement
 from fakegpu.machine.fake_machine import FakeMachine
 
-ONE_G, TWO_G, THREE_G, FOUR_G, SEVEN_G, ONE_G_ME, ONE_G_DOUBLE = 19, 14, 9, 5, 0, 20, 15
-
 
 def gpu(machine: FakeMachine, index: int = 0) -> NvmlDevice:
     nvml = machine.nvml()

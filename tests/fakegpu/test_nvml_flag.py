@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from driver.errors import ConfigError
@@ -28,18 +24,3 @@ def test_an_unknown_one_is_told_where_the_known_ones_are(flag: str, told: str) -
         nvml_from_flag(flag)
     assert told in str(caught.value)
     assert not caught.value.retryable
-
-
-def test_a_state_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="writable folder"):
-        nvml_from_flag(f"fake:t4@{tmp_path / 'no' / 'state.json'}")
-
-
-@pytest.mark.parametrize(("flag", "absent"), [("real", "yaml"), ("fake:t4", "pynvml")])
-def test_only_the_chosen_one_is_imported(flag: str, absent: str) -> None:
-    program = (
-        "import sys\nfrom fakegpu.nvml.flag import nvml_from_flag\n"
-        f"nvml_from_flag({flag!r})\nprint({absent!r} in sys.modules)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
-    assert ended.stdout == b"False\n"

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from driver.nvml.api import Code
-from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
+from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.machine.capabilities import CAPABILITY_NODES, VISIBLE_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.spec import load_machine
 from fakegpu.smi.topology import matrix_lines
-from fakegpu.sysfs.kernel import FakeKernel
 from tests.fakegpu.programs import Programs
 
 
@@ -80,9 +79,6 @@ def test_the_program_says_the_same_whether_it_reaches_the_machine_or_not(
     )
 
 
-SECONDS = 5.0
-
-
 def listed(root: Path) -> str:
     """What the program prints where it cannot reach the machine's state, as in a container."""
     program = (root / "usr/bin/nvidia-smi").read_text()
@@ -90,23 +86,6 @@ def listed(root: Path) -> str:
         ["/bin/sh", "-c", program, "nvidia-smi", "-L"], capture_output=True, text=True, check=True
     )
     return done.stdout
-
-
-def test_a_gpu_that_was_with_vfio_is_listed_by_the_minor_that_it_has_now(tmp_path: Path) -> None:
-    machine = FakeMachine.open("a30-quad")
-    root = build_driver_root(tmp_path / "driver", machine)
-    kernel = FakeKernel(build_sysfs(tmp_path, machine), machine)
-    first = min(machine.state.gpus)
-    before = machine.state.gpus[first].minor
-    assert machine.uuid(first) in listed(root)
-
-    drivers = tmp_path / "sys/bus/pci/drivers/nvidia"
-    kernel.write(drivers / "unbind", str(first), SECONDS)
-    assert machine.uuid(first) not in listed(root)
-    kernel.write(drivers / "bind", str(first), SECONDS)
-
-    assert machine.state.gpus[first].minor != before
-    assert machine.uuid(first) in listed(root)
 
 
 def test_a_container_lists_its_gpus_from_zero_as_nvml_counts_them(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from gpuctl.__main__ import commands
-from gpuctl.cli.output import API_VERSION, as_data
-from gpuctl.fleet.nodes import TierCount
+from gpuctl.cli.output import API_VERSION
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = ROOT / "deploy/examples/node-config"
+ALL_TIERS = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 KINDS = sorted(path.stem for path in SCHEMAS.glob("*.json"))
 
 
@@ -56,26 +55,11 @@ def test_the_page_lists_the_kinds() -> None:
     [
         ("NodeTopology", ["plan", "--topology", "--machine", "dgx-a100"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "a30-quad"]),
-        ("MigPlan", ["plan", "--partitions", "--machine", "t4"]),
         ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--layout", "4g,4g"]),
-        *(
-            (
-                "MigPlan",
-                ["plan", "--partitions", "--machine", "hgx-h100", "--config", f"{CONFIGS}/{name}.yaml"],
-            )
-            for name in ("all-tiers", "dynamic-mig")
-        ),
+        ("MigPlan", ["plan", "--partitions", "--machine", "hgx-h100", "--config", str(ALL_TIERS)]),
         ("MachineList", ["plan", "--machines"]),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else one,
 )
 def test_what_needs_no_cluster_is_as_its_schema_says(kind: str, arguments: list[str]) -> None:
     assert read_document(run(*arguments), kind)
-
-
-def test_fields_are_in_camel_case_and_keys_of_mappings_are_data() -> None:
-    told = as_data({"mig 1g.10gb": TierCount(at_once=2), "some_key": (1, None)})
-
-    assert told["mig 1g.10gb"]["atOnce"] == 2
-    assert "claimsLeft" not in told["mig 1g.10gb"]
-    assert told["some_key"] == [1, None]

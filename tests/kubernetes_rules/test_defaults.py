@@ -72,11 +72,6 @@ def test_alternatives_have_the_same_defaults_and_what_was_given_stays() -> None:
 Object = dict[str, Any]
 
 
-def workload(kind: str, **spec: Any) -> Object:
-    metadata = {"name": "w", "uid": "u"}
-    return defaulted_workload({"kind": kind, "metadata": metadata, "spec": spec}, is_new=True)
-
-
 def test_the_object_that_is_given_stays_as_it_is() -> None:
     given: Object = {"kind": "ReplicaSet", "metadata": {"name": "w"}, "spec": {"template": {"spec": {}}}}
 

@@ -12,9 +12,7 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.waiting import fresh_namespace, wait_for
-from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster
-from tests.faults import NOTED
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +42,6 @@ def runs(stored: dict[str, Any]) -> bool:
     return bool(stored.get("status", {}).get("phase") == "Running")
 
 
-def test_each_node_runs_its_own_pods(cluster: EmbeddedCluster, namespace: str) -> None:
-    for name in ("node-0", "node-1"):
-        only = {"kubernetes.io/hostname": name}
-        stored = run(cluster, namespace, f"on-{name}", nodeSelector=only)
-        assert stored["spec"]["nodeName"] == name
-        assert cluster.container(f"on-{name}", namespace).device_nodes == ()
-
-
 def test_nothing_is_left_of_a_closed_cluster() -> None:
     before = set(threading.enumerate())
     with EmbeddedCluster() as cluster:
@@ -66,14 +56,6 @@ def test_nothing_is_left_of_a_closed_cluster() -> None:
     assert child.name == "child"
     left = {thread.name for thread in set(threading.enumerate()) - before if thread.is_alive()}
     assert not {name for name in left if "kubelet" in name or "scheduler" in name}
-
-
-def test_a_fault_is_told_when_it_comes_and_ends_no_cluster() -> None:
-    """``gpuctl demo --keep`` would fail at its end for a pod of hours ago."""
-    with EmbeddedCluster():
-        unforeseen.note("a loop", KeyError("containers"))
-
-    assert [one.doing for one in NOTED.take()] == ["a loop"]
 
 
 def test_a_folder_too_deep_for_sockets_is_refused_before_anything_starts(tmp_path: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from envtest.real.build import MODULES_FOLDER, go_programs, modules
+from envtest.real.build import go_programs
 from tests.envtest.real.test_assets import BUILDING_GO, give_go
 
 
@@ -27,9 +27,3 @@ def test_a_module_is_built_once_and_anew_when_it_changes(tmp_path: Path) -> None
     (module / "go.mod").write_text("module two\n")
     assert go_programs("tool", environment=environment, modules_folder=module.parent) != built
     assert runs(tmp_path) == 2 * once
-
-
-def test_every_module_is_pinned() -> None:
-    assert modules()
-    for module in modules():
-        assert (MODULES_FOLDER / module / "go.sum").is_file(), module

@@ -37,16 +37,6 @@ def holders(programs: Programs) -> tuple[int, ...]:
     return programs.machine.state.gpus[programs.machine.pci(0)].process_ids
 
 
-def test_defaults_are_read_back_as_the_real_daemon_shows_them(serving: Programs) -> None:
-    assert serving.ask("get_default_active_thread_percentage") == ["100.0"]
-    assert serving.ask("get_default_device_pinned_mem_limit 0") == ["0M"]
-    assert serving.ask("set_default_active_thread_percentage 25") == ["25.0"]
-    assert serving.ask("get_default_active_thread_percentage") == ["25.0"]
-    for given, read in (("512M", "512M"), ("1024M", "1G"), ("4606M", "4G"), ("10G", "10G")):
-        assert serving.ask(f"set_default_device_pinned_mem_limit 0 {given}") == []
-        assert serving.ask("get_default_device_pinned_mem_limit 0") == [read]
-
-
 def test_a_cuda_process_gets_the_limits_of_its_server_and_may_lower_them(serving: Programs) -> None:
     serving.ask("set_default_active_thread_percentage 40")
     serving.ask("set_default_device_pinned_mem_limit 0 2G")

@@ -11,15 +11,13 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from driver.errors import DriverError
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
-from gpuctl.cli.output import say, show
+from gpuctl.cli.output import say
 from gpuctl.plan.planned import plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tools.docs.site.places import ROOT
@@ -51,18 +49,6 @@ def table() -> Table:
     found.add_column(EVIL)
     found.add_row(EVIL)
     return found
-
-
-@pytest.mark.parametrize("file", [io.StringIO, Terminal])
-@pytest.mark.parametrize("picture", [EVIL, Text(EVIL, "bold"), table(), Group(table(), Text(EVIL))])
-def test_a_picture_shows_every_word_and_none_does_anything(file: type[io.StringIO], picture: Any) -> None:
-    with redirect_stdout(file()) as out:
-        show(picture)
-
-    assert commanding(out.getvalue()) == set()
-    assert "[/b]" in out.getvalue()
-    assert "https://evil" in out.getvalue()
-    assert "free" in out.getvalue()
 
 
 def test_a_line_of_several_stays_so() -> None:

@@ -20,28 +20,24 @@ from tests.gpuctl.doctor.clusters import waiting_claim
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = (
-    "kubernetes",
-    "urllib3",
-    "grpc",
-    "rich",
-    "jsonschema",
-    "structlog",
-    "re2",
-    "envtest.embedded",
-    "kubernetes_rules.cel",
+    *("kubernetes", "urllib3", "grpc", "rich", "jsonschema", "structlog", "re2"),
+    *("envtest.embedded", "kubernetes_rules.cel"),
 )
-
 CLIENT = {"kubernetes", "urllib3", "rich", "structlog"}
 """What asks a cluster, and what it imports."""
 
 SPY = """
-import atexit, os, sys
+import os, sys
+from contextlib import suppress
 from gpuctl.__main__ import main
-def tell():
-    print("\\nimported:", *(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)
-atexit.register(tell)
+heavy, *lines = sys.argv[1:]
 sys.argv[0] = "gpuctl"
-main()
+for line in lines:
+    os.environ.update(COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))
+    with suppress(SystemExit):
+        main()
+    print("--")
+print(*(name for name in heavy.split() if name in sys.modules))
 """
 
 
@@ -63,69 +59,53 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield kubeconfig(folder / "config", server.url, here="team", there=None)
 
 
-def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
-    """What bash is offered at the end of the line, and which heavy modules were imported for that."""
-    words = line.split(" ")
+def offered(cluster: Path, *lines: str) -> tuple[list[list[str]], set[str]]:
+    """What bash is offered at the end of each line, and which heavy modules were imported for that."""
+    environment = {**os.environ, "KUBECONFIG": str(cluster), "_GPUCTL_COMPLETE": "bash_complete"}
     done = subprocess.run(
-        [sys.executable, "-c", SPY.format(heavy=HEAVY)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KUBECONFIG": str(cluster),
-            "_GPUCTL_COMPLETE": "bash_complete",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(words) - 1),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    imported = done.stderr.rpartition("imported:")[2].split()
-    return [one.removeprefix("plain,") for one in done.stdout.split()], imported
+        [sys.executable, "-c", SPY, " ".join(HEAVY), *lines],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    *found, imported = done.stdout.split("--\n")
+    return [[one.removeprefix("plain,") for one in text.split()] for text in found], set(imported.split())
 
 
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
-        ("gpuctl st", ["status"]),
-        ("gpuctl explain ", ["pod", "claim"]),
-        ("gpuctl status --wa", ["--watch"]),
-        ("gpuctl status -o n", ["name"]),
-        ("gpuctl plan --machine hgx-h", ["hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"]),
-    ],
-)
-def test_a_tab_offers_what_is_known_without_a_cluster_and_imports_nothing_heavy(
-    cluster: Path, line: str, values: list[str]
-) -> None:
-    assert offered(cluster, line) == (values, [])
+WITHOUT_CLUSTER = {
+    "gpuctl st": ["status"],
+    "gpuctl explain ": ["pod", "claim"],
+    "gpuctl status --wa": ["--watch"],
+    "gpuctl status -o n": ["name"],
+    "gpuctl plan --machine hgx-h": ["hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"],
+}
+OF_CLUSTER = {
+    "gpuctl explain pod ": ["eval", "train"],
+    "gpuctl explain pod train ": ["eval"],
+    "gpuctl explain -n default pod ": ["other"],
+    "gpuctl explain --context there pod ": ["other"],
+    "gpuctl explain pod -n ": ["default", "kube-node-lease", "kube-public", "kube-system", "team"],
+    "gpuctl status --context ": ["here", "there"],
+    "gpuctl plan --topology node-": ["node-a", "node-b"],
+    "gpuctl describe gpu node-": ["node-a/", "node-b/"],
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
-        ("gpuctl explain pod ", ["eval", "train"]),
-        ("gpuctl explain pod train ", ["eval"]),
-        ("gpuctl explain -n default pod ", ["other"]),
-        ("gpuctl explain --context there pod ", ["other"]),
-        ("gpuctl explain pod -n ", ["default", "kube-node-lease", "kube-public", "kube-system", "team"]),
-        ("gpuctl status --context ", ["here", "there"]),
-        ("gpuctl plan --topology node-", ["node-a", "node-b"]),
-        ("gpuctl describe gpu node-", ["node-a/", "node-b/"]),
-    ],
-)
-def test_a_tab_offers_the_names_in_the_cluster_and_imports_only_what_asks_it(
-    cluster: Path, line: str, values: list[str]
-) -> None:
-    found, imported = offered(cluster, line)
-    assert found == values
-    assert {"kubernetes"} <= {*imported} <= CLIENT
+def test_a_tab_offers_what_is_known_without_a_cluster_and_imports_nothing_heavy(cluster: Path) -> None:
+    assert offered(cluster, *WITHOUT_CLUSTER) == ([*WITHOUT_CLUSTER.values()], set())
+
+
+def test_a_tab_offers_the_names_in_the_cluster_and_imports_only_what_asks_it(cluster: Path) -> None:
+    found, imported = offered(cluster, *OF_CLUSTER)
+
+    assert found == [*OF_CLUSTER.values()]
+    assert {"kubernetes"} <= imported <= CLIENT
 
 
 def test_a_cluster_that_cannot_be_asked_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
     gone = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", here=None)
 
-    assert offered(gone, "gpuctl explain pod ")[0] == []
-    assert offered(tmp_path / "missing", "gpuctl status --context ")[0] == []
+    assert offered(gone, "gpuctl explain pod ")[0] == [[]]
+    assert offered(tmp_path / "missing", "gpuctl status --context ")[0] == [[]]
 
 
 def test_bash_completes_with_its_script(cluster: Path) -> None:

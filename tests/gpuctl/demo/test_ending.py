@@ -60,10 +60,3 @@ def test_a_signal_does_not_come_between_the_taking_of_a_lock_and_the_block_that_
         except KeyboardInterrupt:
             pass
     assert taken
-
-
-def test_none_is_heard_once_it_ends_by_itself() -> None:
-    with signals_end_it_once() as ignore:
-        ignore()
-        for one in ALL:
-            os.kill(os.getpid(), one)

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from driver.nvml.mig import Placement
 from gpuctl.demo.cluster import DemoCluster
-from gpuctl.demo.command import has_gpu
 from gpuctl.demo.lent_gpus import lent_gpus
 from gpuctl.demo.story import Narrator, tell
 from tests.gpuctl.verify.subjects import machine_in, places_of
@@ -39,13 +38,3 @@ def test_the_story_is_told_with_idle_gpus_alone(tmp_path: Path) -> None:
     assert {(one.percentage, one.memory_mib) for one in facts.shares.limits} == {(25.0, 20276)}
     assert facts.left == ()
     assert replace(machine.state, driver_roots=before.driver_roots) == before
-
-
-def test_a_machine_with_a_gpu_is_known_by_its_driver_or_its_bus(tmp_path: Path) -> None:
-    machine = machine_in(tmp_path, "t4")
-    places = places_of(tmp_path, machine)
-    nothing = tmp_path / "nothing"
-
-    assert has_gpu(Path(places.driver_root) / "dev", nothing)
-    assert has_gpu(nothing, places.sysfs_root)
-    assert not has_gpu(nothing, nothing)

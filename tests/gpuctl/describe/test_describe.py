@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.describe.gpu import holders_section
-from gpuctl.fleet.cluster import views_of
-from gpuctl.fleet.devices import driver_version_text
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
 from tests.gpuctl.plan.printed import printed
 
 TODAY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?<!2026-01-02T03:04:0\d)Z")
@@ -114,23 +111,3 @@ def test_scripts_get_the_sections_of_the_text(cluster: Cluster, kind: str, name:
     assert document["of"] == kind
     blocks = [block.splitlines()[0] for block in text.partition("\n")[2].split("\n\n")]
     assert [section["title"] for section in document["sections"]] == blocks
-
-
-@pytest.mark.parametrize(
-    ("semantic", "text"), [("580.95.5", "580.95.05"), ("570.133.20", "570.133.20"), ("550.78.0", "550.78.0")]
-)
-def test_the_version_of_the_driver_is_as_nvidia_writes_it(semantic: str, text: str) -> None:
-    assert driver_version_text(semantic) == text
-
-
-def test_a_share_by_number_shows_how_much_of_the_gpu_it_is_and_who_looks_on_has_nothing(
-    tmp_path: Path,
-) -> None:
-    slices = published(tmp_path)
-    share = str(devices(slices, THIRD)[0]["name"])
-    consumed: Object = {"consumedCapacity": {"memory": "0", "shares": "1"}, "shareID": "s-1"}
-    claims = [claim("lab", share, **consumed), claim("monitor", share, adminAccess=True)]
-
-    rows = holders_section(views_of(slices, claims)[0].gpus).rows
-
-    assert {row["claim"]: row["memory"] for row in rows} == {"team/lab": "25%", "team/monitor": "-"}

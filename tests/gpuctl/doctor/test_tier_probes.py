@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list
+from envtest.client.waiting import wait_for_list
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
 from gpuctl.cli.cluster import connect_client
@@ -22,7 +20,6 @@ from gpuctl.doctor.outside.reading import look_at_cluster
 from gpuctl.doctor.tier_probes import NAME, probe_tiers
 from tests.gpuctl.doctor.clusters import NAMESPACE, daemon_set
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "deploy/examples/probe"
 MADE = (paths.pod(namespace=NAMESPACE), paths.resource_claim(namespace=NAMESPACE))
 
 
@@ -104,22 +101,3 @@ def test_the_pod_and_its_claim_go_after_ctrl_c(installed: Installed) -> None:
         client.close()
 
     assert installed.left() == []
-
-
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_job_of_a_tier_succeeds(installed: Installed, file: Path) -> None:
-    api = installed.cluster.api
-    template, job = yaml.safe_load_all(file.read_text())
-    api.create(template, "default")
-    api.create(job, "default")
-    path = f"/apis/batch/v1/namespaces/default/jobs/{job['metadata']['name']}"
-    try:
-        assert "Complete" in ends(wait_for(api, path, lambda one: bool(ends(one) & {"Complete", "Failed"})))
-    finally:
-        api.delete(path)
-
-
-def ends(job: dict[str, Any]) -> set[str]:
-    """The conditions that a Job has."""
-    status: dict[str, Any] = job.get("status") or {}
-    return {one["type"] for one in status.get("conditions") or () if one["status"] == "True"}

@@ -73,20 +73,6 @@ def test_one_object_is_a_document_and_several_are_a_list(cluster: Cluster) -> No
     assert [item["object"]["kind"] for item in two["items"]] == ["ResourceClaim", "Pod"]
 
 
-def test_all_namespaces_are_read_once(cluster: Cluster) -> None:
-    told = cluster.run("pods", "-A", "-o", "wide")
-
-    lines = [line.split() for line in told.output.splitlines()]
-    assert lines[0][:3] == ["NAMESPACE", "NAME", "VERDICT"]
-    assert [line[:2] for line in lines[1:]] == [
-        ["default", "far-pod"],
-        ["team", "large-pod"],
-        ["team", "small-pod"],
-    ]
-    assert cluster.server.count("list", "resourceslices") == 1
-    assert cluster.server.count("list", "events") == 1
-
-
 def test_names_are_printed_for_other_commands(cluster: Cluster) -> None:
     assert cluster.run("claims", "-o", "name").output == (
         "resourceclaim.resource.k8s.io/large\nresourceclaim.resource.k8s.io/small\n"

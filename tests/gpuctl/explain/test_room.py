@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from gpuctl.explain.answer import explain_pod
-from tests.gpuctl.explain.objects import StoredLists
-from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
+from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 
 def test_a_budget_in_the_way_is_said_and_many_pods_are_cut() -> None:
@@ -38,30 +34,3 @@ def test_what_may_not_be_read_is_told() -> None:
     pod = site.waits("serve", claim_spec(WHOLE), priority=10)
 
     assert site.explained(pod, "poddisruptionbudgets").unread == ("poddisruptionbudgets",)
-
-
-def read_by(site: Site, *pods: Object) -> list[str]:
-    """Which lists are read to explain pods one after the other."""
-    snapshot = site.snapshot()
-    for pod in pods:
-        explain_pod(pod, snapshot)
-    assert isinstance(snapshot.view, StoredLists)
-    return snapshot.view.read
-
-
-@pytest.mark.parametrize("why", ["fits", "never", "missing"])
-def test_pods_are_only_read_if_somebody_could_make_room(why: str) -> None:
-    site = Site("node-a")
-    pod = site.waits("serve", claim_spec(WHOLE, count=2 if why == "never" else 1))
-    if why == "missing":
-        site.claims.clear()
-
-    assert "pods" not in read_by(site, pod)
-
-
-def test_pods_are_read_once_for_many_explanations() -> None:
-    site = Site("node-a")
-    site.runs("batch", "node-a", claim_spec(WHOLE))
-    pods = [site.waits(f"serve-{n}", claim_spec(WHOLE), priority=10) for n in range(3)]
-
-    assert read_by(site, *pods).count("pods") == 1

@@ -17,28 +17,9 @@ from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
 Built = tuple[Site, list[Object]]
 
 
-def waiting(machine: str, spec: Object, *in_use: Object, nodes: tuple[str, ...] = ("node-a",)) -> Built:
-    """A pod that waits while others hold what they ask for, each on the first node."""
-    site = Site(*nodes, machine=machine)
-    for number, one in enumerate(in_use):
-        site.runs(f"busy-{number}", nodes[0], one, priority=10)
-    return site, [site.waits("train", spec, priority=10)]
-
-
-def partition_too_many() -> Built:
-    spec = claim_spec("mig-small", count=15)
-    return waiting("hgx-h100", spec, *[claim_spec(WHOLE)] * 6)
-
-
-def selector_near_miss() -> Built:
-    selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'"
-    spec = claim_spec(WHOLE)
-    spec["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": selector}}]
-    return waiting("hgx-h100", spec, nodes=("node-a", "node-b"))
-
-
 def fits() -> Built:
-    return waiting("t4", claim_spec(WHOLE))
+    site = Site("node-a")
+    return site, [site.waits("train", claim_spec(WHOLE), priority=10)]
 
 
 def sick_gpu() -> Built:
@@ -60,14 +41,6 @@ def three_policies() -> Built:
     return site, [site.waits("train", claim_spec(WHOLE), priority=10)]
 
 
-def many_nodes() -> Built:
-    names = [f"node-{n}" for n in range(5)]
-    site = Site(*names)
-    for name in names:
-        site.runs(f"on-{name}", name, claim_spec(WHOLE))
-    return site, [site.waits("train", claim_spec(WHOLE), priority=10)]
-
-
 def other_scheduler() -> Built:
     site = Site("node-a")
     site.runs("batch", "node-a", claim_spec(WHOLE))
@@ -75,15 +48,11 @@ def other_scheduler() -> Built:
 
 
 SITUATIONS: list[tuple[Callable[[], Built], str]] = [
-    (partition_too_many, "pod train"),
-    (selector_near_miss, "pod train"),
-    (fits, "pod train"),
     (sick_gpu, "claim train-gpu"),
     (three_policies, "pod train"),
     (three_policies, "pod train -o wide"),
     (three_policies, "pods"),
     (three_policies, "pods -o wide"),
-    (many_nodes, "pod train"),
     (other_scheduler, "pod train"),
 ]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuctl.fleet.cluster import Fleet, views_of
+from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.gpus import GpuState
 from gpuctl.plan.planned import plan_node
-from tests.gpuctl.fleet.published import SECOND, THIRD, Object, claim, devices, published
+from tests.gpuctl.fleet.published import THIRD, Object, claim, devices, published
 
 
 def gpus(slices: list[Object], *claims: Object) -> tuple[GpuState, ...]:
@@ -34,23 +34,6 @@ def test_the_memory_of_a_share_is_told_only_where_the_scheduler_counts_it(
     assert lab.taken == ("shares 1" if bytes_ is None else "shares 1, memory 5Gi")
     shared = view.state.tiers["shared, mps"]
     assert (shared.claims, shared.claims_left) == (1, 3)
-
-
-def test_only_nodes_of_which_something_changed_are_looked_at_anew(tmp_path: Path) -> None:
-    first, second = (published(tmp_path, name) for name in ("node-a", "node-b"))
-    for number, item in enumerate((*first, *second)):
-        item["metadata"] |= {"uid": f"u-{number}", "resourceVersion": "1"}
-    state = Fleet()
-
-    before = state.read([*first, *second], ())
-    again = state.read([dict(one) for one in (*first, *second)], ())
-    held = state.read([*first, *second], [claim("train", SECOND, node="node-b")])
-    gone = state.read(first, ())
-
-    assert [one is other for one, other in zip(before, again, strict=True)] == [True, True]
-    assert [one is other for one, other in zip(before, held, strict=True)] == [True, False]
-    assert held[1].gpus[1].used == 1
-    assert [view.name for view in gone] == ["node-a"]
 
 
 @pytest.mark.parametrize(

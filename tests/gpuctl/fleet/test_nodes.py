@@ -90,26 +90,3 @@ def test_a_vgpu_takes_as_much_of_its_gpu_as_fit_beside_each_other(profile: str, 
     (view,) = views_of(published, [claim("vm", f"gpu-0000-e2-00-0-vgpu-{profile}")])
 
     assert gpu(view, "0000:e2:00.0") == ("machine", percent, 1)
-
-
-def test_static_partitions_without_counters_are_weighed_by_their_memory() -> None:
-    (one,) = json.loads(json.dumps(plan_node("a30-quad", "node-a", None).slices))
-    whole = one["spec"]["devices"][0]
-    parts = [
-        {
-            "name": f"part-{number}",
-            "attributes": {
-                "type": {"string": "mig"},
-                "profile": {"string": profile},
-                "resource.kubernetes.io/pciBusID": {"string": "0000:01:00.0"},
-            },
-            "capacity": {"memory": {"value": memory}},
-        }
-        for number, (profile, memory) in enumerate((("1g", "5Gi"), ("3g", "15Gi")))
-    ]
-    one["spec"]["devices"] = [whole, *parts]
-    one["metadata"]["name"] = "slice"
-
-    (view,) = views_of([one], [claim("train", "part-1")])
-
-    assert gpu(view, "0000:01:00.0") == ("partition", 75, 1)

@@ -17,7 +17,6 @@ from gpuctl.__main__ import commands
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.places import read_places
 from gpuctl.gather.archive import read_archive, write_archive
-from gpuctl.gather.node_files import metrics_address
 from gpuctl.gather.report import local_report
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
@@ -72,23 +71,24 @@ def access(server: EmbeddedApiServer, tmp_path: Path) -> str:
     return str(kubeconfig(tmp_path / "config", server.url, here="team"))
 
 
-def test_no_secret_of_the_cluster_comes_out(server: EmbeddedApiServer, tmp_path: Path) -> None:
+def test_a_report_has_what_is_needed_no_secret_and_is_its_owners_alone(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
     ran, members = gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
-
-    assert ran.exit_code == 0
-    assert leaks(members) == []
-    for name in ("pods", "resourceclaims"):
-        approve(f"gather/{name}", kept(members[f"objects/{name}.json"]))
-
-
-def test_what_a_report_needs_is_in_it(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    _, members = gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
-
     objects: dict[str, Any] = {
         name.removeprefix("objects/").removesuffix(".json"): json.loads(data)
         for name, data in members.items()
         if name.startswith("objects/")
     }
+    file = tmp_path / "report.tar.gz"
+    before = file.read_bytes()
+    again = CliRunner().invoke(
+        commands, ["gather", "--kubeconfig", access(server, tmp_path), "--to", str(file)]
+    )
+
+    assert (ran.exit_code, leaks(members)) == (0, [])
+    for name in ("pods", "resourceclaims"):
+        approve(f"gather/{name}", kept(members[f"objects/{name}.json"]))
     assert [one["metadata"]["name"] for one in objects["deviceclasses"]] == ["gpu.nvidia.com"]
     assert [one["reason"] for one in objects["events"]] == ["GpuWithheld"]
     assert "rules: []" in objects["node-configuration-gpu-dra"]["data"]["config.yaml"]
@@ -97,20 +97,6 @@ def test_what_a_report_needs_is_in_it(server: EmbeddedApiServer, tmp_path: Path)
     assert read_document(members["doctor.json"].decode(), "DoctorReport")["results"]
     assert b"claim prepared" in members["logs/gpu-dra-kubeletplugin-x/driver.log"]
     assert b"not read" in members["logs/gpu-dra-kubeletplugin-x/driver.previous.log"]
-    assert b"made by `gpuctl gather`" in members["README.txt"]
-
-
-def test_the_file_is_its_owners_alone_and_none_is_overwritten(
-    server: EmbeddedApiServer, tmp_path: Path
-) -> None:
-    gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
-    file = tmp_path / "report.tar.gz"
-    before = file.read_bytes()
-
-    again = CliRunner().invoke(
-        commands, ["gather", "--kubeconfig", access(server, tmp_path), "--to", str(file)]
-    )
-
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert isinstance(again.exception, FileExistsError)
     assert file.read_bytes() == before
@@ -158,19 +144,3 @@ def test_a_node_that_cannot_be_reached_says_so_in_the_report(
 
     assert ran.exit_code == 0
     assert b"kubectl is not on the PATH" in members[f"nodes/{NODE}/not-read.txt"]
-
-
-@pytest.mark.parametrize(
-    ("words", "address"),
-    [
-        (["--metrics-addr=:9402"], ("127.0.0.1", 9402)),
-        (["--metrics-addr=[::]:2"], ("::1", 2)),
-        (["--metrics-addr=10.0.0.7:3"], ("10.0.0.7", 3)),
-        (["--metrics-addr="], None),
-    ],
-    ids=str,
-)
-def test_metrics_are_asked_for_where_the_plugin_serves_them(
-    words: list[str], address: tuple[str, int] | None
-) -> None:
-    assert metrics_address(words) == address

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
 from driver.devices import taints
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
-from gpuctl.__main__ import commands
 from gpuctl.cli.failures import error_text
 from kubeletplugin.kubelet.wire.heal import HealProgress, UsingProcess
 from tests.gpuctl.approved import approve
@@ -92,17 +90,3 @@ def test_a_node_whose_plugin_cannot_be_asked_is_shown_without_its_processes(scen
         "the plugin of node-a cannot be asked: no pod with gpu-dra-kubeletplugin runs on node-a;"
         " nothing was done"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("node-a", "GPU-nobody"), "publishes no GPU GPU-nobody"),
-        (("node-b", GPU), "there is no node node-b"),
-    ],
-)
-def test_a_node_or_gpu_that_there_is_not_is_an_error(
-    scene: HealScene, words: tuple[str, str], why: str
-) -> None:
-    ran = CliRunner().invoke(commands, ["heal", *words, "--kubeconfig", str(scene.kubeconfig)])
-    assert why in str(ran.exception)

@@ -198,13 +198,6 @@ def test_on_the_node_itself_each_step_is_a_line(scene: HealScene) -> None:
     assert documents[0]["processes"] == [{"processId": 17, "name": "x", "podUid": "p"}]
 
 
-def test_on_the_node_itself_a_failure_has_its_exit_code(scene: HealScene) -> None:
-    with scene.served(plays(HealProgress("failed", message="why"))):
-        assert here(scene, "--yes") == (AMISS_EXIT_CODE, "not reset: why\n")
-    with scene.served(plays(looked())):
-        assert here(scene) == (0, f"nothing is in the way of a reset of {GPU}\n")
-
-
 def test_lines_that_are_no_steps_are_refused(scene: HealScene) -> None:
     program = scene.kubectl.folder / "kubectl"
     program.write_text("#!/bin/sh\necho '{\"step\": 1}'\n")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from tests.gpuctl.plan.printed import printed
 
-ROOT = Path(__file__).resolve().parents[3]
-FIELD = r"\w+\.(?:text|number|flag|choice|texts|triples|address|child|items)\(\s*\"(\w+)\""
-"""Where the loader takes a field out of the file."""
 CUT = """
 description: "Two A30, one of them in MIG mode"
 driver_version: "580.95.05"
@@ -41,19 +37,3 @@ def test_a_file_of_ones_own_is_read_and_what_is_wrong_in_it_is_told(tmp_path: Pa
     assert (machine["migEnabled"], machine["iommuGroups"]) == (["0000:65:00.0"], 2)
     assert "gpus[1].mig_enabled: needs product.mig" in wrong
     assert "gpus[0].minr: unknown field" in wrong
-
-
-def test_the_page_has_every_field_and_its_example_is_a_machine(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "fakes-and-machines.md").read_text()
-    sources = [(ROOT / "fakegpu" / "machine" / name).read_text() for name in ("spec.py", "fields.py")]
-    read = {field for text in sources for field in re.findall(FIELD, text)}
-    example = re.search(r"```yaml\n(description:.*?)```", page, re.DOTALL)
-    assert example is not None
-    file = tmp_path / "example.yaml"
-    file.write_text(example[1])
-
-    assert {"mig_enabled", "switch_links", "cluster_uuid", "ends_with_mig"} <= read
-    assert [
-        field for field in sorted(read) if not re.search(rf"`[\w.\[\]]*\b{field}\b[\w.\[\]]*`", page)
-    ] == []
-    assert "exit code" not in printed("plan", "--machines", str(file))

@@ -51,24 +51,6 @@ def filled(slices: list[Object], device_class: str, most: int | None = None) -> 
     return held
 
 
-def utilization(slices: list[Object], claims: list[Object]) -> float:
-    """How full the autoscaler counts the node: the mean of its counter sets, each as its fullest counter."""
-    devices = {one["name"]: one for stored in slices for one in stored["spec"].get("devices", ())}
-    totals = {
-        each["name"]: {name: int(counter["value"]) for name, counter in each["counters"].items()}
-        for stored in slices
-        for each in stored["spec"].get("sharedCounters", ())
-    }
-    taken = {name: dict.fromkeys(counters, 0) for name, counters in totals.items()}
-    results = [one for held in claims for one in held["status"]["allocation"]["devices"]["results"]]
-    for name in {one["device"] for one in results}:
-        for consumed in devices[name]["consumesCounters"]:
-            for counter, amount in consumed["counters"].items():
-                taken[consumed["counterSet"]][counter] += int(amount["value"])
-    shares = [max(taken[name][key] / total for key, total in totals[name].items()) for name in totals]
-    return sum(shares) / len(shares)
-
-
 @pytest.mark.parametrize(("device_class", "most"), MOST.items())
 def test_a_node_that_is_made_of_the_template_takes_every_tier(device_class: str, most: int) -> None:
     claims = filled(of_new_node(planned()), device_class)
@@ -76,15 +58,6 @@ def test_a_node_that_is_made_of_the_template_takes_every_tier(device_class: str,
     assert len(claims) == most
     results = [one["status"]["allocation"]["devices"]["results"][0] for one in claims]
     assert {one["pool"] for one in results} == {f"template/gpu.nvidia.com-{SUFFIX}"}
-
-
-@pytest.mark.parametrize("device_class", ["large", "mig-small", "shared-mps"])
-def test_a_gpu_of_which_anything_is_taken_counts_as_taken(device_class: str) -> None:
-    slices = of_new_node(planned())
-
-    assert utilization(slices, []) == 0
-    assert utilization(slices, filled(slices, device_class, 1)) == 1 / 8
-    assert utilization(slices, filled(slices, device_class)) == 1
 
 
 @pytest.mark.parametrize(("slice_count", "fitting"), [(1, {"gpu.nvidia.com", "monitoring"}), (0, set())])

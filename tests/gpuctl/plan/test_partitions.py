@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from driver.hardware.gpu import GpuMig
 from fakegpu.machine.spec import known_machines
-from gpuctl.plan.partitions import fit, named_layouts, read_layout
+from gpuctl.plan.partitions import fit, read_layout
 from gpuctl.plan.planned import plan_node
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpuctl.plan.printed import printed
@@ -41,12 +41,6 @@ def test_a_layout_that_does_not_fit_says_why_and_what_does(
 
     assert problem in str(found.problem)
     assert sorted(one.profile for one in found.nearest) == sorted(nearest)
-
-
-def test_the_named_layouts_of_a_model_are_those_of_mig_parted() -> None:
-    names = [f"all-{name}" for name in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb.me")]
-    assert [*named_layouts(H100)] == [*names, "all-1g.20gb", "all-balanced"]
-    assert len(named_layouts(H100)["all-1g.10gb"]) == 7
 
 
 @pytest.mark.parametrize("machine", known_machines())

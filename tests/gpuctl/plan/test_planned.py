@@ -60,19 +60,3 @@ def test_scripts_get_a_list_for_kubectl_as_json_and_as_yaml() -> None:
     planned = json.loads(as_json)
     assert planned == yaml.safe_load(as_yaml)
     assert (planned["kind"], planned["items"]) == ("List", [*plan_node("a30-quad", "node", None).slices])
-
-
-def test_a_form_that_is_kept_back_is_named_beside_the_gpu(tmp_path: Path) -> None:
-    config = tmp_path / "node.yaml"
-    config.write_text("version: v1\nrules: [{mig: dynamic}]\n")
-    machine = FakeMachine.open(f"dgx-a100@{tmp_path / 'state.json'}")
-    nvml = machine.nvml()
-    nvml.init()
-    assert nvml.device_by_index(0).set_mig_mode(True) == "reset-required"
-    machine.reset(0)
-
-    withheld = plan_node(f"dgx-a100@{tmp_path / 'state.json'}", "node-a", config).withheld
-
-    assert withheld["0000:07:00.0 whole"] == "MIG mode is on and changes only with a GPU reset"
-    assert withheld["0000:0f:00.0 partitions"] == "MIG mode is off and changes only with a GPU reset"
-    assert len(withheld) == 8

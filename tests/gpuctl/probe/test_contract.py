@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import CudaError
 from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.cuda.fake_cuda import FakeCuda
 from fakegpu.machine.fake_machine import FakeMachine
@@ -66,13 +65,3 @@ def test_an_old_library_gives_the_uuids_of_gpus(tmp_path: Path) -> None:
     cuda.init()
     assert cuda.uuid(cuda.device(0)) == h100().uuid(h100().pci(0))
     assert cuda.under_mps(0) is None
-
-
-@needs.GCC
-def test_a_failed_call_names_itself_and_the_code(tmp_path: Path, compiled: Path) -> None:
-    double = CudaDouble.lay(tmp_path, whole_gpus(h100()), compiled)
-    double.spoil("cuInit", "fail 802")
-    with pytest.raises(CudaError) as caught:
-        LibCuda(str(double.library)).init()
-    error = caught.value
-    assert (error.call, error.code, error.name) == ("cuInit", 802, "an unknown error")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.placing import simulate
-from tests.gpuctl.simulate.workloads import group, machines, run, wants
+from tests.gpuctl.simulate.workloads import group, run, wants
 
 SMALL = wants(1, "mig-small")
 
@@ -39,7 +38,7 @@ def test_the_same_seed_gives_the_same_and_another_one_may_not() -> None:
     groups = (group("ones", 8), group("fours", 3, wants(4)))
 
     assert run(*groups, nodes=5) == run(*groups, nodes=5)
-    assert len({run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(9)}) > 1
+    assert len({run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(5)}) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -63,14 +62,3 @@ def test_who_only_looks_on_uses_no_gpu() -> None:
 
     assert [one.placed for one in result.groups] == [1, 5]
     assert (result.tiers["whole"].allocated, result.gpus["NVIDIA A30"].in_use) == (1, 1)
-
-
-def test_a_pool_that_is_invalid_closes_its_node_and_no_other() -> None:
-    good = machines(("a30-quad", 2))
-    (first, *rest) = good.slices
-    devices = first["spec"]["devices"]
-    invalid = {**first, "spec": {**first["spec"], "devices": [*devices, devices[0]]}}
-
-    (train,) = simulate(replace(good, slices=(invalid, *rest)), [group("train", 5)], 1).groups
-
-    assert (train.placed, train.waiting, train.error) == (4, 1, None)

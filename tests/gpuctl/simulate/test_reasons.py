@@ -8,13 +8,7 @@ from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.placing import simulate
 from gpuctl.simulate.results import Why
-from tests.gpuctl.simulate.workloads import group, run, wants
-
-
-def test_like_nodes_count_as_many_as_there_are() -> None:
-    result = run(group("train", 500, wants(4)), group("late", 1), nodes=500)
-
-    assert result.groups[1].why == (Why("in use by pods of train", 2000, 500),)
+from tests.gpuctl.simulate.workloads import group, wants
 
 
 def test_pods_that_insist_on_memory_that_holds_say_which_nodes_hold_none(tmp_path: Path) -> None:

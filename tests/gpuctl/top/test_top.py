@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.process.metrics.table import TABLE
 from gpuctl.__main__ import commands
-from gpuctl.top.usage import ALLOCATED, BUSY, USED, metrics_path
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 from tests.gpuctl.documents import read_document
@@ -24,7 +22,6 @@ from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, de
 GIB = 1 << 30
 PODS = "/api/v1/pods"
 DRA = "/apis/resource.k8s.io/v1"
-KINDS = ("resourceslices", "resourceclaims")
 BY = ("namespace", "class", "node")
 
 
@@ -76,26 +73,6 @@ def held(folder: Path) -> tuple[list[Object], list[Object]]:
         limited,
         claim("monitor", SECOND, adminAccess=True),
     ]
-
-
-@pytest.mark.parametrize("name", [ALLOCATED, USED, BUSY])
-def test_the_series_are_those_that_the_plugin_shows(name: str) -> None:
-    series = next(one for one in TABLE.rows if one.name == name)
-
-    assert {"claim_namespace", "claim", "device", "share_id"} <= set(series.labels)
-
-
-@pytest.mark.parametrize(
-    ("words", "path"),
-    [
-        (("--metrics-addr=:9402",), "/api/v1/namespaces/gpu-dra/pods/plugin-node-a:9402/proxy/metrics"),
-        (("--metrics-addr", "[::]:9"), "/api/v1/namespaces/gpu-dra/pods/plugin-node-a:9/proxy/metrics"),
-        (("--log-level=info",), None),
-        (("--metrics-addr=",), None),
-    ],
-)
-def test_the_port_is_that_of_the_plugins_flag(words: tuple[str, ...], path: str | None) -> None:
-    assert metrics_path(plugin_pod("node-a", *words)) == path
 
 
 @contextmanager

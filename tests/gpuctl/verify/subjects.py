@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
-from driver.nvml.real import RealNvml
 from driver.roots.places import LIBRARY_FOLDERS
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
@@ -17,7 +16,6 @@ from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.gpu_nodes import NVIDIA_MAJOR
 from tests.cuda_library.library import CudaDouble, whole_gpus
-from tests.nvml_library.library import NvmlDouble
 
 COMPILER = "libnvidia-ptxjitcompiler.so.1"
 
@@ -70,14 +68,6 @@ def subject_of(folder: Path, machine: FakeMachine) -> Subject:
     """The node with this machine, as it is now."""
     places = places_of(folder, machine)
     return Subject(places, look_at_node(places), machine.nvml)
-
-
-def subject_with_library(folder: Path, machine: FakeMachine, compiled: Path) -> tuple[Subject, NvmlDouble]:
-    """The node with a compiled double of NVML (tests/nvml_library), which the real binding loads."""
-    places = replace(places_of(folder, machine), nvml="real")
-    double = NvmlDouble.lay(Path(places.driver_root), machine, compiled)
-    roots = places.roots()
-    return Subject(places, look_at_node(places), lambda: RealNvml(roots)), double
 
 
 def lay_cuda(root: Path, machine: FakeMachine, compiled: Path) -> CudaDouble:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from gpuctl.cli.output import document
 from gpuctl.doctor.check import Result
-from gpuctl.verify.report import Model, VerifyReport, masked, masking, picture
+from gpuctl.verify.report import Model, VerifyReport, masked, masking
 from tests.gpuctl.documents import read_document
 
 UUID = "GPU-8a3c1b2d-0000-1111-2222-333344445555"
@@ -37,16 +36,3 @@ def test_a_report_for_others_has_no_uuid_and_no_host_name() -> None:
     assert data["results"][2]["details"] == ["on HOST: GPU-1"]
     assert "8a3c1b2d" not in str(data)
     read_document(json.dumps(data), "VerifyReport")
-
-
-def test_the_verdict_says_whether_everything_holds() -> None:
-    well = replace(REPORT, results=REPORT.results[:2])
-
-    refused = replace(well, results=(*well.results, Result("claims", "may-change", "fail", "it is in use")))
-
-    assert picture(REPORT, "").splitlines()[-1].startswith("not everything holds on this machine")
-    assert picture(replace(well, fake=True), "").splitlines()[-1] == (
-        "everything holds on this machine, which is fake"
-    )
-    assert picture(refused, "").splitlines()[-1].startswith("the machine was left as it is")
-    assert picture(well, "").splitlines()[-1].startswith("everything holds on this machine: please")

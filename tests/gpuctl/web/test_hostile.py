@@ -14,12 +14,11 @@ from gpuctl.explain.findings import (
     NodeReport,
     Outcome,
     RequestReport,
-    Verdict,
 )
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.seen import Seen
 from gpuctl.web.classes import ClassDevices
-from gpuctl.web.pages import Pages, percent, summary_words, with_commands
+from gpuctl.web.pages import Pages
 from gpuctl.web.view import View, view_of
 from tests.gpuctl.fleet.published import claim
 from tests.gpuctl.fleet.test_nodes import DEVICES, slices
@@ -123,33 +122,3 @@ def test_a_slice_that_makes_no_sense_is_a_problem_of_its_node_alone() -> None:
     assert [node.name for node in view.nodes] == ["node-b", "node-a"]
     assert (view.summary.gpus, view.summary.in_use) == (16, 1)
     assert [one.nodes for one in view.problems] == [("node-b",)]
-
-
-@pytest.mark.parametrize(
-    ("text", "html"),
-    [
-        ("`gpuctl heal` says what helps", "<code>gpuctl heal</code> says what helps"),
-        ("a <b> `c & d` `", "a &lt;b&gt; <code>c &amp; d</code> `"),
-    ],
-)
-def test_what_stands_between_backticks_is_code_and_all_is_escaped(text: str, html: str) -> None:
-    assert with_commands(text) == html
-
-
-@pytest.mark.parametrize(
-    ("part", "said"), [(0, "0 %"), (1e-9, "1 %"), (0.5, "50 %"), (0.999, "99 %"), (1, "100 %")]
-)
-def test_a_little_is_not_nothing_and_nearly_all_is_not_all(part: float, said: str) -> None:
-    assert percent(part) == said
-
-
-@pytest.mark.parametrize(
-    ("verdict", "summary", "said"),
-    [
-        ("waits", "it waits", ""),
-        ("waits", "it waits, and no node can ever serve it as it is", "no node can ever serve it as it is"),
-        ("fits", "it would fit on node-a", "it would fit on node-a"),
-    ],
-)
-def test_the_summary_does_not_repeat_the_verdict(verdict: Verdict, summary: str, said: str) -> None:
-    assert summary_words(Explanation(ExplainedObject("Pod", "team", "train"), verdict, summary)) == said

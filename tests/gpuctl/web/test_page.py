@@ -111,20 +111,6 @@ def test_what_this_user_may_not_read_is_named_and_the_rest_is_shown(tmp_path: Pa
     assert "not up to date" not in text.lower()
 
 
-def test_a_fault_of_the_server_itself_is_told_on_the_page(
-    page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise KeyError("metadata")
-
-    assert "8 free" in words(page.get("/").text)
-    monkeypatch.setattr("gpuctl.web.reading.view_of", fails)
-
-    page.wait_words(
-        "/", "Not up to date: the server of this page has failed (KeyError: 'metadata')", "8 free"
-    )
-
-
 def test_long_lists_come_in_pages_with_the_sick_first(tmp_path: Path) -> None:
     with EmbeddedApiServer() as api_server:
         for number in range(60):

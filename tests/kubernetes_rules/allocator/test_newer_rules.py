@@ -44,11 +44,6 @@ def test_a_capacity_can_be_requested_with_or_without_the_domain_from_1_38_on(
     assert (before is None) == (asked != published_name)
 
 
-def test_a_capacity_of_another_domain_is_another_capacity() -> None:
-    request = claim(exactly(capacity={"requests": {"example.org/memory": "6"}}))
-    assert Allocator(shared("memory"), [device_class()], [], (1, 38)).allocate(node(), [request]) is None
-
-
 def test_a_capacity_that_is_requested_twice_is_an_error_from_1_38_on() -> None:
     request = claim(exactly(capacity={"requests": {"memory": "6", FULL: "6"}}))
     with pytest.raises(AllocationFailed, match="twice"):

@@ -10,12 +10,9 @@ from kubernetes_rules.allocator.allocate import Allocator, Gate, Refusal, refusa
 from tools.conformance.allocation.objects import (
     NODE,
     claim,
-    consumes,
-    counters,
     device,
     device_class,
     exactly,
-    held,
     node,
     published,
 )
@@ -69,12 +66,3 @@ def test_an_amount_that_the_policy_forbids_is_told_beside_what_it_allows(policy:
     slices = [published([device("a", allowMultipleAllocations=True, capacity={"memory": memory})])]
     asked = exactly(capacity={"requests": {"memory": "34Gi" if "step" in detail else "35Gi"}})
     assert _why(slices, asked) == [Refusal(Gate.CAPACITY, detail)]
-
-
-def test_what_an_overdrawn_counter_has_left_is_nothing() -> None:
-    listed = [device(name, consumesCounters=[consumes("set-0", memory="6Gi")]) for name in ("a", "b", "c")]
-    shared = [{"name": "set-0", "counters": counters(memory="10Gi")}]
-    slices = [published(name="c", count=2, sharedCounters=shared), published(listed, name="d", count=2)]
-    *_, last = _why(slices, exactly(), [held("a", name="one"), held("b", name="two")])
-    assert last is not None
-    assert last.detail == "6Gi of counter memory of set-0 is needed, 0 of 10Gi is left"

@@ -1,4 +1,4 @@
-"""Mistakes in objects of built-in kinds are found; tests/tools/conformance/test_pods.py has those of pods."""
+"""Mistakes in objects of built-in kinds are found; those of pods are in tests/tools/conformance."""
 
 from __future__ import annotations
 

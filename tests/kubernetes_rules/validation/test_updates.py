@@ -1,6 +1,6 @@
 """An update is checked for what may not change, and a status for what it says, as Kubernetes does.
 
-New objects are compared with Kubernetes by tests/tools/conformance/validation/test_vectors.py.
+New objects are compared with Kubernetes by tests/tools/conformance/test_vectors.py.
 """
 
 from __future__ import annotations

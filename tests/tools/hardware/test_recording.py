@@ -15,28 +15,13 @@ from driver.nvml.api import Code
 from fakegpu.machine.mig_profiles import CATALOGUES
 from fakegpu.machine.spec import MACHINES, MachineSpec, known_machines, load_machine, topology_level
 from fakegpu.sysfs.functions import functions_of
-from tests import needs
-from tests.driver.nvml.c_library import unload
 from tests.fakegpu.recorded.comparing import differences
-from tests.gpuctl.verify.subjects import machine_in, subject_of, subject_with_library
-from tests.nvml_library.library import compile_nvml
+from tests.gpuctl.verify.subjects import machine_in, subject_of
 from tools.hardware.recording import CALLS, LEFT_OUT, MACHINE, write_recording
 from tools.hardware.stand_ins import StandIns
 
 DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")
 """The long variant of the tests has all."""
-
-VERSIONS = {"driver_version": "580.1", "cuda_driver_version": "13.0"}
-
-
-def identity(pci: str, name: str, minor: int = 0) -> dict[str, Any]:
-    """What NVML answers about which GPU it is."""
-    return {
-        "pci": pci,
-        "uuid": f"GPU-00000000-0000-0000-0000-00000000000{minor}",
-        "minor": minor,
-        "name": name,
-    }
 
 
 def recorded(tmp_path: Path, name: str) -> Path:
@@ -151,15 +136,3 @@ def test_the_log_of_nvidia_smi_keeps_values_and_loses_names() -> None:
     assert stand_ins.text("GPU-8a3c0000-1111-2222-3333-444455556666") in log
     assert StandIns((), b"other").log(XML) != log
     assert stand_ins.text("00000000-0000-0000-0000-000000000000") == "00000000-0000-0000-0000-000000000000"
-
-
-@needs.GCC
-def test_what_the_real_binding_answers_is_recorded(tmp_path: Path) -> None:
-    compiled = compile_nvml(tmp_path / "nvml.so")
-    unload()
-    subject, _ = subject_with_library(tmp_path, machine_in(tmp_path, "l4-quad"), compiled)
-    folder = tmp_path / "recorded"
-    write_recording(subject, folder)
-    unload()
-    assert len(load_machine(str(folder / MACHINE)).slots) == 4
-    assert list(differences(folder)) == []

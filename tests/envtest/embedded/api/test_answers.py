@@ -8,16 +8,6 @@ from tests.envtest.embedded.api.api_calls import (
 )
 
 
-def test_discovery_names_the_resources(server: EmbeddedApiServer) -> None:
-    groups = [group["name"] for group in ask(server, "GET", "/apis").body["groups"]]
-    core = {one["name"]: one for one in ask(server, "GET", "/api/v1").body["resources"]}
-
-    assert {"coordination.k8s.io", "policy", "resource.k8s.io"} <= set(groups)
-    assert groups == sorted(groups)
-    assert {"pods", "pods/binding", "pods/eviction", "pods/status", "nodes"} <= set(core)
-    assert core["pods"]["shortNames"] == ["po"]
-
-
 def test_who_looks_for_a_kind_that_nobody_describes_finds_that_there_is_none(
     server: EmbeddedApiServer,
 ) -> None:

@@ -6,7 +6,6 @@ The words are those of kube-apiserver and kubelet 1.37.
 from __future__ import annotations
 
 import http.client
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -72,25 +71,6 @@ def test_who_follows_gets_each_line_until_the_container_ends(logs: Logs) -> None
         logs.log.print("three\n")
         logs.log.end()
         assert answer.read() == b"three\n"
-
-
-def test_a_server_that_stops_ends_those_who_follow(logs: Logs) -> None:
-    logs.log.print("one")
-    heard: list[bytes] = []
-    with logs.open("follow=true") as answer:
-        assert answer.readline() == b"one\n"
-        reader = threading.Thread(target=lambda: heard.append(_read(answer)))
-        reader.start()
-        logs.server.stop()
-        reader.join(20)
-    assert heard == [b""]
-
-
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    try:
-        return answer.read()
-    except (http.client.IncompleteRead, ConnectionError):
-        return b""
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,6 @@ def add(server: EmbeddedApiServer, name: str, **fields: Any) -> None:
     server.create(CLASSES, {"metadata": {"name": name}, **fields})
 
 
-def given(server: EmbeddedApiServer, **spec: Any) -> tuple[Any, ...]:
-    stored = server.create(PODS, pod("p", **spec))["spec"]
-    return stored.get("priorityClassName"), stored["priority"], stored["preemptionPolicy"]
-
-
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -47,25 +42,3 @@ def test_a_pod_does_not_choose_its_priority(
 
     assert answer.code == 403
     assert answer.body["message"].startswith(f'pods "p" is forbidden: {words}')
-
-
-def test_a_pod_that_is_replaced_without_what_its_class_gave_keeps_its_priority(
-    server: EmbeddedApiServer,
-) -> None:
-    given(server, priorityClassName="urgent")
-
-    changed = ask(server, "GET", f"{PODS}/p").body
-    for field in ("priority", "preemptionPolicy"):
-        del changed["spec"][field]
-    changed["metadata"]["labels"] = {"app": "a"}
-    answer = ask(server, "PUT", f"{PODS}/p", changed)
-
-    assert (answer.code, answer.body["spec"]["priority"]) == (200, 100)
-    assert answer.body["metadata"]["labels"] == {"app": "a"}
-
-
-def test_without_a_class_a_pod_has_none_or_the_default_one(server: EmbeddedApiServer) -> None:
-    assert given(server) == (None, 0, "PreemptLowerPriority")
-    server.delete(f"{PODS}/p")
-    add(server, "usual", value=7, globalDefault=True)
-    assert given(server) == ("usual", 7, "PreemptLowerPriority")

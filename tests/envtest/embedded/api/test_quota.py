@@ -11,7 +11,6 @@ from envtest.embedded.api.statuses import Refused
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, QUOTAS, claim, pod
 
-DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
 EXTENDED = "requests.example.com/gpu"
 
 
@@ -38,15 +37,6 @@ def refusal(server: EmbeddedApiServer, path: str, item: dict[str, Any]) -> str:
         server.create(path, item)
     assert caught.value.code == 403
     return str(caught.value)
-
-
-def test_what_is_deleted_is_free_again(server: EmbeddedApiServer) -> None:
-    limit(server, **{DEVICES: "1"})
-    server.create(CLAIMS, claim("a"))
-    server.delete(f"{CLAIMS}/a")
-
-    assert used(server) == {DEVICES: "0"}
-    server.create(CLAIMS, claim("b"))
 
 
 def test_a_pod_and_the_claim_that_is_made_for_it_are_charged_once(server: EmbeddedApiServer) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from envtest.embedded.api import store as store_module
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.store import Store
 from envtest.embedded.server import EmbeddedApiServer
@@ -30,18 +27,6 @@ def test_an_earlier_version_shows_what_was_there_then() -> None:
     past = {key[1]: item.get("value") for key, item in store.at_version(THINGS, then)}
 
     assert past == {"changed": 1, "gone": None}
-
-
-def test_the_oldest_changes_are_forgotten_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "_KEPT_CHANGES", 5)
-    store = Store()
-
-    versions = [put(store, "n", value=number) for number in range(13)]
-
-    floor = store.oldest(THINGS)
-    assert versions[0] < floor < versions[-1]
-    kept = [change.resource_version for change in store.changes_after(THINGS, floor)]
-    assert kept == [version for version in versions if version > floor]
 
 
 def test_a_server_that_is_behind_answers_with_what_was(server: EmbeddedApiServer) -> None:

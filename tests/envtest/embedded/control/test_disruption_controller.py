@@ -70,32 +70,3 @@ def test_as_many_pods_are_evicted_as_the_budget_allows(cluster: ControlPlane) ->
     assert causes(evict(cluster, "two")) == [
         "The disruption budget b needs 1 healthy pods and has 1 currently"
     ]
-
-
-def test_a_budget_of_what_may_be_lost_allows_nothing_for_pods_that_nothing_manages(
-    cluster: ControlPlane,
-) -> None:
-    add_budget(cluster, maxUnavailable=1)
-
-    answer = evict(cluster, "one")
-
-    assert (answer.code, budget(cluster)["status"]["expectedPods"]) == (429, 0)
-    cluster.wait(lambda: any("to be unmanaged" in text for text in cluster.told("UnmanagedPods")))
-
-
-def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane) -> None:
-    stored = cluster.pod("one")
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
-    metadata = {**stored["metadata"], "ownerReferences": [owner]}
-    cluster.server.replace(f"{PODS}/one", {**stored, "metadata": metadata})
-    cluster.server.create(
-        BUDGETS, {"metadata": {"name": "b"}, "spec": {"selector": SELECTOR, "maxUnavailable": 1}}
-    )
-
-    cluster.wait(lambda: bool(cluster.told("CalculateExpectedPodCountFailed")))
-    cluster.wait(lambda: "conditions" in budget(cluster)["status"])
-
-    assert budget(cluster)["status"]["conditions"][0]["reason"] == "SyncFailed"
-    answer = evict(cluster, "two")
-    assert (answer.code, answer.headers["retry-after"]) == (429, "10")
-    assert causes(answer) == ["The disruption budget b is still being processed by the server."]

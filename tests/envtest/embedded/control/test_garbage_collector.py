@@ -9,7 +9,7 @@ import pytest
 
 from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
 from envtest.embedded.server import EmbeddedApiServer
-from tests.envtest.embedded.api.api_calls import PODS, SLICES, ask, pod, resource_slice
+from tests.envtest.embedded.api.api_calls import SLICES, ask, resource_slice
 from tests.eventually import eventually
 
 NODES = "/api/v1/nodes"
@@ -79,19 +79,6 @@ def test_what_is_made_for_an_owner_that_is_gone_or_never_was_goes(server: Embedd
 
     wait_for(server, "resourceslices", group="resource.k8s.io")
     wait_for(server, "configmaps")
-
-
-def test_what_belongs_to_a_kind_that_is_not_served_or_to_another_namespace_stays(
-    server: EmbeddedApiServer,
-) -> None:
-    server.create(SLICES, owned(resource_slice("a"), {"kind": "Rack", "metadata": {"name": "r", "uid": "1"}}))
-    # An object outside of namespaces cannot name the namespace of its owner.
-    server.create(SLICES, owned(resource_slice("b"), server.create(PODS, pod("p"))))
-    gone = {"kind": "Node", "metadata": {"name": "gone", "uid": "2"}}
-    server.create(SLICES, owned(resource_slice("c"), gone))
-
-    # The collector has looked at the first two when the last one is gone.
-    wait_for(server, "resourceslices", "a", "b", group="resource.k8s.io")
 
 
 def test_an_owner_in_the_foreground_goes_after_what_blocks_it(server: EmbeddedApiServer) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.control import change_loop, kinds
-from envtest.embedded.control.change_loop import ChangeLoop, ObjectBackOff
-from envtest.embedded.control.threads import Threads
 from envtest.embedded.server import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 from tests.faults import NOTED
@@ -61,72 +57,11 @@ def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlP
     assert "Traceback" in str(fault)
 
 
-class Loop:
-    """A loop over namespaces whose ``sync`` does what a test says."""
-
-    def __init__(self, server: EmbeddedApiServer, *outcomes: Exception | None) -> None:
-        self.calls = 0
-        self.well = threading.Event()
-        self._outcomes = list(outcomes)
-        self.threads = Threads()
-        self.loop = ChangeLoop("a loop", server, (kinds.NAMESPACES,), self._sync)
-
-    def _sync(self) -> None:
-        self.calls += 1
-        outcome = self._outcomes.pop(0) if self._outcomes else None
-        if outcome is not None:
-            raise outcome
-        self.well.set()
-
-
-@pytest.mark.parametrize("error", [KeyError("containers"), TypeError("no"), AssertionError(), OSError(5)])
-def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(change_loop, "LAST_BACK_OFF_SECONDS", 0.01)
-    with EmbeddedApiServer() as server:
-        loop = Loop(server, error, error)
-        loop.loop.start(loop.threads)
-        try:
-            assert loop.well.wait(10)
-        finally:
-            loop.threads.stop()
-
-    assert loop.calls == 3
-    assert [(one.doing, one.error) for one in NOTED.take()] == [("a loop", error)] * 2
-
-
 def item(name: str, version: str = "1") -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
 
 
-def failing(error: Exception, done: list[str]) -> Callable[[dict[str, Any]], None]:
-    def work(one: dict[str, Any]) -> None:
-        done.append(one["metadata"]["name"])
-        if one["metadata"]["name"] == "sick":
-            raise error
-
-    return work
-
-
-def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> None:
-    done: list[str] = []
-    objects = ObjectBackOff("a loop")
-    work = failing(KeyError("x"), done)
-
-    due = objects.for_each([item("sick"), item("well")], work)
-    again = objects.for_each([item("sick"), item("well")], work)
-    objects.for_each([item("sick", "2"), item("well")], work)
-
-    assert done == ["sick", "well", "well", "sick", "well"]
-    assert due == 1.0
-    assert again is not None
-    assert 0 < again <= 1
-    assert [one.doing for one in NOTED.take()] == ["a loop at sick"] * 2
-
-
-@pytest.mark.parametrize("plugin", ["tests.conftest", "envtest.pytest_plugin"])
-def test_a_test_in_which_a_cluster_fails_at_itself_fails(tmp_path: Path, plugin: str) -> None:
+def test_a_test_in_which_a_cluster_fails_at_itself_fails(tmp_path: Path) -> None:
     """What its fixture does, in a run of its own."""
     (tmp_path / "test_quiet.py").write_text(
         "from envtest.embedded.api import unforeseen\n"
@@ -135,7 +70,7 @@ def test_a_test_in_which_a_cluster_fails_at_itself_fails(tmp_path: Path, plugin:
         "def test_of_another_matter():\n"
         "    pass\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", plugin, "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "envtest.pytest_plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120
     )

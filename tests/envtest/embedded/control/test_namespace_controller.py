@@ -40,16 +40,3 @@ def test_pods_have_their_grace_and_everything_else_waits_for_them(cluster: Contr
     cluster.server.delete(f"{TEAM}/pods/runs?gracePeriodSeconds=0")
     cluster.wait(lambda: team(cluster) is None)
     assert cluster.server.objects("configmaps") == []
-
-
-def test_a_namespace_with_a_finalizer_of_others_is_emptied_and_stays(cluster: ControlPlane) -> None:
-    stored = team(cluster)
-    assert stored is not None
-    spec = {"finalizers": ["kubernetes", "example.com/mine"]}
-    cluster.server.replace(f"{TEAM}/finalize", {**stored, "spec": spec})
-    cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
-
-    cluster.server.delete(TEAM)
-    cluster.wait(lambda: (team(cluster) or {"spec": {}})["spec"].get("finalizers") == ["example.com/mine"])
-
-    assert cluster.server.objects("configmaps") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -74,24 +73,14 @@ def test_a_claim_that_is_allocated_binds_its_pods_to_that_node(cluster: ControlP
     assert "1 resourceclaim not available on the node" in message
 
 
-@pytest.mark.parametrize(
-    ("node", "reason"),
-    [
-        ({"unschedulable": True}, "node(s) were unschedulable"),
-        ({"taints": [{"key": "a", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)"),
-    ],
-    ids=["cordoned", "tainted"],
-)
-def test_a_node_that_takes_no_pods_is_left_out_unless_tolerated(
-    cluster: ControlPlane, node: dict[str, Any], reason: str
-) -> None:
-    cluster.add_node("shy", **node)
-    only = {"kubernetes.io/hostname": "shy"}
-    cluster.add_pod("polite", nodeSelector=only)
-    assert f"1 {reason}" in cluster.wait_refused("polite")
+def test_pods_that_are_gated_or_of_others_or_tolerate_no_node_wait(cluster: ControlPlane) -> None:
+    cluster.add_node("shy", unschedulable=True)
+    cluster.add_pod("gated", schedulingGates=[{"name": "wait"}])
+    cluster.add_pod("foreign", schedulerName="other")
+    cluster.add_pod("polite", nodeSelector={"kubernetes.io/hostname": "shy"})
 
-    cluster.add_pod("rude", nodeSelector=only, tolerations=[{"operator": "Exists"}])
-    assert cluster.wait_bound("rude") == "shy"
+    assert "1 node(s) were unschedulable" in cluster.wait_refused("polite")
+    assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
 
 
 def add_erring_pod(cluster: ControlPlane) -> None:
@@ -116,12 +105,3 @@ def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluste
     mend_class(cluster)  # the last event that helps
 
     assert cluster.wait_bound("train") == "node-a"
-
-
-def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:
-    cluster.add_pod("gated", schedulingGates=[{"name": "wait"}])
-    cluster.add_pod("foreign", schedulerName="other")
-    cluster.add_pod("ours")
-    cluster.wait_bound("ours")
-
-    assert cluster.node_of("gated") == cluster.node_of("foreign") == ""

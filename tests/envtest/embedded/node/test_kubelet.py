@@ -9,7 +9,6 @@ import pytest
 
 from driver.errors import ClaimBlocked
 from driver.health.verdict import Health
-from envtest.embedded.api import unforeseen
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.node.kubelet_claims import container_claims
 from envtest.embedded.server import EmbeddedApiServer
@@ -27,7 +26,6 @@ from tests.envtest.embedded.node.kubelet_node import (
     head,
     main,
 )
-from tests.faults import NOTED
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, running_plugin
 
 
@@ -124,18 +122,6 @@ def test_a_claim_is_unprepared_when_the_last_of_its_pods_ends(registered: Node) 
     registered.wait(lambda: registered.server.objects("pods") == [])
 
 
-def test_a_pod_that_has_ended_gives_its_claims_back_and_stays(registered: Node) -> None:
-    registered.bind("job", "gpus")
-    registered.wait_running("job")
-
-    pod = registered.pod("job") or {}
-    ended = {**pod["status"], "phase": "Succeeded"}
-    registered.server.replace(f"{PODS}/job/status", {**pod, "status": ended})
-
-    registered.wait(lambda: registered.plugin.claims.prepared == {})
-    assert registered.phase("job") == "Succeeded"
-
-
 def test_a_claim_that_cannot_be_unprepared_keeps_its_devices_until_it_can(registered: Node) -> None:
     registered.bind("train", "gpus")
     registered.wait_running("train")
@@ -173,27 +159,6 @@ def test_a_restarted_kubelet_knows_its_claims_and_unprepares_those_of_pods_that_
     node.wait(lambda: len(node.plugin.claims.prepared) == 1)
     node.wait(lambda: [info.name for info in node.kubelet.claims.claims()] == ["kept"])
     assert node.wait_running("stays")["main"] == {"a": "1", "b": "1"}
-
-
-def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) -> None:
-    server = registered.server
-    sick = {"name": "sick", "namespace": "default", "uid": "sick"}
-    server.store.put(("", "pods"), ("default", "sick"), {"metadata": sick, "spec": {"nodeName": "node-a"}})
-    faults: list[unforeseen.Unforeseen] = []
-
-    def noted() -> bool:
-        faults.extend(NOTED.take())
-        return bool(faults)
-
-    registered.wait(noted)
-    for number in range(8):
-        registered.bind(f"train-{number}", f"mine-{number}")
-        registered.wait_running(f"train-{number}")
-    registered.kubelet.stop()
-
-    assert "pod sick" in faults[0].doing
-    assert isinstance(faults[0].error, KeyError)
-    assert len(faults) + len(NOTED.take()) < 8  # it is tried again, with a back-off
 
 
 def test_a_container_gets_of_an_extended_claim_only_what_it_asks_for() -> None:

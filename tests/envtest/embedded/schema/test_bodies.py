@@ -9,8 +9,6 @@ import pytest
 from envtest.embedded.schema.decoding import BodyError, Decoder, DecodingError, read_json
 from envtest.embedded.schema.types import type_of
 
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-
 
 def decoded(kind: str, item: dict[str, Any], api_version: str = "v1") -> Any:
     found = type_of(api_version, kind)

@@ -25,10 +25,6 @@ def test_the_flags_of_the_running_plugin_are_taken() -> None:
     assert found.plugins_dir == Path("/var/lib/kubelet/plugins")
 
 
-def test_what_is_given_counts_more() -> None:
-    assert read_places({"cdi_dir": "/run/cdi", "nvml": None}, [PLUGIN]).cdi_dir == Path("/run/cdi")
-
-
 def test_the_host_has_the_driver_root_at_the_same_path_unless_it_is_said(tmp_path: Path) -> None:
     named = {"driver_root": str(tmp_path)}
 
@@ -56,11 +52,7 @@ def test_a_process_that_ends_meanwhile_is_passed_over(tmp_path: Path) -> None:
     assert local_command_lines(tmp_path) == [["gpu-dra-kubeletplugin"]]
 
 
-def test_of_two_plugins_none_counts() -> None:
+def test_what_is_given_counts_more_and_of_two_plugins_none_counts() -> None:
+    assert read_places({"cdi_dir": "/run/cdi", "nvml": None}, [PLUGIN]).cdi_dir == Path("/run/cdi")
     assert read_places({}, [PLUGIN, PLUGIN]).cdi_dir == Path("/var/run/cdi")
-
-
-def test_a_module_that_is_run_is_the_plugin_too() -> None:
-    run = ["python3", "-m", "kubeletplugin", "--cdi-dir", "/c"]
-
-    assert read_places({}, [run]).cdi_dir == Path("/c")
+    assert read_places({}, [["python3", "-m", "kubeletplugin", "--cdi-dir", "/c"]]).cdi_dir == Path("/c")

@@ -9,20 +9,11 @@ import re
 
 import pytest
 
-from driver import errors as error_tree
 from driver.claims.opaque import API_VERSION, KINDS, MalformedConfig, decode_any
-from driver.errors import DriverError
-from driver.fabric.api import NotShared
-from driver.kube.errors import Forbidden
-from driver.nvml.api import NotFound
 from fakegpu.machine.spec import known_machines
-from gpuctl.gather.masking import FLAGS
-from kubeletplugin.retire import NotRetired
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
-from tools.docs.lookup import attributes, errors, flags
+from tools.docs.lookup import attributes, errors
 from tools.docs.lookup.claim_fields import FIELDS, Field
-
-OWN = (error_tree.ConfigError, error_tree.ClaimBlocked, error_tree.HardwareChanged)
 
 
 @pytest.mark.parametrize("machine", known_machines())
@@ -57,19 +48,7 @@ def test_all_that_a_configuration_can_say_stands_in_its_table(kind: str) -> None
     assert never == set()
 
 
-def test_the_tree_of_errors_says_of_each_whether_waiting_helps() -> None:
-    told = {(one.module, one.name): one.retryable for one in errors.tree()}
-    for known in (DriverError, *OWN, NotFound, Forbidden, NotShared, NotRetired, MalformedConfig):
-        assert told[known.__module__.replace(".", "/") + ".py", known.__name__] == known.retryable
-
-
 def test_every_error_has_a_way_out_and_every_way_out_an_error() -> None:
     names = {one.name for one in errors.tree()}
     assert {one.name for one in errors.tree() if not errors.way_out(one)} == set()
     assert set(errors.WAYS_OUT) - names == set()
-
-
-def test_groups_are_followed_to_their_commands_and_a_flag_that_a_bundle_masks_is_one_of_a_process() -> None:
-    assert {"gpuctl status", "gpuctl plan", "gpuctl import device-plugin"} <= set(flags.gpuctl_commands())
-    options = [one for command in flags.processes().values() for one in flags.options(command)]
-    assert FLAGS - {one.opts[0].removeprefix("--") for one in options} == set()

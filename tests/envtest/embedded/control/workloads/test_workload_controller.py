@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.envtest.embedded.api.api_calls import ask
-from tests.envtest.embedded.control.control_plane import PODS, ControlPlane, control_plane
+from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
 APPS, BATCH = "/apis/apps/v1/namespaces/default", "/apis/batch/v1/namespaces/default"
 LABELS = {"app": "a"}
@@ -111,21 +111,6 @@ def test_a_pod_that_ends_is_made_anew(here: Workloads) -> None:
     here.wait(lambda: here.deployment_status.get("unavailableReplicas") == 2)
 
 
-def test_of_the_pods_the_one_that_has_not_begun_goes_first(here: Workloads) -> None:
-    here.deploy(3)
-    here.all_ready(3)
-    late = here.pods[1]
-    here.say(late, "Running", ready=False)
-
-    here.patch(f"{APPS}/deployments/web/scale", {"replicas": 2})
-
-    # Without a kubelet a pod that is bound stays, and is marked.
-    here.wait(lambda: any("deletionTimestamp" in pod["metadata"] for pod in here.pods))
-    (gone,) = [pod for pod in here.pods if "deletionTimestamp" in pod["metadata"]]
-    assert gone["metadata"]["uid"] == late["metadata"]["uid"]
-    here.wait(lambda: here.sets[0]["status"].get("terminatingReplicas") == 1)
-
-
 def image(version: str) -> Object:
     return {"template": {"spec": {"containers": [{"name": "main", "image": version}]}}}
 
@@ -160,14 +145,3 @@ def test_a_budget_counts_the_pods_of_a_deployment(here: Workloads) -> None:
     here.wait(lambda: status()["disruptionsAllowed"] == 1)
     assert (status()["expectedPods"], status()["desiredHealthy"]) == (4, 3)
     assert here.cluster.told("UnmanagedPods") == []
-
-
-def test_a_pod_of_a_job_that_somebody_deletes_counts_as_failed(here: Workloads) -> None:
-    here.run(backoffLimit=3)
-    here.wait(lambda: len(here.pods) == 1)
-    here.wait(lambda: "nodeName" in here.pods[0]["spec"])
-
-    here.server.delete(f"{PODS}/{here.pods[0]['metadata']['name']}")
-
-    here.wait(lambda: here.job.get("status", {}).get("failed") == 1)
-    assert len(here.pods) == 1, "the next one comes after ten seconds"
