@@ -240,3 +240,11 @@ def test_a_gpu_is_left_alone_by_itself(
     assert found.of_node == ()
     assert set(found.of_gpus) == {first}
     assert said in found.of_gpus[first]
+
+
+def test_claims_of_an_earlier_boot_hold_nothing(machine: FakeMachine, subject: Subject) -> None:
+    before = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
+    claim(machine, subject, before)
+    share(machine, subject, before)
+
+    assert refusals(subject) == Refused()
