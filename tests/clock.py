@@ -1,7 +1,5 @@
 """A clock that stands until a test moves it."""
 
-from __future__ import annotations
-
 
 class Clock:
     """The time in seconds, which is ``now`` whenever it is asked."""

@@ -1,7 +1,5 @@
 """Settings for every test: logs stay off the terminal, and property tests have no time limits."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os

@@ -1,7 +1,5 @@
 """A selector that the API server accepts, and that costs thousands of times as much as others."""
 
-from __future__ import annotations
-
 _TEN = str(list(range(10)))
 
 COSTLY_SELECTOR = (

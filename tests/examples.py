@@ -1,7 +1,5 @@
 """How many examples a property test tries, in proportion to the profile of the run."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 LONG = 100

@@ -9,8 +9,6 @@ A request is one message on a socket pair: the module, its arguments and its env
 descriptors: stdin, stdout, stderr, and the pipe that gets the exit status.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil
@@ -28,8 +26,8 @@ from pathlib import Path
 from typing import IO
 
 from envtest.child_processes import RunningProcess, start_process
-from envtest.client.shipped import PACKAGE_ROOT
 from gpuctl.demo import watchdog
+from tests.clusters import PACKAGE_ROOT
 
 _PREFIX = (sys.executable, "-P", "-m")
 _PRELOADED = (

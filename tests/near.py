@@ -1,7 +1,5 @@
 """Names the tests that mirror what has changed since the last commit; ``make near`` runs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator

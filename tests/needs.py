@@ -1,7 +1,5 @@
 """What a test may need of the machine beyond Python; without it the test is skipped, and the run says so."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -4,8 +4,6 @@ It prepares whole GPUs of its pool, which has the node's name. When it ends, its
 files stay, as with that driver.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +13,11 @@ from typing import Any, Self
 
 import grpc
 
-from driver.devices.names import DRIVER_NAME
 from driver.process.boot import running_boot_id
 from kubeletplugin.kubelet.wire.names import former_cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
+from tests.gpus import DRIVER_NAME
 from tests.kubeletplugin.migration.nvidia_state import Object, checkpoint, claim, gpu, told, write_spec
 
 

@@ -1,7 +1,5 @@
 """Runs openssl to make certificates; a test that needs one is skipped where openssl is missing."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -5,8 +5,6 @@ and each way to share one. Everything else is the rest: all other flows, the dri
 generated, the documentation.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ fsync of its folder. A power cut then leaves one of the states that a kernel may
 some moment since that fsync, and a file without an fsync of its own empty or cut anywhere.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

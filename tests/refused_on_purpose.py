@@ -1,7 +1,5 @@
 """Files with objects that the API server refuses on purpose, or that only older versions accepted."""
 
-from __future__ import annotations
-
 REFUSED = frozenset(
     {
         "deploy/scenarios/limits-without-device-plugin/fraction.yaml",

@@ -1,7 +1,5 @@
 """The workflows run what .ci/run runs, and who reports a bug is asked for what finds it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

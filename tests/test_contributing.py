@@ -1,7 +1,5 @@
 """CONTRIBUTING.md leads to places that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A module is one idea: not too long, not too short, named by its job, and it says what that job is."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Imports follow the tables in layers.md: nothing upward, nothing sideways, and no circles."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

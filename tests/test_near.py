@@ -1,7 +1,5 @@
 """``make near`` runs the tests that mirror what git calls changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

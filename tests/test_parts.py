@@ -1,7 +1,5 @@
 """The parts of the tests name files and tests that exist, and each test belongs to one part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.parts import QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick

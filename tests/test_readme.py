@@ -1,7 +1,5 @@
 """README.md and its neighbours tell the truth: commands, links, figures, and what a pod sees."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +8,7 @@ import pytest
 import yaml
 from click import Context
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
-from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.defaults import defaulted_claim_spec
+from tests.clusters import Allocator, EmbeddedApiServer, commands, defaulted_claim_spec
 from tests.deviceclasses.published_nodes import plan
 from tests.deviceclasses.sample_claims import NODE_OBJECT
 from tests.deviceclasses.shipped_classes import ALL

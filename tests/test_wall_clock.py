@@ -1,7 +1,5 @@
 """No decision of a node depends on its wall clock, which may be wrong or jump; its readers are listed."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

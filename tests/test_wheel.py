@@ -1,7 +1,5 @@
 """The wheel has all that its commands need: they work where nothing of the checkout is."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Keeps killed processes from ending, as a hanging kernel driver does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

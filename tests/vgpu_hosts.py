@@ -1,12 +1,8 @@
 """Hosts of vGPUs as they are after a boot, when no virtual function is turned on yet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.spec import MACHINES
-from fakegpu.sysfs.kernel import FakeKernel
+from tests.gpus import MACHINES, FakeKernel, PciAddress
 
 _LONG = 5.0
 

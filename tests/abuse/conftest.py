@@ -1,7 +1,5 @@
 """A node that lives through all cases of a file, and a look at what they left behind."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,13 +1,11 @@
 """What somebody who means harm, or a program that is broken, may send: made at random, near what is right."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st
 
-from driver.claims.opaque import API_VERSION, KINDS
-from driver.devices.names import DRIVER_NAME
+from driver.claims.opaque import KINDS
+from tests.gpus import API_VERSION, DRIVER_NAME
 
 TEXTS = st.one_of(
     st.text(max_size=12),

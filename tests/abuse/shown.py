@@ -1,7 +1,5 @@
 """What may be put into an event, a pod's message, a log line and a gRPC answer."""
 
-from __future__ import annotations
-
 MOST_CHARACTERS = 8192
 
 

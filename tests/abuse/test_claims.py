@@ -1,17 +1,14 @@
 """Allocations that no scheduler would write are refused, and whoever comes next gets his devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.errors import DriverError
 from tests.abuse.hostile import CONFIGS, TEXTS, VALUES
 from tests.abuse.shown import assert_fit_to_be_shown
 from tests.examples import examples
+from tests.gpus import DRIVER_NAME, DriverError, gpu_device_name
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 
 DEVICES = st.sampled_from(

@@ -1,20 +1,17 @@
 """Whatever a tenant writes as opaque configuration, it is taken or refused, with words that can be shown."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 from hypothesis import given, settings
 
-from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
-from driver.claims.opaque import MalformedConfig, decode_any
-from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from tests.abuse.hostile import CONFIGS, DOCUMENTS, VALUES
 from tests.abuse.shown import assert_fit_to_be_shown
+from tests.clusters import review
 from tests.controller.webhook.reviewed import asked, claim, config
 from tests.examples import examples
+from tests.gpus import ClaimBlocked, ClaimRefused, DriverError, MalformedConfig, decode_any
 from tests.kubeletplugin.fake_node import FakeNode
 
 

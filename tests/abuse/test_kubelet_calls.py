@@ -1,7 +1,5 @@
 """Every claim of a call of the kubelet gets its answer, whatever the others of the call are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.process.metrics import Metrics
 from kubeletplugin.kubelet.dra_service import DraService
-from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
 from proto import dra_v1_pb2 as v1
 from tests.abuse.hostile import TEXTS
 from tests.abuse.shown import assert_fit_to_be_shown
+from tests.clusters import Metrics
 from tests.examples import examples
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import Call, ClaimRef, PreparedDevice
 
 UIDS = [f"0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c1{digit}" for digit in range(3)]
 

@@ -1,7 +1,5 @@
 """Whatever processes say of themselves, they keep no daemon of ours from starting and are taken for none."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
-from kubeletplugin.sharing.mps.processes import CONTROL, PIPE_DIRECTORY, VISIBLE_DEVICES, mps_processes
+from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES
 from tests.examples import examples
+from tests.plugin import CONTROL, MpsDaemon, mps_processes
 
 PIPES = Path("/run/gpu.nvidia.com/mps/gpu-0000-1b-00-0/pipe")
 DAEMON = MpsDaemon("gpu-0000-1b-00-0", ("GPU-1",))

@@ -1,7 +1,5 @@
 """Fixtures of the tests on the real API server, beside which nothing else of Kubernetes runs."""
 
-from __future__ import annotations
-
 import http.client
 import uuid
 from collections.abc import Generator
@@ -10,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.api import ApiClient, Object, objects_in
-from envtest.client.errors import ApiRefused
-from envtest.real.api_server import RealApiServer
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from envtest.client.api import Object
 from tests.api.written import event_of, slice_of
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, objects_in, paths
 from tests.eventually import eventually
 
 pytest_plugins = ["tools.testbed.fixtures"]

@@ -1,7 +1,5 @@
 """Writes that the admission policies judge, and what they say: for Kubernetes, and for our own CEL."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The API server takes what real helm makes of the chart; what cannot work is refused with a sentence."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -12,17 +10,25 @@ from click import Context
 from controller.__main__ import main as controller_main
 from controller.preemptor.__main__ import main as preemptor_main
 from controller.webhook.__main__ import main as webhook_main
-from driver.kube.client import KubeClient
-from driver.kube.paths import NODES, object_path
-from driver.policy.config import parse_file
-from envtest.client.api import APPLY, FIELD_MANAGER
-from envtest.client.errors import ApiRefused
-from envtest.real.api_server import RealApiServer
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from envtest.client.api import FIELD_MANAGER
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main
-from tools.testbed.chart import CHART, HELMS, HelmRefused, helm, rendered
+from tests.clusters import (
+    APPLY,
+    CHART,
+    DRIVER_NAMESPACE,
+    HELMS,
+    NODES,
+    ApiRefused,
+    HelmRefused,
+    KubeClient,
+    RealApiServer,
+    object_path,
+    rendered,
+)
+from tests.gpus import parse_file
+from tools.testbed.chart import helm
 
 Object = dict[str, Any]
 

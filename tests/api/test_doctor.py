@@ -1,7 +1,5 @@
 """``gpuctl doctor`` finds what is wrong with the driver's rights, policies and webhook."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.client import paths
-from envtest.real.api_server import RealApiServer
-from gpuctl.__main__ import commands
 from tests.api.test_webhook import CONFIGURATIONS, NAME, Webhook
 from tests.api.written import slice_of
+from tests.clusters import RealApiServer, commands, paths
 from tests.eventually import eventually
 
 Object = dict[str, Any]

@@ -1,7 +1,5 @@
 """What helm finds in the cluster decides what it installs: a certificate is kept, a class has to be there."""
 
-from __future__ import annotations
-
 import base64
 import ssl
 from collections.abc import Iterator
@@ -10,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from envtest.real.api_server import RealApiServer, api_server_alone
-from envtest.real.assets import find_assets
-from tools.testbed.chart import CHART, HELMS, RELEASE, HelmRefused, helm_in, install_chart
+from envtest.real.api_server import api_server_alone
+from tests.clusters import CHART, HELMS, HelmRefused, RealApiServer, find_assets
+from tools.testbed.chart import RELEASE, helm_in, install_chart
 
 Object = dict[str, Any]
 

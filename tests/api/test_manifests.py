@@ -1,17 +1,14 @@
 """The manifests of ``deploy/`` are parts of the rendered chart, and the API server takes all of the chart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml
 
 from controller.uninstall.steps import Patience
-from envtest.client.api import APPLY, FIELD_MANAGER
-from envtest.real.api_server import RealApiServer
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from envtest.client.api import FIELD_MANAGER
+from tests.clusters import APPLY, DRIVER_NAMESPACE, NAMESPACE, RealApiServer, rendered
 from tools.chart.values import opt_in_toggles
-from tools.testbed.chart import NAMESPACE, rendered, rendered_text, stale_manifests
+from tools.testbed.chart import rendered_text, stale_manifests
 
 Object = dict[str, Any]
 HELM_WAITS_SECONDS = 300

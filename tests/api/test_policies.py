@@ -5,8 +5,6 @@ versions do not: there the right ``resourceclaims/status`` is all it takes. Such
 granting the thief what the check of 1.36 asks for, so that nothing but the policy stands in the way.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from functools import partial
@@ -14,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.api import APPLY, MERGE, ApiClient
-from envtest.client.errors import ApiRefused
-from envtest.real.api_server import RealApiServer
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from envtest.client.api import MERGE
 from tests.api.conftest import new_namespace
 from tests.api.policy_rows import (
     ADMIN,
@@ -38,6 +32,7 @@ from tests.api.policy_rows import (
     result,
 )
 from tests.api.written import slice_of
+from tests.clusters import APPLY, DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
 from tests.eventually import eventually
 
 Object = dict[str, Any]

@@ -1,19 +1,13 @@
 """What each account of the driver may do, and what it may not, as Kubernetes judges the shipped roles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from envtest.client import paths
-from envtest.client.api import ApiClient
-from envtest.client.errors import ApiRefused
-from envtest.real.api_server import RealApiServer
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.api.written import slice_of
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
 from tests.eventually import eventually
 from tools.testbed.chart import rendered_text
 

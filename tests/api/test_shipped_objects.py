@@ -1,15 +1,13 @@
 """The real API server takes every object of the classes, samples and scenarios that come with the driver."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from envtest.real.api_server import RealApiServer
 from tests.api.conftest import new_namespace
+from tests.clusters import RealApiServer
 from tests.refused_on_purpose import REFUSED, is_old
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -1,7 +1,5 @@
 """The API server asks the webhook about what configures our devices, as deploy/webhook.yaml has it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import copy
@@ -15,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.api import objects_in
-from envtest.client.errors import ApiRefused
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.cluster import Process
-from envtest.real.api_server import RealApiServer
+from tests.clusters import PACKAGE_ROOT, ApiRefused, Process, RealApiServer, objects_in, paths
 from tests.controller.webhook.peer import make_pair
 from tests.controller.webhook.reviewed import (
     Object,

@@ -1,7 +1,5 @@
 """Objects that the driver writes, as the real API server is given them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """A cluster for the clients of others."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.cluster import EmbeddedCluster
+from tests.clusters import EmbeddedCluster
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """The official Python client: its typed lists of all kinds, its calls, its watch and its dynamic client."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import pytest
 from kubernetes import client, config, dynamic, watch
 
-from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.server import RESOURCES
+from tests.clusters import EmbeddedCluster
 from tools.testbed.kubectl.running import manifests
 
 

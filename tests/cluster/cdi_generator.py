@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.gpu import Gpu
-from envtest.real.build import go_programs
-from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
-from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
-from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.claims.cdi.hook import Hook
-from kubeletplugin.devices.host.driver_files import InstalledDriver
+from fakegpu.driver_files.layouts import VERSION, install_driver
+from tests.clusters import go_programs
+from tests.gpus import FakeMachine, Gpu, Layout, build_device_nodes, build_sysfs
+from tests.plugin import Hook, InstalledDriver
 from tools.conformance.cdi_edits import ALL_CALLS, generator_arguments, own_spec
 
 HOOK = "/opt/nvidia-cdi-hook"

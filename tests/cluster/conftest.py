@@ -1,16 +1,12 @@
 """Fixtures of the tests on a real cluster; ``make cluster-test`` runs them, as root."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.real.assets import find_assets
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, Oracle, find_assets
 from tests.flow.claims import restored
-from tools.conformance.oracle import Oracle
 
 pytest_plugins = ["tools.testbed.fixtures"]
 

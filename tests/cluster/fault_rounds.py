@@ -1,15 +1,10 @@
 """Faults of GPUs, and what is to be seen of each: a table that a test injects, eight at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from driver.nvml.api import Code
-from driver.nvml.health.calls import FabricHealth, RemappedRows
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import Code, FabricHealth, FakeMachine, PciAddress, RemappedRows
 
 Deed = Callable[[FakeMachine, PciAddress], None]
 

@@ -11,16 +11,22 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list, wait_gone
-from envtest.real.assets import find_assets
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
+from tests.clusters import (
+    CHART,
+    DRIVER_NAMESPACE,
+    NAMESPACE,
+    find_assets,
+    paths,
+    wait_for,
+    wait_for_list,
+    wait_gone,
+)
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
-from tools.testbed.chart import CHART, NAMESPACE, RELEASE, helm_in
+from tools.testbed.chart import RELEASE, helm_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

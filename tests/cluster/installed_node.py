@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.names import DRIVER_NAME
-from fakegpu.driver_files.driver_root import ContainerView, build_driver_root, build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import MACHINES
+from fakegpu.driver_files.driver_root import ContainerView
 from tests.flow.share_scene import daemon_pid
+from tests.gpus import DRIVER_NAME, MACHINES, FakeMachine, build_driver_root, build_sysfs
 
 if TYPE_CHECKING:
     from envtest.client.layout import NodeLayout

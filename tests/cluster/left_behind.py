@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from tests.clusters import DRIVER_NAMESPACE
 
 if TYPE_CHECKING:
     from envtest.real.cluster import RealCluster

@@ -1,7 +1,5 @@
 """A cluster on whose nodes GPUs are had in every form, and where a Prometheus finds its numbers."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -10,21 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from driver.devices.names import gpu_device_name
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for
-from envtest.cluster import Cluster
-from envtest.embedded.cluster import EmbeddedCluster
-from gpuctl.demo.brisk import BRISK
-from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
 from tests.cluster.prometheus import Target
+from tests.clusters import BRISK, Cluster, DriverNode, EmbeddedCluster, fresh_namespace, paths, wait_for
 from tests.flow.claims import allocated, claim_of, request, start, wait_unschedulable
 from tests.flow.memory_scene import HOLDS, TIMES, cuda, memory_pod, memory_template, start_held
 from tests.flow.metrics import serve_metrics
 from tests.flow.mig_scene import pod_of, profile, template
 from tests.flow.several_machines import installed_in
+from tests.gpus import PciAddress, gpu_device_name
 
 MIG_MACHINE = "hgx-h100"
 RULES = """version: v1

@@ -1,12 +1,8 @@
 """Kubernetes objects that the tests on a real cluster create."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for
-from envtest.real.cluster import RealCluster
+from tests.clusters import RealCluster, paths, wait_for
 
 
 def sleeper(name: str = "sleeper", **spec: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """A real Prometheus, Debian's, with the shipped rules, which scrapes what a test names; and promtool."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,20 +4,14 @@ DRAResourcePoolStatus: the answer to a ResourcePoolStatusRequest, whose numbers 
 published and held.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import fresh_namespace, wait_for
-from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
-from gpuctl.demo.brisk import BRISK_ON_REAL
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import BRISK_ON_REAL, PACKAGE_ROOT, DriverNode, RealCluster, fresh_namespace, wait_for
 from tests.flow.claims import gpu_pod, request, start, wait_published
 
 Object = dict[str, Any]

@@ -1,14 +1,12 @@
 """What a container gets is what NVIDIA's own generator gives it, but for what is named and has a reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_files.layouts import LAYOUTS, Layout
-from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.cluster.cdi_generator import FakeNode
+from tests.gpus import LAYOUTS, Layout
+from tests.plugin import InstalledDriver
 from tools.conformance.cdi_edits import (
     ACCEPTED,
     EditDifference,

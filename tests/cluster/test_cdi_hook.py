@@ -1,7 +1,5 @@
 """The real nvidia-cdi-hook, copied to the node, makes real containers ready and outlives its version."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +7,11 @@ from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from envtest.client import paths
-from envtest.client.waiting import wait_for
-from envtest.real.build import go_programs
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.claims.cdi.hooks import hooks_folder
+from tests.clusters import DriverNode, RealCluster, go_programs, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released
+from tests.gpus import gpu_device_name
+from tests.plugin import hooks_folder
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 

@@ -1,7 +1,5 @@
 """The chart has Prometheus and Grafana get its own rules and dashboards, when it is asked to."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,8 @@ import pytest
 import yaml
 
 from tests.cluster.prometheus import promtool
+from tests.clusters import HELMS, rendered
 from tests.deploy.monitoring.rule_files import DASHBOARDS, RULES, alerts
-from tools.testbed.chart import HELMS, rendered
 
 Object = dict[str, Any]
 OF_MONITORING = {"ServiceMonitor", "PrometheusRule"}

@@ -1,7 +1,5 @@
 """The real cluster keeps its promises: nodes and pods run, parts restart, nothing is left behind."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -17,18 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.errors import ApiUnreachable, ClusterError, CommandFailed, NotReady
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_gone
+from envtest.client.errors import ApiUnreachable, ClusterError, NotReady
 from envtest.real import cgroups
-from envtest.real.assets import ASSETS_VARIABLE, find_assets
-from envtest.real.cluster import RealCluster
+from envtest.real.assets import ASSETS_VARIABLE
 from envtest.real.nodes import is_ready
 from envtest.real.slots import PORT_NAMES
 from envtest.real.startup import start_cluster as start_cluster_in
 from tests.api.written import slice_of
 from tests.cluster.objects import run_pod, sleeper
+from tests.clusters import PACKAGE_ROOT, CommandFailed, RealCluster, find_assets, paths, wait_gone
 from tests.eventually import eventually
 
 CLEANING_SECONDS = 30.0

@@ -1,7 +1,5 @@
 """A process that NVML tells of is found in its container, as the kernel and the kubelet really have it."""
 
-from __future__ import annotations
-
 import re
 import urllib.request
 from collections.abc import Iterator
@@ -10,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, RealCluster, paths
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 from tests.flow.metrics import serve_metrics

@@ -1,9 +1,6 @@
 """What only a real container shows: device nodes that can be opened, and the driver's files behind mounts."""
 
-from __future__ import annotations
-
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, RealCluster
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 
 

@@ -1,7 +1,5 @@
 """Kubernetes' own library reads the metadata of every device that is published, and finds nothing wrong."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping
@@ -10,17 +8,14 @@ from typing import Any
 
 import pytest
 
-from driver.kinds.registry import KINDS
-from envtest.real.build import go_programs
-from fakegpu.machine.spec import known_machines
-from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.claims.metadata import MetadataClaim, MetadataDevice, device_attributes, document
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.clusters import go_programs
 from tests.deviceclasses.published_nodes import of_machine
+from tests.gpus import KINDS, known_machines
 from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import held_kinds
 from tests.kubeletplugin.share_node import config
+from tests.plugin import ClaimRef, HeldDevice, MetadataClaim, MetadataDevice, device_attributes, document
 
 VERSIONS = ["v1beta1", "v1alpha1"]
 Object = dict[str, Any]

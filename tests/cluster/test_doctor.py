@@ -1,7 +1,5 @@
 """``gpuctl doctor`` and ``gpuctl gather`` against Kubernetes: gates, and a node at work."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,17 +7,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.devices.names import DRIVER_NAME
-from envtest.client import paths
-from envtest.real.cluster import RealCluster
-from gpuctl.__main__ import commands
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE, DriverNode
 from gpuctl.doctor.outside.admission import POLICIES
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.gather.archive import read_archive
 from tests.api.test_doctor import doctor
+from tests.clusters import DRIVER_NAMESPACE, DriverNode, RealCluster, commands, paths
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
 from tests.flow.test_doctor import local
+from tests.gpus import DRIVER_NAME
 
 Object = dict[str, Any]
 

@@ -4,8 +4,6 @@ It brings its root by a mount, as the GPU operator's does: the processes see it 
 are made with what the host has at that path.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,14 +14,11 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for
-from envtest.real.cluster import RealCluster
-from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, RealCluster, fresh_namespace, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, wait_running
+from tests.gpus import build_driver_root
 
 ROOT = "/run/nvidia/driver"
 OLD, NEW = "580.95.05", "590.44.01"

@@ -1,7 +1,5 @@
 """Each fault of a GPU is seen everywhere: taint, pod, event, number, alert, page; and it goes again."""
 
-from __future__ import annotations
-
 import html
 import re
 import subprocess
@@ -16,15 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from driver.devices.names import parse_gpu_device_name
-from driver.nvml.health.calls import RemappedRows
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace
-from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.conftest import PROJECT
 from tests.cluster.fault_rounds import ROUNDS, SickGpu
 from tests.cluster.prometheus import Prometheus, Target, prometheus
+from tests.clusters import DriverNode, fresh_namespace, paths
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
@@ -38,6 +31,7 @@ from tests.flow.claims import (
 from tests.flow.metrics import serve_metrics
 from tests.flow.mig_scene import restart_controller
 from tests.flow.test_sick_gpus import health, taints
+from tests.gpus import PciAddress, RemappedRows, parse_gpu_device_name
 
 DOMAIN = "gpu.nvidia.com/"
 RULES = PROJECT / "deploy" / "chart" / "monitoring" / "rules"

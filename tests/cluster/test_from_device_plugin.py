@@ -1,18 +1,21 @@
 """Two nodes move from a device plugin to this driver, one after the other, under the same pods."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
-from driver.devices.taints import TAINT_BLOCKED, TAINT_DEVICE_PLUGIN
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import fresh_namespace, wait_for, wait_for_list, wait_gone
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import (
+    PACKAGE_ROOT,
+    DriverNode,
+    RealCluster,
+    fresh_namespace,
+    paths,
+    wait_for,
+    wait_for_list,
+    wait_gone,
+)
 from tests.device_plugin import VARIABLE, DevicePlugin
 from tests.flow.claims import gpu_nodes, gpu_pod, make_template, start
+from tests.gpus import TAINT_BLOCKED, TAINT_DEVICE_PLUGIN
 
 Object = dict[str, Any]
 

@@ -1,20 +1,20 @@
 """A node moves from NVIDIA's driver to this one with a pod on its GPU, which notices nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name, pool_name
-from driver.devices.taints import TAINT_BLOCKED
-from envtest.client import paths
-from envtest.client.errors import CommandFailed
-from envtest.client.waiting import fresh_namespace, wait_for, wait_for_list
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import (
+    CommandFailed,
+    DriverNode,
+    RealCluster,
+    fresh_namespace,
+    paths,
+    wait_for,
+    wait_for_list,
+)
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
@@ -26,6 +26,7 @@ from tests.flow.claims import (
     request,
     start,
 )
+from tests.gpus import TAINT_BLOCKED, gpu_device_name, pool_name
 from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 

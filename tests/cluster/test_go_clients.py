@@ -1,7 +1,5 @@
 """Clients in Go: client-go's informers, and the controller of slices."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.real.build import go_programs
+from tests.clusters import EmbeddedCluster, go_programs
 from tools.testbed.kubectl.running import manifests
 
 

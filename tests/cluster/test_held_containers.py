@@ -4,18 +4,13 @@ This machine may have cgroup v1, which the plugin refuses by name. With pretende
 the real ones, containers are held as on a node with cgroup v2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for
 from envtest.real.startup import start_cluster
-from gpuctl.demo.brisk import BRISK_ON_REAL
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import BRISK_ON_REAL, DriverNode, memory_hook, paths, wait_for
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import (
     HOLDS,
@@ -27,7 +22,6 @@ from tests.flow.memory_scene import (
     status_of,
     wait_container,
 )
-from tools.testbed.memory_hook import memory_hook
 
 RULES = "version: v1\nrules:\n  - shared: {strategy: TimeSlicing, memory: {step: 1Gi}}\n"
 NAMESPACE = "default"

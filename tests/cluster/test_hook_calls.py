@@ -1,15 +1,13 @@
 """What a call does that needs a loaded kernel driver is seen on a /proc of its own, as our spec makes it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
 
-from envtest.real.build import go_programs
-from fakegpu.driver_files.layouts import LAYOUTS
-from kubeletplugin.claims.cdi.hook import NO_NODES
 from tests.cluster.cdi_generator import FakeNode
+from tests.clusters import go_programs
+from tests.gpus import LAYOUTS
+from tests.plugin import NO_NODES
 
 PARAMETERS = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: {modify}\nDeviceFileMode: 438\n"
 _IN_NAMESPACE = 'mount --bind "$0" /proc/driver && "$1" "$2" && cat "$3"'

@@ -1,18 +1,13 @@
 """What a tenant writes into a claim reaches no other claim, and ends no process of the driver."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
 
-from driver.claims.opaque import API_VERSION
-from driver.devices.names import DRIVER_NAME
-from envtest.client import paths
-from envtest.client.waiting import wait_for_list
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, paths, wait_for_list
 from tests.flow.claims import gpu_pod, make_template, request, start, wait_published, wait_running
+from tests.gpus import API_VERSION, DRIVER_NAME
 
 PLACE = "@"
 NESTED = b"[" * 2500 + b"]" * 2500

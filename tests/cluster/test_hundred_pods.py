@@ -3,8 +3,6 @@
 The kubelet repeats a prepare that failed only after a minute or more, so on a busy node the driver waits.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,13 +12,16 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for_list
-from envtest.cluster import Cluster
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.brisk import BRISK_ON_REAL
-from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.objects import sleeper
+from tests.clusters import (
+    BRISK_ON_REAL,
+    Cluster,
+    DriverNode,
+    RealCluster,
+    fresh_namespace,
+    paths,
+    wait_for_list,
+)
 from tests.flow.claims import request
 from tests.flow.mig_scene import pod_of, profile, template
 from tests.flow.several_machines import installed_in

@@ -1,7 +1,5 @@
 """The image holds what its processes need, nobody else can write to it, and they run from it on a node."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -17,12 +15,8 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_for, wait_for_list
-from envtest.real.cluster import RealCluster
+from tests.clusters import NAMESPACE, PACKAGE_ROOT, RealCluster, paths, rendered, wait_for, wait_for_list
 from tests.controller.webhook.peer import make_pair
-from tools.testbed.chart import NAMESPACE, rendered
 from tools.testbed.driver_image import IMAGE, build_anew
 
 PROCESSES = (

@@ -1,24 +1,18 @@
 """The driver as users have it on two nodes: installed by helm, upgraded, rolled back, uninstalled."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.devices.taints import TAINT_RESET
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_gone
-from envtest.real.cluster import RealCluster
 from gpuctl.doctor.inside.checks import FABRIC_CHECKS, INSIDE
 from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
 from tests.cluster.install_scene import Installation, Object, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
+from tests.clusters import HelmRefused, RealCluster, fresh_namespace, paths, wait_gone
 from tests.eventually import eventually
-from tools.testbed.chart import HelmRefused
+from tests.gpus import TAINT_RESET, gpu_device_name
 
 POOL = {
     "name": "sharing",

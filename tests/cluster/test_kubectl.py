@@ -1,7 +1,5 @@
 """kubectl works against the cluster that ``gpuctl demo --keep`` leaves running, as with a real one."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.real.assets import find_assets
+from tests.clusters import find_assets
 
 PROJECT = Path(__file__).resolve().parents[2]
 MANIFEST = """

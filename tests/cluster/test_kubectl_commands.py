@@ -1,11 +1,8 @@
 """The embedded cluster answers kubectl as Kubernetes does: all commands of a list, with recorded answers."""
 
-from __future__ import annotations
-
 import pytest
 
-from envtest.embedded.cluster import EmbeddedCluster
-from envtest.real.assets import find_assets
+from tests.clusters import EmbeddedCluster, find_assets
 from tools.testbed.kubectl.comparing import differences, read
 from tools.testbed.kubectl.running import ANSWERS, answers, commands
 

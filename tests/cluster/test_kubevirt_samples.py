@@ -1,7 +1,5 @@
 """KubeVirt takes the samples of virtual machines, and its own code finds the devices of their claims."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,21 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.devices.device import AttributeValue
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.metadata import (
-    CONTAINER_FOLDER,
-    MetadataClaim,
-    MetadataDevice,
-    device_attributes,
-    document,
-    metadata_mounts,
-    pod_claim_name,
-    requests_of,
-)
+from kubeletplugin.claims.metadata import CONTAINER_FOLDER, metadata_mounts, pod_claim_name, requests_of
 from tests.cluster.virt_launcher import Refused, host_devices
+from tests.gpus import AttributeValue
 from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
+from tests.plugin import Entry, HeldDevice, MetadataClaim, MetadataDevice, device_attributes, document
 from tests.toy_kind.held import HeldToy
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "kubevirt"

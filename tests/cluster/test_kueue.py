@@ -1,7 +1,5 @@
 """Kueue's own code charges claims for our classes as the documentation says, with the samples' very files."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -10,9 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from envtest.real.build import go_programs
-from gpuctl.plan.planned import plan_node
-from kubernetes_rules.defaults import defaulted_claim_spec
+from tests.clusters import defaulted_claim_spec, go_programs, plan_node
 
 PROJECT = Path(__file__).resolve().parents[2]
 QUEUES = PROJECT / "deploy/examples/queues"

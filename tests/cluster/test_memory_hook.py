@@ -1,7 +1,5 @@
 """The built gpu-memory-hook says yes only where an instance of the plugin does, else it says why."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -16,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ClaimRefused
-from kubeletplugin.kubelet.wire.containers import ContainerStart
+from tests.clusters import memory_hook
+from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.sharing.memory.served_hooks import CLAIM, DEVICE, call, serving
-from tools.testbed.memory_hook import memory_hook
+from tests.plugin import ContainerStart
 
 ENDED = 1
 MANY = 48

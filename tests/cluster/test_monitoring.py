@@ -1,17 +1,15 @@
 """A real Prometheus scrapes the running driver while GPUs are had in every form: rules and panels answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from driver.nvml.health.calls import RemappedRows
 from tests.cluster.monitored_cluster import FORMS, Monitored, monitored
 from tests.cluster.prometheus import Prometheus, Target, prometheus, promtool
 from tests.deploy.monitoring.rule_files import CASES, RULES, alerts, boards, filled_in, panels, records
 from tests.eventually import eventually
+from tests.gpus import RemappedRows
 
 WRONG = {"GpuNeedsReset", "GpuMemoryFaulty", "GpuHangs", "GpuXidReported"}
 WAITING = {

@@ -1,7 +1,5 @@
 """Pods that mean harm to MPS: one without rights that poses as a daemon, and the root of one with a share."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from envtest.client.errors import CommandFailed
-from envtest.real.cluster import RealCluster
-from fakegpu.mps.client import PRIVILEGED, Connection, CudaProcess, DaemonGone
-from gpuctl.demo.driver_node import MPS, DriverNode
+from fakegpu.mps.client import DaemonGone
+from gpuctl.demo.driver_node import MPS
+from tests.clusters import CommandFailed, DriverNode, RealCluster
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, request, start
 from tests.flow.mig_scene import end
@@ -29,6 +25,7 @@ from tests.flow.share_scene import (
     pipes_of,
     shared,
 )
+from tests.gpus import PRIVILEGED, Connection, CudaProcess, gpu_device_name
 
 Object = dict[str, Any]
 

@@ -1,20 +1,14 @@
 """The page in a browser: live on a real cluster, by keyboard, light and dark, and safe from hostile names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, EmbeddedApiServer, Tab, chromium, fresh_namespace, paths
 from tests.flow.claims import gpu_pod, make_template, start
 from tests.flow.page_scene import served_page
 from tests.gpuctl.web.pages import DRA, Page, add_claim, add_class, give, page_of, publish, waiting_pod
-from tools.testbed.chromium import Tab, chromium
 
 FOCUSED = (
     "document.activeElement.tagName + ' ' + (document.activeElement.innerText || document.activeElement.id)"

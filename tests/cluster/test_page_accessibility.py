@@ -1,17 +1,14 @@
 """Everybody can read the page: on a telephone, by keyboard, with a screen reader, in light and in dark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Tab, chromium
 from tests.gpuctl.web.busy_cluster import BY_LIMIT, FAILING, LONG_NODE, NODE, WAITING, add_everything
 from tests.gpuctl.web.pages import Page, add_class, page_of, publish
-from tools.testbed.chromium import Tab, chromium
 
 PAGES = {
     "overview": "",

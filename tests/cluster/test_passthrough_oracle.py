@@ -1,12 +1,10 @@
 """Kubernetes takes what nodes with virtual machines publish, decides as we do, and gives out no GPU twice."""
 
-from __future__ import annotations
-
 import itertools
 from random import Random
 
-from tools.conformance.nodes.passthrough_area import AREA, handed_out_twice, written_cases
-from tools.conformance.oracle import Oracle
+from tests.clusters import Oracle, handed_out_twice
+from tools.conformance.nodes.passthrough_area import AREA, written_cases
 
 
 def test_every_combination_is_taken_allocated_and_excludes_its_other_forms(oracle: Oracle) -> None:

@@ -1,7 +1,5 @@
 """The embedded runtime plays gpu-memory-hook as the program is: it says and does the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gpuctl.demo.played_programs import HookFailed, play_memory_hook, play_mps_hook
+from tests.clusters import memory_hook
 from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import short_folder
-from tools.testbed.memory_hook import memory_hook
 
 STATE = {
     "ociVersion": "1.3.0",

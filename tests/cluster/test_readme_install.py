@@ -1,7 +1,5 @@
 """The README's commands install the driver as they stand there; its pods run and see what it says."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,17 +8,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
-from envtest.real.assets import find_assets
-from envtest.real.build import go_programs
-from envtest.real.cluster import RealCluster
 from tests.cluster.installed_node import InstalledNode, values_of_fakes
+from tests.clusters import (
+    HELMS,
+    PACKAGE_ROOT,
+    RealCluster,
+    find_assets,
+    go_programs,
+    paths,
+    python_command,
+    python_environment,
+)
 from tools.scenarios.page import read_page
 from tools.scenarios.places.place import Place, session_environment
 from tools.scenarios.running import STEP_SECONDS, run_step
 from tools.scenarios.session import Session
-from tools.testbed.chart import HELMS
 
 README = PACKAGE_ROOT / "README.md"
 IMAGE = "localhost/gpu-dra:0.1.0"

@@ -1,14 +1,11 @@
 """A scenario fails where its page says something else than happens, or leaves something behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
+from tests.clusters import PACKAGE_ROOT, paths
 from tools.scenarios.description import DEFAULT_CONFIG, Node, Wanted
 from tools.scenarios.page import parse_page
 from tools.scenarios.places.place import Place, built_place

@@ -1,7 +1,5 @@
 """The site of the documentation, opened from the disk in a browser: search works, and no host is asked."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs.site.places import ROOT
-from tools.testbed.chromium import Tab, chromium
+from tests.clusters import ROOT, Tab, chromium
 
 pytestmark = pytest.mark.timeout(300)  # the first test waits for the whole site
 

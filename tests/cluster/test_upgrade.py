@@ -3,14 +3,10 @@
 ``tests/cluster/test_installed.py`` does the same with another image under another version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
-from envtest.client.waiting import fresh_namespace
-from envtest.real.cluster import RealCluster
-from gpuctl.demo.driver_node import DriverNode
 from tests.cluster.upgrade_scene import Upgraded
+from tests.clusters import DriverNode, RealCluster, fresh_namespace
 
 POD_UID = "3c1f8e52-61f5-4b7d-9d07-2f0a5f3f9c11"
 ENDED_BETWEEN = ("static", "dynamic", "time-sliced", "mps")

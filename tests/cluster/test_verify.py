@@ -20,14 +20,14 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from fakegpu.cuda.compiled import compiled_libcuda
-from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from gpuctl.verify.change.held_probe import CONTROL_GROUPS
 from tests import needs
+from tests.clusters import PACKAGE_ROOT, python_command, python_environment
 from tests.eventually import eventually
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.verify.subjects import machine_in, make_real_nodes
+from tests.gpus import build_driver_root, build_sysfs
 from tests.nvml_library.library import NvmlDouble, compile_nvml
 
 pytestmark = [needs.ROOT, needs.GCC, needs.MAKES_NODES]

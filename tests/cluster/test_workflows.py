@@ -1,11 +1,9 @@
 """actionlint finds nothing wrong with the workflows."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
-from envtest.real.build import go_programs
+from tests.clusters import go_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,16 +6,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.names import gpu_device_name
-from driver.nvml.mig import Placement
-from driver.process.boot import boot_folder
-from driver.process.sockets import service_socket_name
-from envtest.client import paths
-from fakegpu.mps.client import CudaProcess
+from tests.clusters import boot_folder, paths, service_socket_name
 from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
 from tests.flow.share_scene import ask_mps, claim_of_pod, daemon_pid, is_settled
+from tests.gpus import CudaProcess, Placement, gpu_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

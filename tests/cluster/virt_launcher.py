@@ -1,14 +1,12 @@
 """KubeVirt's own virt-launcher code, as a judge of what containers of virtual machines find."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envtest.real.build import go_programs
+from tests.clusters import go_programs
 
 
 class Refused(Exception):

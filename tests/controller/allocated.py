@@ -1,10 +1,8 @@
 """Claims in an API server that were given devices, each with a pod on node-a that uses it."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 
 POOL = "node-a/gpu.nvidia.com"
 PODS = "/api/v1/namespaces/team/pods"

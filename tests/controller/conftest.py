@@ -1,13 +1,11 @@
 """An API server with one node and one namespace, and a publisher for it whose threads end with the test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.controller.published import Published
 
 

@@ -14,11 +14,11 @@ import grpc
 from controller.intervals import Intervals
 from controller.plugin.serving import PluginServing
 from controller.plugin.state import PluginState
-from controller.plugin.watch import MOST_PLUGINS, PluginWatch
-from driver.devices.node_state import NodeState
 from proto import grpc_health_v1_pb2 as health
 from proto import node_state_v1_pb2 as v1
 from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
+from tests.clusters import MOST_PLUGINS, PluginWatch
+from tests.gpus import NodeState
 
 BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 NODE_STATE = "gpu.nvidia.com.nodestate.v1.NodeState"

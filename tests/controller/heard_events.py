@@ -1,9 +1,7 @@
 """Events of a node that a test can look at."""
 
-from __future__ import annotations
-
 from controller.observe.node_events import NodeEvents
-from driver.event_reasons import EventReason
+from tests.gpus import EventReason
 
 
 class HeardEvents(NodeEvents):

@@ -1,21 +1,25 @@
 """What a machine of the fake offers under different node configurations, and its slices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.devices.device import Device
-from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
-from driver.hardware.gpu import Inventory
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from driver.policy.offers import Offers, node_offers
-from driver.policy.rules import NodeConfig, Rule
-from driver.slices.specs import lay_out
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import (
+    Device,
+    Discovery,
+    FakeMachine,
+    GpuPolicy,
+    Guard,
+    Inventory,
+    MigOffer,
+    NodeConfig,
+    Offers,
+    Rule,
+    SharedOffer,
+    lay_out,
+    node_offers,
+)
 
 POOL = "node-a/gpu.nvidia.com"
 

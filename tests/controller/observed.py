@@ -1,23 +1,12 @@
 """A fake machine that an observer looks at, and what it offered, look by look."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controller.health.incident_store import IncidentStore
-from controller.observe.observer import Observer
-from driver.devices.device import Device
-from driver.devices.node_state import NodeState
-from driver.hardware.inventory import Discovery
-from driver.health.verdict import with_verdicts
-from driver.nvml.deadline import Guard
-from driver.policy.offers import Offers
-from driver.policy.rules import NodeConfig
-from driver.process.metrics import Metrics
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.clusters import IncidentStore, Metrics, Observer
 from tests.controller.heard_events import HeardEvents
+from tests.gpus import Device, Discovery, FakeMachine, Guard, NodeConfig, NodeState, Offers, with_verdicts
 
 
 class Observed:

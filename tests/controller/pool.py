@@ -1,19 +1,13 @@
 """The pool of a node as a controller changes it, without an API server."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
-from controller.observe.blocked import with_blocked
-from controller.publish.changeover import Changeover, Published, Seen, published
-from driver.devices.device import Device
-from driver.devices.node_state import NodeState
-from driver.errors import ApiError
-from driver.kube.backoff import Backoff
-from driver.policy.offers import Offers
+from controller.publish.changeover import published
+from tests.clusters import Backoff, Changeover, Published, Seen, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import POOL, names, slices, taint_keys
+from tests.gpus import ApiError, Device, NodeState, Offers
 
 NOBODY: frozenset[str] = frozenset()
 

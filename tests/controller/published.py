@@ -1,30 +1,27 @@
 """A running publisher and what tests want to know of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controller.health.incident_store import IncidentStore
 from controller.intervals import Intervals
 from controller.observe.node_events import NodeEvents
 from controller.publish.publisher import Publisher
 from controller.publish.slice_diff import Create, Update
 from controller.publish.slice_writer import SliceWriter
-from driver.devices.device import Device
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.kube.client import KubeClient
-from driver.kube.errors import Unreachable
-from driver.kube.events import EventRecorder
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import Offers
-from driver.process.metrics import Metrics
-from driver.process.pulse import Pulse
-from envtest.embedded.server import EmbeddedApiServer
 from tests.clock import Clock
+from tests.clusters import (
+    EmbeddedApiServer,
+    EventRecorder,
+    IncidentStore,
+    KubeClient,
+    Metrics,
+    Pulse,
+    Unreachable,
+)
 from tests.eventually import eventually
+from tests.gpus import DRIVER_NAME, Device, Offers, PciAddress, gpu_device_name
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GROUP = "resource.k8s.io"

@@ -17,29 +17,33 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
-from controller.health.incident_store import IncidentStore
-from controller.observe.observer import Observer
-from controller.publish.changeover import Changeover, Published, Seen
-from driver.devices.device import Device
-from driver.devices.gpu_policy import GpuPolicy, SharedOffer
-from driver.devices.node_state import NodeState
-from driver.errors import NvmlError
 from driver.hardware.call_effects import DECIDING
-from driver.hardware.inventory import NODE_WORKER, Discovery
-from driver.health.verdict import with_verdicts
-from driver.kube.backoff import Backoff
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
-from driver.policy.offers import Offers
-from driver.policy.rules import NodeConfig, Rule
-from driver.process.metrics import Metrics
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import MachineSpec, load_machine
+from driver.hardware.inventory import NODE_WORKER
+from driver.nvml.api import GPU_CALLS
+from fakegpu.machine.spec import MachineSpec
 from fakegpu.machine.state import MachineState, MemoryStore
+from tests.clusters import Backoff, Changeover, IncidentStore, Metrics, Observer, Published, Seen
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
 from tests.controller.timeless_guard import TimelessGuard
 from tests.examples import LONG
+from tests.gpus import (
+    NODE_CALLS,
+    Code,
+    Device,
+    Discovery,
+    FakeMachine,
+    GpuPolicy,
+    NodeConfig,
+    NodeState,
+    NvmlError,
+    Offers,
+    Rule,
+    SharedOffer,
+    build_sysfs,
+    load_machine,
+    with_verdicts,
+)
 
 GPUS = 3
 FAULTS: dict[str, Code | None] = {

@@ -1,17 +1,12 @@
 """The controller as a process: its flags, its errors and exit codes, and its whole job once."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from driver.kube.client import KubeClient
-from driver.kube.paths import NODES, object_path
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.demo.brisk import BRISK
 from proto import node_state_v1_pb2 as v1
+from tests.clusters import BRISK, NODES, EmbeddedApiServer, KubeClient, object_path
 from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
 

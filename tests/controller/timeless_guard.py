@@ -1,12 +1,11 @@
 """Deadlines without time: a call that is told to hang is overdue at once, and its lane until it is let go."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, NvmlTimeout
-from driver.nvml.deadline import DEADLINE_SECONDS, Guard, Pending, Watch
+from driver.nvml.api import GPU_CALLS
+from driver.nvml.deadline import DEADLINE_SECONDS, Pending
+from tests.gpus import NODE_CALLS, Guard, NvmlTimeout, Watch
 
 T = TypeVar("T")
 

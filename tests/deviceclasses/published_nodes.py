@@ -1,21 +1,21 @@
 """What nodes publish, for every machine and every way to offer it, as classes and claims meet it."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.gpu import Inventory
-from driver.nvml.api import Code, NvmlCallFailed, NvmlDevice
-from driver.nvml.mig import Placement
-from driver.policy.config import parse_config
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines
-from gpuctl.plan.planned import PlannedNode, plan_inventory
-from kubernetes_rules.cel.selector import SelectorDevice
-from tools.conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
+from tests.clusters import VGPU_HOSTS, PlannedNode, SelectorDevice, inventory, look, plan_inventory
+from tests.gpus import (
+    Code,
+    FakeMachine,
+    Inventory,
+    NvmlCallFailed,
+    NvmlDevice,
+    Placement,
+    known_machines,
+    parse_config,
+)
 
 Object = dict[str, Any]
 

@@ -1,15 +1,11 @@
 """The claims of the sample pods, and what an empty node gives them."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from gpuctl.plan.planned import PlannedNode
-from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.pod_claims import asked_resources, class_of, extended_requests
+from kubernetes_rules.pod_claims import asked_resources, class_of
+from tests.clusters import Allocator, PlannedNode, defaulted_claim_spec, extended_requests
 from tests.deviceclasses.published_nodes import NODE
 from tests.deviceclasses.shipped_classes import ALL, objects
 

@@ -1,7 +1,5 @@
 """The DeviceClasses that the project ships, and the samples that use them, read from their files."""
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from kubernetes_rules.cel.selector import SelectorDevice, compile_selector
+from tests.clusters import SelectorDevice, compile_selector
 
 Object = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """docs/ask-for-a-gpu.md describes the tiers as the shipped classes and the published devices are."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,13 +1,10 @@
 """The shipped DeviceClasses say what they mean on every device of every machine, and fail on none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
-from kubernetes_rules.cel.selector import SelectorDevice
+from tests.clusters import SelectorDevice
 from tests.deviceclasses.published_nodes import (
     MIG_MACHINES,
     OTHER_MACHINES,
@@ -22,6 +19,7 @@ from tests.deviceclasses.shipped_classes import (
     PROFILES,
     matches,
 )
+from tests.gpus import known_catalogues, load_catalogue
 
 Object = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from kubernetes_rules.cel.selector import SelectorDevice, SelectorInvalid, compile_selector
+from kubernetes_rules.cel.selector import SelectorInvalid
+from tests.clusters import ROOT, SelectorDevice, compile_selector
 from tests.tools.docs.site.code_blocks import blocks
-from tools.docs.site.places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,13 +1,11 @@
 """The allocator refuses one device too many without trying all ways, for any class on any machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from kubernetes_rules.allocator.allocate import Allocator
+from tests.clusters import Allocator, claim, exactly
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     MIG_MACHINES,
@@ -16,7 +14,6 @@ from tests.deviceclasses.published_nodes import (
     plan,
 )
 from tests.deviceclasses.shipped_classes import ALL
-from tools.conformance.allocation.objects import claim, exactly
 
 Object = dict[str, Any]
 

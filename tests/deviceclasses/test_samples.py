@@ -1,7 +1,5 @@
 """The sample claims are valid, and get what they say on the machines where it fits, and nothing elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

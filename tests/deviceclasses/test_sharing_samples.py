@@ -1,13 +1,10 @@
 """The samples of tiers and shares are valid, get what they say where it is offered, and nothing elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from fakegpu.machine.spec import known_machines
-from gpuctl.plan.planned import PlannedNode
+from tests.clusters import VGPU_HOSTS, PlannedNode
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
@@ -26,7 +23,7 @@ from tests.deviceclasses.sample_claims import beside, results
 from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, objects
 from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
-from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
+from tests.gpus import known_machines
 
 
 def node_config(name: str) -> str:

@@ -1,7 +1,5 @@
 """The tenants of the scenario have a quota for every class."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, objects

@@ -1,16 +1,14 @@
 """The tiers of whole GPUs and of shares match what they are for, on every machine, and fail for no device."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import pytest
 
-from driver.claims.opaque import GpuConfig, decode_for
-from fakegpu.machine.spec import known_machines
+from driver.claims.opaque import decode_for
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
+from tests.gpus import GpuConfig, known_machines
 
 TIER = {
     "a100-vgpu-guest": "",

@@ -1,18 +1,16 @@
 """The samples for vGPU guests get what they say there, and wait elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.devices.taints import TAINT_UNLICENSED
-from kubernetes_rules.allocator.allocate import Allocator
+from tests.clusters import Allocator
 from tests.deviceclasses.published_nodes import devices, plan
 from tests.deviceclasses.sample_claims import NODE_OBJECT, claim_of
 from tests.deviceclasses.shipped_classes import ALL, ROOT, objects
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
+from tests.gpus import TAINT_UNLICENSED
 
 Object = dict[str, Any]
 

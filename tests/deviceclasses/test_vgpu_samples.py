@@ -1,7 +1,5 @@
 """The samples for vGPUs are valid, and get what they say on hosts."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.deviceclasses.published_nodes import devices, plan

@@ -1,14 +1,8 @@
 """Machines for tests of what is offered: their inventories, with MIG mode as the test wants it."""
 
-from __future__ import annotations
-
-from driver.hardware.gpu import Gpu, GpuMig
-from driver.nvml.api import NvmlDevice
-from driver.policy.config import parse_config
-from driver.policy.rules import NodeConfig
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import load_machine
-from tools.conformance.nodes.mig_nodes import MIG_MACHINES, look
+from tests.clusters import look
+from tests.gpus import FakeMachine, Gpu, GpuMig, NodeConfig, NvmlDevice, load_machine, parse_config
+from tools.conformance.nodes.mig_nodes import MIG_MACHINES
 
 __all__ = ["MIG_MACHINES", "look"]
 

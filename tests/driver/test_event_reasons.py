@@ -1,11 +1,9 @@
 """Every reason is one that the API accepts, and fits into the table of docs/errors-and-events.md."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 
-from driver.event_reasons import EventReason
+from tests.gpus import EventReason
 
 
 def test_a_word_and_a_type_stand_for_one_thing() -> None:

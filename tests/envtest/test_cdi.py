@@ -1,7 +1,5 @@
 """CDI specs become what a container gets, as runtimes apply them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``envtest`` and ``kubernetes_rules`` stand alone: the test of the README passes with these two packages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,8 +1,6 @@
 """Which of the shipped machines are virtual machines with vGPUs, for tests that expect less of those."""
 
-from __future__ import annotations
-
-from fakegpu.machine.spec import known_machines, load_machine
+from tests.gpus import known_machines, load_machine
 
 VGPU_GUESTS = frozenset(
     machine for machine in known_machines() if load_machine(machine).product.virtualization == "vgpu"

@@ -1,15 +1,12 @@
 """The fake programs of a driver root, run as real processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from fakegpu.driver_files.driver_root import build_driver_root
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
+from fakegpu.mps.client import DaemonGone
+from tests.gpus import PRIVILEGED, Connection, FakeMachine, build_driver_root
 
 DEADLINE_SECONDS = 30
 

@@ -1,16 +1,11 @@
 """The capability files of the fake kernel driver follow the instances, whoever makes or unmakes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import NvmlDevice
-from driver.nvml.mig import Placement
-from fakegpu.driver_files.driver_root import build_driver_root
-from fakegpu.machine.capabilities import CAPABILITIES, CAPABILITY_NODES, access_minor
-from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.machine.capabilities import CAPABILITIES, CAPABILITY_NODES
+from tests.gpus import FakeMachine, NvmlDevice, Placement, access_minor, build_driver_root
 
 THREE_G = 9
 ALWAYS = {"mig/config", "mig/monitor"}

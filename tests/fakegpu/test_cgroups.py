@@ -1,13 +1,11 @@
 """Pretended control groups come and go as a runtime has them, and follow those of cgroup v1 where asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.nvml.memory_limits import Cgroup
 from fakegpu.machine.cgroups import FakeCgroups
+from tests.gpus import Cgroup
 
 
 @pytest.fixture

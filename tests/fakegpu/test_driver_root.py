@@ -1,15 +1,13 @@
 """The fake driver root: containers find device nodes, libraries and an nvidia-smi that notes its calls."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_files.driver_root import CONTROL_NODES, build_driver_root
-from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.driver_files.driver_root import CONTROL_NODES
+from tests.gpus import FakeMachine, build_driver_root
 
 
 @pytest.fixture

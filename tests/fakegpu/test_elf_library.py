@@ -1,7 +1,5 @@
 """A fake library is one that the linker's own tools take for real."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import shutil

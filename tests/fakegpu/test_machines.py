@@ -1,14 +1,10 @@
 """The machine files: shipped ones are what they are named for, wrong ones are told all their errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines, load_machine
+from tests.gpus import ConfigError, FakeMachine, known_machines, load_machine
 
 GOOD = """
 driver_version: "570.1"

@@ -1,12 +1,9 @@
 """MIG on a fake machine: modes and resets, who holds an instance, what survives what, and faults."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.nvml.api import MigMode, NvmlDevice
-from driver.nvml.mig import MigDevice, Placement
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.nvml.api import MigMode
+from tests.gpus import FakeMachine, MigDevice, NvmlDevice, Placement
 
 
 def gpu(machine: FakeMachine, index: int = 0) -> NvmlDevice:

@@ -1,12 +1,9 @@
 """The MIG catalogues are the published tables, and profile names follow from memory alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from driver.nvml.mig import partition_name, profile_name
-from fakegpu.machine.mig_profiles import known_catalogues, load_catalogue
-from fakegpu.machine.spec import known_machines, load_machine
+from tests.gpus import known_catalogues, known_machines, load_catalogue, load_machine
 
 SEVEN_SLICES = {
     # id: (index, slices, most, starts, size, compute instances: slices -> most)

@@ -1,16 +1,21 @@
 """Whatever is created and destroyed, a GPU is never over-committed, and what is refused cannot fit."""
 
-from __future__ import annotations
-
 from dataclasses import astuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.nvml.api import Code
-from driver.nvml.mig import Placement
-from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
-from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, new_compute_instance, with_gpu_instance
+from fakegpu.machine.mig_state import new_compute_instance
+from tests.gpus import (
+    Code,
+    MigCatalogue,
+    MigState,
+    Placement,
+    gpu_instance_refusal,
+    known_catalogues,
+    load_catalogue,
+    with_gpu_instance,
+)
 
 catalogues = st.sampled_from(known_catalogues()).map(load_catalogue)
 

@@ -1,7 +1,5 @@
 """The fake machine: what is done to it shows in NVML at once, in every process, and goes away again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -12,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.errors import ConfigError
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.state import MachineState
 from tests.examples import examples
+from tests.gpus import ConfigError, FakeMachine, PciAddress
 
 
 def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> None:

@@ -1,12 +1,9 @@
 """The --nvml flag: what each form gives, and what a wrong one is told."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.errors import ConfigError
-from fakegpu.machine.spec import known_machines
 from fakegpu.nvml.flag import nvml_from_flag
+from tests.gpus import ConfigError, known_machines
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,14 @@
 """The fake nvidia-smi reads and changes the machine that all processes see, in the real one's words."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import Code
-from fakegpu.driver_files.driver_root import build_driver_root
-from fakegpu.machine.capabilities import CAPABILITY_NODES, VISIBLE_NODES, access_minor
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import load_machine
+from fakegpu.machine.capabilities import CAPABILITY_NODES
 from fakegpu.smi.topology import matrix_lines
 from tests.fakegpu.programs import Programs
+from tests.gpus import VISIBLE_NODES, Code, FakeMachine, access_minor, build_driver_root, load_machine
 
 
 @pytest.fixture

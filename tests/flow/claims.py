@@ -1,15 +1,11 @@
 """Pods and claims for whole GPUs, and what the tests look at in containers and on the node."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import MPS, DriverNode
+from gpuctl.demo.driver_node import MPS
+from tests.clusters import Cluster, DriverNode, paths, wait_for, wait_for_list
 from tests.eventually import eventually
 
 CLASS = "gpu.nvidia.com"

@@ -1,17 +1,11 @@
 """Fixtures of the tests that run on either kind of cluster; ``--cluster real`` needs root."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 
-from envtest.client.waiting import fresh_namespace
-from envtest.cluster import Cluster
-from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
-from gpuctl.demo.brisk import BRISK
-from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
+from tests.clusters import BRISK, Cluster, DriverNode, EmbeddedCluster, KubeletTimes, fresh_namespace
 from tests.flow.claims import restored
 
 # The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed

@@ -1,14 +1,12 @@
 """What KubeVirt makes of a virtual machine: the pod that runs it, and what that looks for inside."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driver.nvml.pci_address import PciAddress
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode
 from tests.flow.metadata_scene import metadata_files
+from tests.gpus import PciAddress
 
 VIRT_LAUNCHER = 107
 """The user that virt-launcher runs as."""

@@ -1,27 +1,18 @@
 """Nodes of which one holds shares to their memory: what containers may have there, and who goes beyond it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-from driver.nvml.api import NotFound
-from driver.nvml.memory_limits import MemoryLimits
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.waiting import wait_for
-from envtest.cluster import Cluster
-from envtest.embedded.cluster import KubeletTimes
 from fakegpu.machine.cgroups import CGROUP_ROOT
-from fakegpu.memory.cuda import FakeCudaClient, OutOfMemory
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, KubeletTimes, paths, wait_for
 from tests.flow.claims import gpu_pod, request
 from tests.flow.mig_scene import template
 from tests.flow.several_machines import installed_on
 from tests.flow.share_scene import given
+from tests.gpus import FakeCudaClient, MemoryLimits, NotFound, OutOfMemory, PciAddress
 
 HOLDS, COUNTS = "l4-quad", "l40s-octo"
 """A machine whose NVIDIA driver holds shares to their memory, and one where they are counted alone."""

@@ -1,13 +1,11 @@
 """What a container reads of its devices, on either kind of cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME
-from envtest.cluster import Cluster
+from tests.clusters import Cluster
+from tests.gpus import DRIVER_NAME
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 """Where containers find device metadata: ContainerDir of k8s.io/dynamic-resource-allocation/api/metadata."""

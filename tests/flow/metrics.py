@@ -1,11 +1,9 @@
 """The numbers that a process of a node serves: at a port that nobody else can take before it does."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode
 from tests.eventually import eventually
 
 

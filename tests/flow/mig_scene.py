@@ -1,7 +1,5 @@
 """The driver with a node configuration about MIG, and what tests look at on the GPUs of its machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,15 +8,10 @@ from typing import Any
 
 import yaml
 
-from driver.nvml.api import NvmlDevice
-from driver.nvml.mig import Placement
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_gone
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths, wait_gone
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_published
+from tests.gpus import NvmlDevice, Placement
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"
 RULES = "rules.yaml"

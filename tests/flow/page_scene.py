@@ -1,7 +1,5 @@
 """``gpuctl web`` over a cluster of either kind, with the rights of its pod and no others."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
-from envtest.cluster import Cluster, Process
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from tests.clusters import DRIVER_NAMESPACE, Cluster, Process
 from tests.eventually import eventually
 from tests.gpuctl.web.pages import words
 

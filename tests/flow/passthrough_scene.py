@@ -1,12 +1,9 @@
 """A node that offers each of its eight GPUs whole and for passthrough."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from envtest.client.shipped import PACKAGE_ROOT
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, DriverNode
 from tests.flow.mig_scene import configured, kind, wait_offered
 
 RULES = "version: v1\nrules: [{passthrough: true}]\n"

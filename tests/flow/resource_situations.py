@@ -1,7 +1,5 @@
 """Pods that have to wait for extended resources or because of a quota; ``situations`` lists them."""
 
-from __future__ import annotations
-
 from tests.flow.scene import Scene, device
 
 

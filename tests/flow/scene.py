@@ -1,7 +1,5 @@
 """What a situation is built in: slices, classes, claims and pods of a made-up driver."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,20 +1,22 @@
 """Clusters of a test's own whose nodes are different machines, embedded or real as was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.cluster import Cluster
-from envtest.embedded.cluster import EmbeddedCluster, KubeletTimes
 from fakegpu.memory.calls import knows_limits
-from gpuctl.demo.brisk import BRISK, BRISK_ON_REAL
-from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
+from tests.clusters import (
+    BRISK,
+    BRISK_ON_REAL,
+    PACKAGE_ROOT,
+    Cluster,
+    DriverNode,
+    EmbeddedCluster,
+    KubeletTimes,
+)
 from tests.flow.claims import wait_published
 
 Installed = tuple[Cluster, tuple[DriverNode, ...]]

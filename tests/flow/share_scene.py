@@ -1,7 +1,5 @@
 """Shares on a node: the objects of the sharing lab, what pods were given, and how MPS holds them to it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -16,15 +14,12 @@ from typing import Any
 
 import yaml
 
-from driver.nvml.modes import ComputeMode
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.cluster import Cluster
-from fakegpu.mps.client import ClientLimits, CudaProcess
-from gpuctl.demo.driver_node import DriverNode
+from fakegpu.mps.client import ClientLimits
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths
 from tests.eventually import eventually
 from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered
+from tests.gpus import ComputeMode, CudaProcess
 
 LAB, MPS_LIMITS = (PACKAGE_ROOT / "deploy" / "scenarios" / name for name in ("sharing-lab", "mps-limits"))
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "shared"

@@ -3,8 +3,6 @@
 Each situation has a driver of its own, so that all can be there at once, on any cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,21 +1,16 @@
 """One node offers its GPUs whole, cut, shared and to virtual machines, and the scheduler decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from driver.devices.names import parse_gpu_device_name, unshared_name
-from driver.hardware.pci import bound_driver
-from driver.nvml.pci_address import PciAddress
-from envtest.client.shipped import PACKAGE_ROOT
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import configured, end, kind, pod_of, profile, template, wait_offered
 from tests.flow.test_passthrough import VFIO, vfio_nodes, wait_drivers
 from tests.flow.told_scene import assert_told_alike
+from tests.gpus import PciAddress, bound_driver, parse_gpu_device_name, unshared_name
 
 RULES = (PACKAGE_ROOT / "deploy/examples/node-config/all-kinds.yaml").read_text()
 TYPES = {"gpu", "mig", "shared", "vfio"}

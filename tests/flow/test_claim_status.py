@@ -1,16 +1,10 @@
 """The status of a claim follows the health of its devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from driver.claims.opaque import API_VERSION
-from driver.devices.names import DRIVER_NAME
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, paths, wait_for, wait_for_list
 from tests.flow.claims import allocated, gpu_pod, request, start
+from tests.gpus import API_VERSION, DRIVER_NAME
 
 Object = dict[str, Any]
 

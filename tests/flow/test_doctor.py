@@ -1,7 +1,5 @@
 """``gpuctl doctor`` looks at the driver at work, on either cluster: content while all is well, not after."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.cluster import Cluster
-from gpuctl.__main__ import commands
-from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
+from tests.clusters import Cluster, DriverNode, commands
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
+from tests.plugin import cdi_spec_file_name
 
 Object = dict[str, Any]
 

@@ -1,14 +1,11 @@
 """Every GPU offers itself whole and cut, and the scheduler decides what becomes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, paths
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -1,7 +1,5 @@
 """``gpuctl explain`` names the true reason of each way in which a pod can have to wait, on either cluster."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -10,10 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for
-from envtest.cluster import Cluster
-from gpuctl.__main__ import commands
+from tests.clusters import Cluster, commands, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.scene import Scene
 from tests.flow.situations import SITUATIONS, Situation

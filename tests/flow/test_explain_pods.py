@@ -1,14 +1,9 @@
 """``gpuctl explain`` of pods that have a node, have ended, or ask a device plugin, on either cluster."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for_list
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, paths, wait_for_list
 from tests.flow.claims import gpu_pod, make_template, wait_running
 from tests.flow.test_explain import explained
 

@@ -1,7 +1,5 @@
 """Fabric partitions: a constraint makes the scheduler pick whole ones; each is active while a pod has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
 from tests.flow.mig_scene import configured, end, kind, offered, wait_offered

@@ -3,20 +3,13 @@
 NVIDIA's own examples of passthrough run as they are beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from envtest.client import paths
-from envtest.client.api import objects_in
-from envtest.client.errors import ApiRefused
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_gone
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, ApiRefused, DriverNode, objects_in, paths, wait_gone
 from tests.flow.claims import start, wait_running
 from tests.flow.launcher_scene import VIRT_LAUNCHER, devices_of, found_by_kubevirt, group_of, launcher_pod
 from tests.flow.metadata_scene import devices_told

@@ -1,14 +1,12 @@
 """A local user of the node without rights reaches no socket and no record of the driver."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gpuctl.demo.driver_node import DriverNode
 from tests import needs
+from tests.clusters import DriverNode
 from tests.flow.share_scene import shared
 from tests.flow.test_mps_shares import ONE_GPU
 from tests.flow.test_mps_shares import started as start_shares

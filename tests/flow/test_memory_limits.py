@@ -1,7 +1,5 @@
 """Shares whose memory the NVIDIA driver holds: each container has its limit before it runs, and no more."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -9,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from driver.process.sockets import service_socket_name
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for, wait_for_list
 from fakegpu.machine.cgroups import without_dead_groups
-from fakegpu.memory.cuda import OutOfMemory
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, fresh_namespace, paths, service_socket_name, wait_for, wait_for_list
 from tests.eventually import eventually
 from tests.flow.memory_scene import (
     GIB,
@@ -30,6 +24,7 @@ from tests.flow.memory_scene import (
     status_of,
     wait_container,
 )
+from tests.gpus import OutOfMemory
 
 HELD, COUNTED = "shared-memory", "shared-timesliced"
 NEXT_POD = "0b9dc6a0-8f43-4f2b-9d0c-5f6ad1bd9e05"

@@ -1,7 +1,5 @@
 """What shares use of a GPU is told by metrics, claim status and gpuctl; so is a limit that is not held."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,11 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.nvml.api import Code
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for
-from gpuctl.__main__ import commands
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, commands, fresh_namespace, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import claim_of
 from tests.flow.memory_scene import (
@@ -32,6 +26,7 @@ from tests.flow.metrics import metrics_text, serve_metrics
 from tests.flow.several_machines import installed_on
 from tests.flow.test_doctor import wait_for_status
 from tests.flow.test_pods_and_claims import wait_told
+from tests.gpus import Code
 
 Object = dict[str, Any]
 

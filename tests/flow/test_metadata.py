@@ -1,8 +1,6 @@
 """A container reads what its devices are, where Kubernetes says that it finds that (KEP-5304)."""
 
-from __future__ import annotations
-
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode
 from tests.flow.claims import (
     gpu_pod,
     make_claim,

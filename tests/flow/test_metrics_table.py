@@ -1,7 +1,5 @@
 """The processes show the series of the table, each with its labels, and no others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +7,8 @@ from functools import partial
 
 import pytest
 
-from driver.process.metrics.table import TABLE, Process
-from envtest.client.waiting import fresh_namespace
-from gpuctl.demo.driver_node import DriverNode
+from driver.process.metrics.table import Process
+from tests.clusters import TABLE, DriverNode, fresh_namespace
 from tests.eventually import eventually
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import HOLDS, RULES, TIMES, memory_pod, memory_template, start_held

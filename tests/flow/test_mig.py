@@ -1,12 +1,8 @@
 """MIG partitions: found, made on request, taken back, and never in the way of whole GPUs."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from driver.nvml.mig import Placement
-from envtest.client import paths
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, paths
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -36,6 +32,7 @@ from tests.flow.mig_scene import (
 )
 from tests.flow.test_pods_and_claims import wait_refused
 from tests.flow.told_scene import assert_told_alike
+from tests.gpus import Placement
 
 FIRST_DYNAMIC = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig: dynamic\n"
 LAYOUT = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig:\n      layout: {layout}\n"

@@ -1,7 +1,5 @@
 """Nodes with and without memory limits in one cluster: the scheduler picks by attribute."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for
-from envtest.cluster import Cluster
-from gpuctl.__main__ import commands
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, commands, fresh_namespace, paths, wait_for
 from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, template
 from tests.flow.several_machines import installed_on

@@ -1,15 +1,9 @@
 """MPS shares outlive the plugin, and a container in which MPS would hide a GPU does not start."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.waiting import wait_for
-from fakegpu.mps.client import CudaProcess
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 from tests.flow.memory_scene import status_of
@@ -31,6 +25,7 @@ from tests.flow.share_scene import (
     wait_no_daemon,
 )
 from tests.flow.test_explain import explained
+from tests.gpus import CudaProcess, PciAddress
 
 ONE_GPU = """version: v1
 rules:

@@ -1,10 +1,6 @@
 """The parts of a node end and start again while pods have GPUs, and nothing is lost."""
 
-from __future__ import annotations
-
-from envtest.client import paths
-from envtest.client.waiting import wait_gone
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, paths, wait_gone
 from tests.flow.claims import (
     claim_of,
     gpu_nodes,

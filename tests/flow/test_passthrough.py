@@ -1,7 +1,5 @@
 """A GPU goes to a virtual machine and comes back to containers, whatever happens on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -9,13 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.hardware.pci import bound_driver
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import wait_for
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
@@ -28,6 +20,7 @@ from tests.flow.claims import (
 )
 from tests.flow.mig_scene import end, pod_of, template
 from tests.flow.passthrough_scene import beside_whole
+from tests.gpus import PciAddress, bound_driver
 
 VFIO = "vfio.gpu.nvidia.com"
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "passthrough"

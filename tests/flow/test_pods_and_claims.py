@@ -1,14 +1,10 @@
 """How pods and claims belong together: what Kubernetes writes, in which words, and what it takes back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list, wait_gone
-from envtest.cluster import Cluster
+from tests.clusters import Cluster, paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     CLASS,
     allocated,

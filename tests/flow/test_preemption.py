@@ -1,7 +1,5 @@
 """An inference pod comes to a full node: the preemptor evicts who is in its way, and the pod runs."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time
@@ -12,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.waiting import fresh_namespace, wait_gone
-from envtest.cluster import Cluster, Process
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from tests.clusters import DRIVER_NAMESPACE, PACKAGE_ROOT, Cluster, Process, fresh_namespace, paths, wait_gone
 from tests.eventually import eventually
 from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, profile, template

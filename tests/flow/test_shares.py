@@ -1,16 +1,11 @@
 """Time-sliced shares, and shares beside whole GPUs and partitions: who gets them, and what is left."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, fresh_namespace, paths, wait_for
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (
@@ -23,6 +18,7 @@ from tests.flow.share_scene import (
     wait_first_gpu,
 )
 from tests.flow.test_pods_and_claims import wait_refused
+from tests.gpus import DRIVER_NAME, gpu_device_name
 
 TWO_GPUS = """version: v1
 rules:

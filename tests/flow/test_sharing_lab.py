@@ -3,11 +3,9 @@
 What a person sees of them, their READMEs show, which run as they are written.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode
 from tests.flow.claims import is_refusal, wait_running
 from tests.flow.mig_scene import end
 from tests.flow.share_scene import (

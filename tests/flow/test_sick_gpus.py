@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.names import parse_gpu_device_name
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list, wait_gone
+from tests.clusters import paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -15,6 +13,7 @@ from tests.flow.claims import (
     start,
 )
 from tests.flow.mig_scene import restart_controller
+from tests.gpus import parse_gpu_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

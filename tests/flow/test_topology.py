@@ -1,15 +1,11 @@
 """The samples about topology get GPUs, and cards, that lie as they ask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import PACKAGE_ROOT, DriverNode, paths
 from tests.flow.claims import claim_of, wait_published, wait_released, wait_running
 from tests.flow.mig_scene import create_sample
 from tools.scenarios.places.network_cards import cards_on

@@ -1,12 +1,8 @@
 """A claim with devices of two drivers: each driver does its own part and leaves the other's alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from envtest.client import paths
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, paths
 from tests.flow.claims import (
     claim_of,
     gpu_nodes,

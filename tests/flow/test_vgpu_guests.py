@@ -1,7 +1,5 @@
 """Nodes that are virtual machines: vGPUs and GPUs in passthrough, side by side in one cluster."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.devices.taints import TAINT_UNLICENSED
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for_list
-from envtest.cluster import Cluster
-from gpuctl.__main__ import commands
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, commands, fresh_namespace, paths, wait_for_list
 from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,
@@ -31,6 +24,7 @@ from tests.flow.claims import (
     wait_unschedulable,
 )
 from tests.flow.several_machines import installed_on
+from tests.gpus import TAINT_UNLICENSED
 
 FOUR_VGPUS, HALF, OTHER_HALF, PASSED_THROUGH = range(4)
 MACHINES = ("a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-vgpu-guest", "a30-passthrough-guest")

@@ -1,19 +1,11 @@
 """Hosts of vGPUs: virtual machines get vGPUs of the profiles that they ask for, or wait."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from driver.hardware.pci import bound_driver
-from driver.hardware.vgpu_places import MadeVgpu, made_on
-from driver.nvml.pci_address import PciAddress
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace
-from envtest.cluster import Cluster
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Cluster, DriverNode, fresh_namespace, paths
 from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,
@@ -24,6 +16,7 @@ from tests.flow.claims import (
 from tests.flow.mig_scene import end, pod_of, template
 from tests.flow.several_machines import installed_on
 from tests.flow.told_scene import assert_told_alike
+from tests.gpus import MadeVgpu, PciAddress, bound_driver, made_on
 
 L40S, A30 = range(2)
 MACHINES = ("vgpu-host-l40s", "vgpu-and-passthrough")

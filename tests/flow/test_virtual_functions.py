@@ -1,21 +1,15 @@
 """A host whose virtual functions are off offers vGPUs once they are on, which only a rule can ask for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.hardware.pci_view import read_function
-from driver.nvml.pci_address import PciAddress
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.embedded.cluster import EmbeddedCluster
-from gpuctl.demo.brisk import BRISK
-from gpuctl.demo.driver_node import DriverNode
 from tests import fork_server
+from tests.clusters import BRISK, PACKAGE_ROOT, DriverNode, EmbeddedCluster
 from tests.eventually import eventually
 from tests.flow.claims import wait_published
+from tests.gpus import PciAddress, read_function
 from tests.vgpu_hosts import with_virtual_off
 
 ASKED, LEFT = PciAddress.parse("0000:17:00.0"), PciAddress.parse("0000:b1:00.0")

@@ -1,12 +1,8 @@
 """Whole GPUs: from the node's slices to what a container sees, and back."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_gone
-from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import DriverNode, paths, wait_for, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,

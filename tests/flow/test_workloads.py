@@ -1,12 +1,8 @@
 """Deployments and Jobs make pods with GPUs: rolled out, scaled, ended and taken away as in Kubernetes."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for, wait_for_list, wait_gone
-from envtest.cluster import Cluster
+from tests.clusters import Cluster, paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import allocated, gpu_pod, make_template
 
 Object = dict[str, Any]

@@ -1,18 +1,14 @@
 """Four places tell what a pod's claim has, and must agree: journal, status, metadata files, pod-resources."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc
 
-from driver.devices.names import DRIVER_NAME
-from envtest.client import paths
-from envtest.client.waiting import wait_for
-from gpuctl.demo.driver_node import DriverNode
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, decode
 from proto import podresources_v1_pb2 as pb
+from tests.clusters import DriverNode, paths, wait_for
 from tests.flow.metadata_scene import devices_told, metadata_files
+from tests.gpus import DRIVER_NAME
+from tests.plugin import Entry, HeldDevice, decode
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]

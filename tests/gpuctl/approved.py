@@ -1,7 +1,5 @@
 """Holds what a command prints to the approved text of its situation, a file in ``tests/gpuctl/approved``."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

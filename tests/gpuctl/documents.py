@@ -1,7 +1,5 @@
 """Reads what a command printed for scripts, and holds it to the schema of its kind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

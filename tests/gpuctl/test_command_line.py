@@ -1,7 +1,5 @@
 """The command line is as people know it from kubectl, whichever name it is called by."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +9,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from driver.errors import DriverError
-from gpuctl.__main__ import COMMANDS, commands
+from gpuctl.__main__ import COMMANDS
 from gpuctl.cli.output import INTERRUPTED_EXIT_CODE
+from tests.clusters import commands
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpus import DriverError
 
 CALLED_AS = "import sys; sys.argv[0] = {name!r}; from gpuctl.__main__ import main; main()"
 

@@ -1,7 +1,5 @@
 """What commands print for scripts is as the shipped schemas say, and docs/gpuctl.md lists them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,8 +9,8 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from gpuctl.__main__ import commands
 from gpuctl.cli.output import API_VERSION
+from tests.clusters import commands
 from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,7 +1,5 @@
 """What lies in ``inside`` runs in a guest alone: it changes the drivers of devices that only that has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.guest.machine.machine import ON_THE_COMMAND_LINE

@@ -1,7 +1,5 @@
 """What needs a kernel of its own is tested in a guest, which is started once for the tests in ``inside``."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
@@ -9,11 +7,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from envtest.real.build import go_programs
+from tests.clusters import go_programs, memory_hook
 from tests.guest.inside.memory.built import BUILT, Built
 from tests.guest.machine.run import FOLDER_IN_GUEST, run_in_guest
 from tests.nvml_library.library import compile_first, compile_nvml
-from tools.testbed.memory_hook import memory_hook
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = Path(__file__).parent / "inside"

@@ -1,7 +1,5 @@
 """Judges CDI specs by the schema of CDI, which is read and checked itself once in a process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

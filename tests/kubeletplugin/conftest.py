@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kubeletplugin.claims.journal.locks import KeyedLocks
 from tests.kubeletplugin.crashes import Crashes
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import changed_files
 from tests.kubeletplugin.partition_scene import Scene
+from tests.plugin import KeyedLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Runs processes that end before the n-th change of a fake node's disk."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -11,10 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.crashing_process import ENDED
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef, cdi_spec_file_name
 
 N = TypeVar("N", bound=FakeNode)
 

@@ -4,8 +4,6 @@ As a program it forks such a process for each line that it reads, so that only t
 started and to import what they need; it answers each line with how its process ended.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,7 +14,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from driver.devices.names import unshared_name
+from tests.gpus import unshared_name
 from tests.kubeletplugin.fake_node import FakeNode
 
 ENDED = 70

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from driver.process.metrics import Metrics
-from driver.process.service import Service
-from kubeletplugin.kubelet.node_state import NodeStateBoard
 from kubeletplugin.kubelet.plugin_sockets import PluginSockets, open_sockets
-from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from proto import dra_v1_pb2 as v1
 from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration
+from tests.clusters import Metrics, Service
+from tests.plugin import Call, ClaimRef, HealthBoard, NodeStateBoard, PreparedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

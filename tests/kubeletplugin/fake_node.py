@@ -14,39 +14,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
-from driver.devices.node_state import NodeState
-from driver.errors import ClaimRefused, DriverError
-from driver.hardware.inventory import Discovery
-from driver.kinds.partition.names import partition_device_name
-from driver.nvml.api import Nvml
-from driver.nvml.deadline import Guard
-from driver.nvml.pci_address import PciAddress
-from driver.process.boot import boot_folder
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.sysfs.kernel import FakeKernel
-from kubeletplugin.assembly import Folders, Parts, assemble
-from kubeletplugin.claims.cdi.hook import NO_HOOK
-from kubeletplugin.claims.journal.entry import Entry, Identity, boottime_ns
-from kubeletplugin.claims.journal.locks import Peers
+from kubeletplugin.assembly import Folders, assemble
+from kubeletplugin.claims.journal.entry import Identity
 from kubeletplugin.claims.ports import NO_TIMING, Cluster, Listeners
-from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.devices.hardware import Hardware, pretended_users
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Deadlines, Users
-from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.kubelet.wire.controllers import Controllers
-from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.process_inputs import Intervals
-from kubeletplugin.reports.published import PublishedDevices
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.shares import MpsFolders
+from tests.clusters import boot_folder
+from tests.gpus import (
+    DRIVER_NAME,
+    ClaimRefused,
+    Discovery,
+    DriverError,
+    FakeKernel,
+    FakeMachine,
+    Guard,
+    NodeState,
+    Nvml,
+    PciAddress,
+    gpu_device_name,
+    partition_device_name,
+    pool_name,
+)
 from tests.kubeletplugin.fake_roots import empty_sysfs, laid_driver, lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 from tests.kubeletplugin.shown_node import ShownNode
 from tests.kubeletplugin.stream_client import StreamClient
+from tests.plugin import (
+    NO_HOOK,
+    Call,
+    ClaimRef,
+    ContainerName,
+    Controllers,
+    DeviceHealth,
+    Entry,
+    HealthBoard,
+    Parts,
+    Peers,
+    PreparedDevice,
+    PublishedDevices,
+    Recovered,
+    boottime_ns,
+)
 
 NODE = "node-a"
 BOOT = "8f2a4f1e-1d5c-4b6e-9a43-0c2d5e6f7a8b"

@@ -4,22 +4,18 @@ A process builds the sysfs and the driver's files of each machine once, and test
 some two hundred files, and there are a thousand nodes. Device nodes and capabilities are a test's own.
 """
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
 
-from driver.nvml.pci_address import PciAddress
-from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import place_at
 from driver.roots.root import Root
-from fakegpu.driver_files.driver_root import build_device_nodes, build_driver_files, build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
+from fakegpu.driver_files.driver_root import build_driver_files
 from fakegpu.sysfs.tree import PRETENDED
-from kubeletplugin.devices.host.driver_files import InstalledDriver
+from tests.gpus import DriverRoots, FakeMachine, PciAddress, build_device_nodes, build_sysfs
+from tests.plugin import InstalledDriver
 
 _INSTALLED = ("usr", "lib", "var")
 

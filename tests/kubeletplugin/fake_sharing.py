@@ -1,30 +1,24 @@
 """Stand-ins for the MPS supervisor and for nvidia-smi that hold state, without any process."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from driver.errors import ClaimBlocked, DriverError
-from driver.nvml.api import Code, NvmlCallFailed
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.smi.program import reset_gpus
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.kubelet.wire.mps_daemon import (
+from kubeletplugin.kubelet.wire.mps_daemon import checked_daemon, checked_name, read_spec, write_spec
+from kubeletplugin.reports.healing.gpu_reset import GpuReset
+from kubeletplugin.sharing.time_slices import TimeSlices
+from tests.gpus import ClaimBlocked, Code, DriverError, FakeMachine, NvmlCallFailed, PciAddress
+from tests.plugin import (
+    DriverPrograms,
+    InstalledDriver,
+    Interval,
+    MpsClient,
     MpsDaemon,
     MpsState,
-    checked_daemon,
-    checked_name,
-    read_spec,
-    write_spec,
+    ResetFailed,
 )
-from kubeletplugin.reports.healing.gpu_reset import GpuReset, ResetFailed
-from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 
 INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 

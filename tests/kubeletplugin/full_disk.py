@@ -1,7 +1,5 @@
 """A disk that takes nothing more: files there can be read and removed, as on one that is full."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,13 +1,11 @@
 """A node whose watch runs, and the states of the node that it passes on."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from driver.devices.node_state import NodeState
 from tests.eventually import eventually
+from tests.gpus import NodeState
 from tests.kubeletplugin.fake_node import FakeNode
 
 

@@ -1,24 +1,24 @@
 """Held devices and their kinds, as tests make and read them."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
 from kubeletplugin.devices.kinds.kind import NodeKinds, NodePorts
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord, partition_name, record_of, written
-from kubeletplugin.devices.kinds.registry import HELD_KINDS
-from kubeletplugin.kubelet.wire.controllers import Controllers
+from kubeletplugin.devices.kinds.partition.record import partition_name, written
+from tests.gpus import Discovery, FakeMachine, Guard
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
+from tests.plugin import (
+    HELD_KINDS,
+    Controllers,
+    HeldDevice,
+    InstalledDriver,
+    Journal,
+    PartitionRecord,
+    record_of,
+)
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="kinds-")
 

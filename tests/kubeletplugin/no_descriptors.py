@@ -3,8 +3,6 @@
 The limit of the process would be true to life, and would end the servers that run in it for other tests.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,21 +1,24 @@
 """A fake machine and the partitions of its GPUs, with what was noted on the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
-from driver.errors import StorageError
-from driver.hardware.inventory import Discovery
-from driver.kinds.partition.names import PartitionName
-from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Guard, Watch
-from driver.nvml.mig import ComputeInstance, GpuInstance, Placement
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.devices.kinds.partition.making import Partitions
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord
+from tests.gpus import (
+    ComputeInstance,
+    Discovery,
+    FakeMachine,
+    GpuInstance,
+    Guard,
+    NvmlDevice,
+    PartitionName,
+    PciAddress,
+    Placement,
+    StorageError,
+    Watch,
+)
 from tests.kubeletplugin.fake_roots import lay_sysfs
+from tests.plugin import PartitionRecord
 
 
 class Crash(BaseException):

@@ -1,10 +1,8 @@
 """The configurations of sharing that claims and classes carry."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME
+from tests.gpus import DRIVER_NAME
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -9,21 +9,27 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from driver.devices.names import gpu_device_name
-from driver.nvml.api import NvmlDevice
-from driver.nvml.mig import GpuInstance, Placement
-from driver.nvml.modes import ComputeMode
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.claims.journal.entry import Entry, ShareRecord
-from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.claims.journal.locks import Peers
-from kubeletplugin.devices.kinds.partition.record import record_of
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
-from kubeletplugin.sharing.time_slices import Interval
+from tests.gpus import (
+    ComputeMode,
+    FakeMachine,
+    GpuInstance,
+    NvmlDevice,
+    PciAddress,
+    Placement,
+    gpu_device_name,
+)
 from tests.kubeletplugin.fake_sharing import FakeMps, time_slice
+from tests.plugin import (
+    ClaimRef,
+    Entry,
+    Interval,
+    Journal,
+    MpsDaemon,
+    Peers,
+    ShareRecord,
+    cdi_spec_file_name,
+    record_of,
+)
 
 ONE, THREE = 19, 9
 """The ids of the profiles 1g.10gb and 3g.40gb of an H100."""

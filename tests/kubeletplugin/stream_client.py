@@ -1,7 +1,5 @@
 """The client of one stream of the plugin."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 

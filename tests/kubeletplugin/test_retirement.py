@@ -1,20 +1,17 @@
 """A node from which the driver is taken away is left as it was, but not while a claim holds a device."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.errors import DriverError
-from driver.process.sockets import registration_socket
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.retire import Left, NotRetired, retire, until_retired
+from tests.clusters import registration_socket
+from tests.gpus import DriverError
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef, MpsDaemon
 
 
 class Departing:

@@ -1,16 +1,10 @@
 """Pods, claims and workloads get their defaults; tests/tools/conformance compares the most of them."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
-from kubernetes_rules.defaults import (
-    created_pod,
-    defaulted_claim_spec,
-    defaulted_pod,
-    defaulted_workload,
-)
+from kubernetes_rules.defaults import created_pod, defaulted_pod, defaulted_workload
+from tests.clusters import defaulted_claim_spec
 
 
 def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """How many pods a PodDisruptionBudget lets go, and whether it lets a pod be evicted."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which claims a pod uses, whose a claim is, and what extended resources ask for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -13,12 +11,12 @@ from kubernetes_rules.pod_claims import (
     class_of,
     controlling_pod,
     extended_claim,
-    extended_requests,
     is_extended,
     is_made_for,
     pod_amounts,
     provides,
 )
+from tests.clusters import extended_requests
 
 Json = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """What a pod as a whole asks for follows from its containers where it does not say it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kubernetes_rules.pod_resources import container_total, defaulted_pod_resources

@@ -1,7 +1,5 @@
 """Of each pool the newest generation counts, and it has to have as many slices as it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kubernetes_rules.pool_generations import is_complete, newest_slices

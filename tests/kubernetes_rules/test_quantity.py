@@ -1,7 +1,5 @@
 """Quantities are read and written as Kubernetes does."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What a claim is charged, and which pods a quota with scopes counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

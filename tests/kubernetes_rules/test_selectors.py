@@ -1,7 +1,5 @@
 """Selectors are read, take in nodes, and are printed as in Kubernetes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

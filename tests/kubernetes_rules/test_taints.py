@@ -1,7 +1,5 @@
 """Tolerations cover taints for a time, NoExecute taints drive pods away, DeviceTaintRules taint devices."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -4,8 +4,6 @@ Of NVIDIA/dcgm-exporter, internal/pkg/transformation/dra.go, as of 2026: a pool 
 newest generation are there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

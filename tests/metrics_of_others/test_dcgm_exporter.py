@@ -1,7 +1,5 @@
 """The DCGM exporter resolves the devices that the page says, and the page's queries join the others."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -11,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.process.metrics.table import TABLE
-from gpuctl.plan.planned import PlannedNode
 from tests import needs
+from tests.clusters import TABLE, PlannedNode
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     BY_MEMORY,

@@ -1,7 +1,5 @@
 """Plants each fault of faults.yaml in a copy of the code and says which tests notice it; 1 if none does."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

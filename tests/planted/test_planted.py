@@ -1,7 +1,5 @@
 """Each fault still has the place in the code that it names."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

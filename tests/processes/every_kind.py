@@ -6,10 +6,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.names import DRIVER_NAME, pool_name
 from driver.kube.paths import RESOURCE_SLICES
-from driver.nvml.mig import Placement
 from proto import dra_v1_pb2 as v1
+from tests.gpus import DRIVER_NAME, Placement, pool_name
 from tests.processes.node import GROUP, NODE
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from controller.process_inputs import Given as GivenToController
 from driver.kinds.whole import WholeKind
 from gpuctl.demo.brisk import command_inputs
-from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.whole import HeldWhole
 from kubeletplugin.process_inputs import Given as GivenToPlugin
+from tests.plugin import HELD_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

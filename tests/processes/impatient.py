@@ -1,7 +1,5 @@
 """Starts the controller so that it takes two plugins for two releases after half a second."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -6,18 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
-from driver.process.boot import boot_folder
-from driver.process.sockets import registration_socket, service_socket_name
-from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
+from tests.clusters import EmbeddedApiServer, boot_folder, registration_socket, service_socket_name
 from tests.eventually import eventually
+from tests.gpus import DRIVER_NAME, FakeMachine, build_driver_root, build_sysfs, gpu_device_name, pool_name
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder
+from tests.plugin import cdi_spec_file_name
 from tests.processes.process import TOKEN, WAIT_SECONDS, DriverProcess
 
 if TYPE_CHECKING:

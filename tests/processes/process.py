@@ -9,7 +9,7 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
+from tests.clusters import PACKAGE_ROOT, python_command, python_environment
 from tests.eventually import eventually
 from tests.fork_server import ForkedProcess, start_read
 

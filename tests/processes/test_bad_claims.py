@@ -1,7 +1,5 @@
 """What the kubelet and the user are told of claims that cannot be prepared, while others go on."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 

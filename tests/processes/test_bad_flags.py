@@ -1,7 +1,5 @@
 """What a wrong flag or a bad file behind one leads to: an exit code, and one line that says what to do."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,9 +1,7 @@
 """A controller beside a device plugin follows its Node, and taints what it publishes from the first on."""
 
-from __future__ import annotations
-
-from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from tests.eventually import eventually
+from tests.gpus import TAINT_DEVICE_PLUGIN
 from tests.processes.node import NODE, Node
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from envtest.client.shipped import PACKAGE_ROOT
+from tests.clusters import PACKAGE_ROOT
 from tests.controller.published import SLICES
 from tests.eventually import eventually
 from tests.processes.node import new_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fakegpu.driver_files.driver_root import build_driver_root
+from tests.gpus import build_driver_root
 
 if TYPE_CHECKING:
     from pathlib import Path

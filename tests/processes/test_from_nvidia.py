@@ -1,15 +1,13 @@
 """On a node where NVIDIA's driver runs this one waits, takes over, and publishes what is held tainted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from driver.devices.taints import TAINT_BLOCKED
 from proto import dra_v1_pb2 as v1
 from tests.eventually import eventually
+from tests.gpus import TAINT_BLOCKED
 from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 from tests.processes.node import GROUP, NODE, Node

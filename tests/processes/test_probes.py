@@ -5,7 +5,7 @@ from __future__ import annotations
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING
 
-from gpuctl.demo.brisk import BRISK
+from tests.clusters import BRISK
 from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
 from tests.processes.process import WAIT_SECONDS, DriverProcess

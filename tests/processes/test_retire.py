@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuctl.demo.brisk import BRISK
+from tests.clusters import BRISK
 from tests.processes.process import DriverProcess
 from tests.processes.test_probes import OK, asked, port_of
 

@@ -1,7 +1,5 @@
 """Nodes and clusters of another make: no GPU, IPv6 alone, a proxy, a clock that is off."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 from http.client import HTTPConnection
@@ -9,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.demo.brisk import BRISK
 from tests import needs
+from tests.clusters import BRISK, EmbeddedApiServer
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes
+from tests.plugin import daemons, end_left_over, mps_processes
 from tests.processes.every_kind import cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
 from tests.processes.process import DriverProcess

@@ -1,7 +1,5 @@
 """The stubs are those of the .proto files, and their wire form is the kubelet's."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Names and numbers are those of the kubelet's own files (Kubernetes 1.37), and ours stay as they are."""
 
-from __future__ import annotations
-
 import pytest
 from google.protobuf.descriptor import FileDescriptor
 

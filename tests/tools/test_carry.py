@@ -1,7 +1,5 @@
 """``make carry`` builds a folder that runs gpuctl with nothing but a Python, and without a network."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

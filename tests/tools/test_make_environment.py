@@ -1,7 +1,5 @@
 """The environment of another checkout is not emptied. Each run of the tests shows that one is made at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

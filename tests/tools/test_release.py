@@ -1,7 +1,5 @@
 """A release has one version everywhere, and its notes are those of the changelog."""
 
-from __future__ import annotations
-
 import re
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A node of fake GPUs whose driver knows toys as well, and has two of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Starts a command of the driver so that it knows toys: ``python -m tests.toy_kind.launcher controller``."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

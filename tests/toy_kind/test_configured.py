@@ -1,7 +1,5 @@
 """A kind that takes an opaque configuration is told what the claim says, and keeps what it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

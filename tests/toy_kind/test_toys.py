@@ -1,7 +1,5 @@
 """A kind of device that is written outside of the driver is published, given to pods, and taken back."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

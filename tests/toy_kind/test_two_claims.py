@@ -1,7 +1,5 @@
 """Two claims that were given one device without a GPU: one gets it, however close together they come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -7,19 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from controller.health.gpu_events import connect
-from controller.observe.observer import Observer
 from controller.publish.device_metrics import SICK, sick_numbers
-from driver.devices.names import gpu_device_name
-from driver.devices.node_state import NodeState
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from driver.policy.rules import NodeConfig
-from driver.process.metrics import Metrics
-from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.clusters import EmbeddedApiServer, Metrics, Observer
 from tests.controller.heard_events import HeardEvents
 from tests.controller.published import Published
 from tests.eventually import eventually
+from tests.gpus import Discovery, FakeMachine, Guard, NodeConfig, NodeState, gpu_device_name
 
 DOMAIN = "gpu.nvidia.com/"
 

@@ -1,19 +1,14 @@
 """What follows from each event, and what many of them cost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest
 
 from controller.health.event_handler import CHECK_AGAIN_SECONDS, PROGRAM_AGAIN_SECONDS, EventHandler
-from controller.health.incident_store import IncidentStore
-from driver.hardware.gpu import Gpu, GpuMig, Inventory
-from driver.nvml.api import NvmlTimeout
-from driver.nvml.health.calls import EventKind, GpuEvent
-from driver.nvml.mig import GpuInstance, Placement
-from driver.nvml.pci_address import PciAddress
+from driver.nvml.health.calls import EventKind
 from tests.clock import Clock
+from tests.clusters import IncidentStore
+from tests.gpus import Gpu, GpuEvent, GpuInstance, GpuMig, Inventory, NvmlTimeout, PciAddress, Placement
 
 PCI = PciAddress.parse("0000:8a:00.0")
 INSTANCE = GpuInstance(3, 19, Placement(2, 1))

@@ -1,16 +1,11 @@
 """People are told of what is wrong in the order in which it went wrong."""
 
-from __future__ import annotations
-
 import threading
 
 from controller.health.gpu_events import FaultEvents
-from driver.devices.region import Region
-from driver.health.health_rules import HealthRules
-from driver.health.judge import Incident, verdicts_of
 from driver.health.verdict import Verdict
-from driver.nvml.pci_address import PciAddress
 from tests.controller.heard_events import HeardEvents
+from tests.gpus import HealthRules, Incident, PciAddress, Region, verdicts_of
 
 SICK = tuple(verdicts_of(Incident(Region(PciAddress(0, 0x17, 0, 0)), 95, None), HealthRules()))
 

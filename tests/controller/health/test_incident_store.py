@@ -15,21 +15,27 @@ from controller.health.incident_store import (
     FORGET_SECONDS,
     HOLD_SECONDS,
     Damping,
-    IncidentStore,
     held_seconds,
     read_incidents,
     write_incidents,
 )
-from driver.devices.node_state import Healed, NodeState
-from driver.devices.region import Region
-from driver.hardware.gpu import Condition, Gpu, Inventory, Problem
-from driver.health.health_rules import HealthRules
-from driver.health.judge import Incident
-from driver.health.xids import XID_CLASSES, XidClass
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
-from driver.process.log import configure
+from driver.hardware.gpu import Condition
 from tests.clock import Clock
+from tests.clusters import IncidentStore, configure
+from tests.gpus import (
+    XID_CLASSES,
+    Gpu,
+    Healed,
+    HealthRules,
+    Incident,
+    Inventory,
+    NodeState,
+    PciAddress,
+    Placement,
+    Problem,
+    Region,
+    XidClass,
+)
 
 PCI = PciAddress.parse("0000:8a:00.0")
 OTHER = PciAddress.parse("0000:8b:00.0")

@@ -1,20 +1,16 @@
 """From the NVIDIA driver's events to the taints that are stored, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.devices.node_state import Healed, NodeState
-from driver.policy.rules import NodeConfig, Rule
-from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.clusters import EmbeddedApiServer
 from tests.controller.health.sick_node import SickNode
 from tests.controller.mig_node import DYNAMIC, cut
 from tests.controller.published import SLICES
 from tests.eventually import eventually
+from tests.gpus import FakeMachine, Healed, NodeConfig, NodeState, Rule
 
 SICK_BY_95 = {"xid": "95", "needs-reset": "xid-95"}
 RESET_BY_95 = ["xid=95:NoSchedule", "needs-reset=xid-95:NoSchedule"]

@@ -1,12 +1,10 @@
 """What gives the calls of a look their time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 
-from driver.nvml.deadline import Guard
+from tests.gpus import Guard
 
 
 @pytest.fixture

@@ -1,15 +1,11 @@
 """Which devices are allocated is read from the claims of the node's pods, and from no others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from controller.observe.allocations import allocated_devices
-from driver.kube.client import KubeClient
-from driver.kube.errors import Forbidden
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Forbidden, KubeClient
 from tests.controller.allocated import PODS, POOL, allocate, bind_pod
 
 

@@ -1,22 +1,24 @@
 """A device that cannot be made now gets a taint, and no other does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from controller.observe.blocked import with_blocked
-from driver.devices.device import Device, Taint
-from driver.devices.gpu_policy import GpuPolicy
-from driver.devices.node_state import BlockedPlacement, NodeState
-from driver.devices.taints import TAINT_BLOCKED
-from driver.nvml.mig import Placement
-from driver.policy.offers import Offers
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.clusters import with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, SERVED, SHARED, SLICED, WHOLE, offers
+from tests.gpus import (
+    TAINT_BLOCKED,
+    BlockedPlacement,
+    Device,
+    FakeMachine,
+    GpuPolicy,
+    NodeState,
+    Offers,
+    Placement,
+    Taint,
+)
 
 GPUS = mig_node.inventory().gpus
 FIRST = "gpu-0000-1b-00-0"

@@ -1,16 +1,13 @@
 """A device plugin that hands out the node's GPUs as well is seen in the Node: no GPU is given twice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from controller.observe.device_plugin import Consequence, DevicePlugin, offered_by_device_plugin
 from controller.observe.observer import BESIDE_DEVICE_PLUGIN
-from driver.devices.taints import TAINT_DEVICE_PLUGIN
-from driver.nvml.deadline import Guard
 from tests.controller.observed import Observed
+from tests.gpus import TAINT_DEVICE_PLUGIN, Guard
 
 
 def node_with(*resources: str) -> dict[str, Any]:

@@ -1,15 +1,11 @@
 """People hear of a license that is missing, and of one that ends soon, once and in time."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from driver.devices.taints import TAINT_UNLICENSED
-from driver.nvml.api import Code
-from driver.nvml.deadline import Guard
 from tests.controller.observed import Observed
+from tests.gpus import TAINT_UNLICENSED, Code, Guard
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)

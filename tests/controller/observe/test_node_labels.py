@@ -1,17 +1,13 @@
 """A node's labels are those that its Node was last seen with; a change is told of at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.observe.node_watch import NodeLabels
-from driver.errors import ApiError
-from driver.kube.client import KubeClient
-from driver.kube.paths import NODES
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import NODES, EmbeddedApiServer, KubeClient
+from tests.gpus import ApiError
 
 
 def node(pool: str) -> dict[str, object]:

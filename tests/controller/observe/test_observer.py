@@ -1,20 +1,13 @@
 """The inventory is looked at again and again, and nothing is offered that was not seen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 
 from controller.publish.restore_missing import recalled
-from driver.devices.device import Device
-from driver.devices.gpu_policy import GpuPolicy
-from driver.devices.node_state import BlockedPlacement, NodeState
-from driver.devices.taints import TAINT_BLOCKED
-from driver.nvml.deadline import Guard
-from driver.policy.rules import NodeConfig, Rule
 from tests.controller.mig_node import BALANCED, WHOLE
 from tests.controller.observed import Observed
+from tests.gpus import TAINT_BLOCKED, BlockedPlacement, Device, GpuPolicy, Guard, NodeConfig, NodeState, Rule
 
 FIRST = "gpu-0000-1b-00-0"
 NO_DRIVER = ("gpu.nvidia.com/driver-not-loaded", "NoSchedule")

@@ -1,16 +1,14 @@
 """The node configuration is what its file says, and what it last said while the file is wrong."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from controller.observe.rules_file import RulesFile
-from driver.errors import ConfigError
-from driver.process.log import configure
+from tests.clusters import configure
 from tests.controller.heard_events import HeardEvents
+from tests.gpus import ConfigError
 
 HIDDEN = "version: v1\nrules:\n  - offer: hidden\n"
 WHOLE = "version: v1\nrules:\n  - offer: whole\n"

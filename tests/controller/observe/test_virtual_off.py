@@ -1,19 +1,13 @@
 """Which GPUs are to get virtual functions follows from the rules, the look and what claims have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.devices.node_state import NodeState
-from driver.nvml.deadline import Guard
-from driver.nvml.pci_address import PciAddress
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.clusters import one_rule
 from tests.controller.observed import Observed
+from tests.gpus import FakeMachine, Guard, NodeState, PciAddress, build_sysfs
 from tests.vgpu_hosts import with_virtual_off
-from tools.conformance.nodes.mig_nodes import one_rule
 
 FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
 WORD = one_rule("vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}")

@@ -1,7 +1,5 @@
 """Two plugins that stay are two releases; two that meet in an update are not."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.plugin.serving import SeveralPlugins

@@ -1,7 +1,5 @@
 """The controller lets go of NVML while a plugin asks for it, says so, and is never stuck."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +8,10 @@ from pathlib import Path
 
 from controller.plugin.driver_release import LONGEST_SECONDS, DriverRelease
 from controller.plugin.state import PluginState
-from controller.plugin.watch import MOST_PLUGINS, PluginWatch
-from driver.hardware.gate import LetGo
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from fakegpu.machine.fake_machine import FakeMachine
 from proto import node_state_v1_pb2 as v1
+from tests.clusters import MOST_PLUGINS, PluginWatch
 from tests.controller.fake_plugin import BRISK, FakePlugin
+from tests.gpus import Discovery, FakeMachine, Guard, LetGo
 
 
 class Controller:

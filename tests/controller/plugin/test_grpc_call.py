@@ -1,7 +1,5 @@
 """A call ends with the status of the server, or with that of what kept it from answering."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor

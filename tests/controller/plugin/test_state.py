@@ -1,18 +1,14 @@
 """What the plugins tell of the node is known at once, and stays known while none of them tells."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 
 from controller.plugin.state import read_state, union
-from driver.devices.node_state import BlockedPlacement, Healed, NodeState
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin, watching
+from tests.gpus import BlockedPlacement, Healed, NodeState, PciAddress, Placement
 
 GPU = PciAddress(0, 0x8A, 0, 0)
 

@@ -1,7 +1,5 @@
 """The plugin is asked to turn on virtual functions: once where it does, again later where it cannot."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +9,9 @@ from queue import Queue
 import pytest
 
 from controller.plugin.virtual_functions import VirtualFunctionRequests
-from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
+from tests.gpus import PciAddress
 
 FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
 NEVER = 3600.0

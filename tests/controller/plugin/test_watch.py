@@ -1,16 +1,14 @@
 """Whether the plugin serves is known at once, through all its comings and goings."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from controller.plugin.watch import MOST_PLUGINS, PluginWatch
-from driver.errors import ConfigError
+from tests.clusters import MOST_PLUGINS, PluginWatch
 from tests.controller.fake_plugin import BRISK, FakePlugin, watching
+from tests.gpus import ConfigError
 
 
 def test_what_the_plugin_says_of_itself_counts(tmp_path: Path) -> None:

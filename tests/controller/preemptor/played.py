@@ -1,7 +1,5 @@
 """A preemptor whose rounds a test starts one by one, on what the scene stores at that moment."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import nullcontext
 from typing import Any
@@ -11,11 +9,10 @@ from controller.preemptor.lease import Lease
 from controller.preemptor.preemptor import Behaviour, Preemptor
 from controller.preemptor.steps_aside import SchedulerPreempts, Setting
 from controller.preemptor.watch import Kind, Stored, Watch
-from driver.event_reasons import EventReason
-from driver.kube.events import EventRecorder, Reference
-from driver.process.metrics import Metrics
+from tests.clusters import EventRecorder, Metrics, Reference
 from tests.controller.preemptor.scene import Scene
 from tests.controller.preemptor.test_lease import Clock
+from tests.gpus import EventReason
 
 _STORED: dict[Kind, tuple[str, str]] = {
     "pods": ("pods", ""),

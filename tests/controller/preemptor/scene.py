@@ -1,13 +1,10 @@
 """A cluster of nodes with whole GPUs on an API server without a scheduler: the tests play that."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from driver.kube.client import KubeClient
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, KubeClient
 
 Object = dict[str, Any]
 

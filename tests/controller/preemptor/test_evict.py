@@ -1,7 +1,5 @@
 """Evictions are limited, and stop as soon as something is otherwise than it was decided for."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.preemptor.evict import Allowance, Carried, Evictor

@@ -1,7 +1,5 @@
 """Room is kept for its pod until that has it; a pod that does not get it waits longer each time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

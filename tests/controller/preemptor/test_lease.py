@@ -1,7 +1,5 @@
 """One of several replicas holds the Lease, whatever their clocks say."""
 
-from __future__ import annotations
-
 import threading
 
 from controller.preemptor.lease import DURATION_SECONDS, RENEW_SECONDS, Lease

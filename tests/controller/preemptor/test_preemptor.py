@@ -1,7 +1,5 @@
 """It evicts the right pods for the right pod, keeps the room, and stops where something is in the way."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +10,10 @@ from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
-from driver.event_reasons import EventReason
 from kubernetes_rules.preemption.victims import best_victims
 from tests.controller.preemptor.played import Played
 from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
+from tests.gpus import EventReason
 
 MADE, LOST, REFUSED = EventReason.ROOM_MADE, EventReason.ROOM_LOST, EventReason.ROOM_REFUSED
 UNJUDGED, PREEMPTED = EventReason.ROOM_NOT_JUDGED, EventReason.PREEMPTED_FOR_DEVICES

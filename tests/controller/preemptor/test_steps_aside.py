@@ -1,14 +1,12 @@
 """It makes no room where the scheduler does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from controller.preemptor.steps_aside import SchedulerPreempts, Setting, is_making_room
-from driver.errors import ApiError
-from driver.kube.errors import Forbidden, Unreachable
+from tests.clusters import Forbidden, Unreachable
+from tests.gpus import ApiError
 
 OTHERS = """\
 # HELP kubernetes_feature_enabled [BETA] The stage and enablement of a k8s feature.

@@ -1,7 +1,5 @@
 """The watches notice what can change a decision, and nothing else."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 
 from controller.preemptor import watch
 from controller.preemptor.watch import Watch
-from driver.process.service import Service
+from tests.clusters import Service
 from tests.controller.preemptor.scene import DRA, Scene
 from tests.eventually import eventually
 

@@ -1,24 +1,15 @@
 """A GPU that a virtual machine has is held, not lost: nothing of what is published moves or changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.publish.changeover import Changeover, Published, Seen
-from driver.devices.names import gpu_device_name
-from driver.devices.node_state import NodeState
-from driver.kube.backoff import Backoff
-from driver.nvml.deadline import Guard
-from driver.policy.config import parse_config
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.sysfs.kernel import FakeKernel
+from tests.clusters import Backoff, Changeover, Published, Seen
 from tests.controller.mig_node import POOL, slices
 from tests.controller.observed import Observed
+from tests.gpus import FakeKernel, FakeMachine, Guard, NodeState, build_sysfs, gpu_device_name, parse_config
 
 Object = dict[str, Any]
 

@@ -1,22 +1,13 @@
 """Devices that are not wanted go when no claim has them, and until then nothing new takes their place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from controller.observe.blocked import with_blocked
-from controller.publish.changeover import Published, is_whole, published
-from driver.devices.device import Device, Taint
-from driver.devices.gpu_policy import GpuPolicy, SharedOffer
-from driver.devices.node_state import NodeState
-from driver.devices.region import Region, overlap
-from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
-from driver.errors import ApiError
-from driver.kube.backoff import Backoff
-from driver.policy.offers import Offers
-from fakegpu.machine.fake_machine import FakeMachine
+from controller.publish.changeover import is_whole, published
+from driver.devices.region import overlap
+from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
+from tests.clusters import Backoff, Published, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import (
     BALANCED,
@@ -35,6 +26,18 @@ from tests.controller.mig_node import (
     taint_keys,
 )
 from tests.controller.pool import NOBODY, Pool
+from tests.gpus import (
+    TAINT_BLOCKED,
+    ApiError,
+    Device,
+    FakeMachine,
+    GpuPolicy,
+    NodeState,
+    Offers,
+    Region,
+    SharedOffer,
+    Taint,
+)
 
 FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
 EMPTY = Offers((), ())

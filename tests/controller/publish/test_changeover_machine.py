@@ -1,7 +1,5 @@
 """No sequence of configurations, claims, wipes and restarts gives one place of a GPU to two claims."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -10,16 +8,12 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.observe.blocked import with_blocked
-from controller.publish.changeover import Changeover, Published, Seen, published
-from driver.devices.device import Device
-from driver.devices.node_state import NodeState
-from driver.errors import ApiError
-from driver.kube.backoff import Backoff
-from driver.nvml.mig import Placement
+from controller.publish.changeover import published
+from tests.clusters import Backoff, Changeover, Published, Seen, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
 from tests.examples import all_examples
+from tests.gpus import ApiError, Device, NodeState, Placement
 
 FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
 TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}

@@ -1,19 +1,22 @@
 """Metrics count each offered device once, by what keeps it from being handed out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from controller.publish.device_metrics import offered_numbers, sick_numbers
-from driver.devices.device import Device, Taint
-from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET, TAINT_XID
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from driver.policy.config import parse_config
-from driver.policy.offers import node_offers
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.devices.taints import TAINT_XID
+from tests.gpus import (
+    TAINT_BLOCKED,
+    TAINT_RESET,
+    Device,
+    Discovery,
+    FakeMachine,
+    Guard,
+    Taint,
+    node_offers,
+    parse_config,
+)
 
 RULES = """version: v1
 rules:

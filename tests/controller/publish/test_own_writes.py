@@ -1,7 +1,5 @@
 """Our own writes count until the watch has seen them, and not longer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controller.publish.own_writes import OwnWrites

@@ -1,14 +1,12 @@
 """Of the controllers of a node one publishes at a time, and the next one as soon as that has ended."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
 import pytest
 
 from controller.publish.publish_lock import PublishLock
-from driver.process.log import configure
+from tests.clusters import configure
 
 
 class Waiting:

@@ -1,19 +1,16 @@
 """The slices of a node are as they should be, whatever happens to them or to the API server."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 import pytest
 
 from controller.publish.publisher import Wanted
-from driver.devices.device import Taint
-from driver.errors import ConfigError
-from driver.policy.offers import Doubt, Offers
-from envtest.embedded.server import ALWAYS, EmbeddedApiServer
+from driver.policy.offers import Doubt
+from tests.clusters import ALWAYS, EmbeddedApiServer
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
+from tests.gpus import ConfigError, Offers, Taint
 
 CUT = {"kind": "close"}
 LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")

@@ -1,20 +1,15 @@
 """Published devices change into others only when no claim has them, whatever dies or is wiped meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.devices.device import Taint
-from driver.devices.region import Region
 from driver.devices.taints import TAINT_CHANGING, TAINT_XID
-from driver.health.judge import Incident
-from driver.policy.offers import Offers
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import SLICES, Published, gpus
 from tests.eventually import eventually
+from tests.gpus import Incident, Offers, Region, Taint
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()

@@ -1,15 +1,12 @@
 """What a look could not tell is as the stored slices have it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from controller.publish.restore_missing import recalled
-from driver.devices.device import CounterSet, Device, Taint
-from driver.devices.region import Region
-from driver.policy.offers import Doubt, Offers
+from driver.policy.offers import Doubt
 from tests.controller import mig_node
 from tests.controller.mig_node import DYNAMIC, WHOLE, names, offers
+from tests.gpus import CounterSet, Device, Offers, Region, Taint
 
 FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
 LOST = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")

@@ -1,7 +1,5 @@
 """An API server that is too old is named and gets no slices; one that does not tell keeps nothing back."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.publish.server_version import SupportedServer, server_version
-from driver.kube.client import KubeClient
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.controller.heard_events import HeardEvents
 
 WAIT_SECONDS = 20.0

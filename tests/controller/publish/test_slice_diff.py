@@ -1,7 +1,5 @@
 """Which slices are deleted, updated and created, and what becomes of the pool's generation."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any

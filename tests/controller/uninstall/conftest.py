@@ -1,13 +1,11 @@
 """A cluster with the driver's DaemonSets on two nodes, played on the embedded API server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.controller.uninstall.played_cluster import PlayedCluster
 
 

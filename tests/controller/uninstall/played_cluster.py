@@ -4,16 +4,12 @@ The DaemonSet controller gives each node a pod of a DaemonSet or takes it away; 
 pod that cleans becomes ready, or ends with an error, as the test says of its node.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from controller.uninstall.cluster import PAUSED, Cluster
 from controller.uninstall.steps import NAME, Installed, Patience, Uninstallation
-from driver.kube.client import KubeClient
-from driver.kube.errors import NotFound
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, KubeClient, NotFound
 
 Object = dict[str, Any]
 

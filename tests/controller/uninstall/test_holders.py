@@ -1,7 +1,5 @@
 """Who has devices of the driver is read from the allocations of claims."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controller.uninstall.cluster import holders, named

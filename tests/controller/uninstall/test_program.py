@@ -1,7 +1,5 @@
 """The program says in one line what it did, or why it did not."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

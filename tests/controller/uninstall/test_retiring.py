@@ -1,7 +1,5 @@
 """The DaemonSet that cleans nodes is the plugin's, told to retire; its pods say how far it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The driver is taken away only while no claim has a device, and serves as before when that is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.uninstall.steps import Refused

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.webhook.certificate import ServingCertificate
 from controller.webhook.server import endpoint
-from driver.process.service import Service
+from tests.clusters import Service, ServingCertificate
 from tests.openssl import make_certificate
 
 SECONDS = 20.0

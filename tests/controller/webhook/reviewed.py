@@ -1,10 +1,9 @@
 """AdmissionReviews for tests, as an API server sends them, and the objects in them."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from controller.webhook.review import Findings, review
+from controller.webhook.review import Findings
+from tests.clusters import review
 
 Object = dict[str, Any]
 

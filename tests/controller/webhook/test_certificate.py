@@ -1,7 +1,5 @@
 """A certificate that is about to expire is told in good time, in the log and as a number."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -14,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.webhook.certificate import ExpiryWatch, ServingCertificate, expires_at
-from driver.process.log import configure
+from controller.webhook.certificate import ExpiryWatch, expires_at
 from driver.process.metrics import CertificateMetrics
+from tests.clusters import ServingCertificate, configure
 from tests.controller.webhook.peer import Pair, make_pair
 from tests.openssl import openssl
 

@@ -1,7 +1,5 @@
 """The webhook as a process: its flags, its errors and exit codes, and one review."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -16,10 +14,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from controller.webhook.certificate import ServingCertificate
-from driver.errors import ConfigError
+from tests.clusters import ServingCertificate
 from tests.controller.webhook.peer import Peer, make_pair
 from tests.controller.webhook.reviewed import asked, claim, config
+from tests.gpus import ConfigError
 
 REPOSITORY = Path(__file__).parents[3]
 

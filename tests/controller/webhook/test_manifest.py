@@ -1,7 +1,5 @@
 """deploy/webhook.yaml fits the program: flags, ports, labels, and what the API server is to send."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A review denies what can never be prepared, with every field path, and has no opinion of other things."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any
@@ -10,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
+from tests.clusters import review
 from tests.controller.webhook.reviewed import (
     Object,
     asked,

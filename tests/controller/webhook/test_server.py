@@ -1,7 +1,5 @@
 """The webhook answers reviews over HTTPS, and whatever else is sent to it, it answers the next one."""
 
-from __future__ import annotations
-
 import io
 import json
 import socket
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.webhook.server import MOST_BODY_BYTES, MOST_CONNECTIONS
-from driver.process.log import configure
+from tests.clusters import configure
 from tests.controller.webhook.peer import Pair, Peer, answered, make_pair, served
 from tests.controller.webhook.reviewed import asked, claim, config, parameters
 

@@ -1,16 +1,12 @@
 """A review denies what prepare would refuse for any device, and warns of what has no effect."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
 
 from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES
 from driver.claims.allocation import read_claim
-from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
-from driver.devices.names import unshared_name
-from driver.errors import ClaimRefused
+from driver.claims.opaque import VfioDeviceConfig
 from kubeletplugin.claims.plan import plan
 from tests.controller.webhook.reviewed import (
     MPS,
@@ -25,6 +21,7 @@ from tests.controller.webhook.reviewed import (
     template,
 )
 from tests.deviceclasses.shipped_classes import DEFAULT, expressions
+from tests.gpus import ClaimRefused, GpuConfig, MigDeviceConfig, decode_any, unshared_name
 
 EXCLUSIVE, PARTITIONED = config(parameters()), config(parameters("MigDeviceConfig"))
 SLICED, SERVED = config(parameters(sharing=TIME_SLICING)), config(parameters(sharing=MPS))

@@ -1,7 +1,5 @@
 """Distributions as an installer leaves them: metadata, a list of files, licences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.metadata import Distribution, distributions
 from pathlib import Path

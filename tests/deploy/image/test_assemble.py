@@ -1,7 +1,5 @@
 """The tree of the image: its packages apart from those of the base, its programs, one time for all files."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The bill of materials is a CycloneDX document that says what lies in the image and what needs what."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

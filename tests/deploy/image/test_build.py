@@ -1,7 +1,5 @@
 """The command line that builds the image names all that decides what comes out of it."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import pytest

@@ -1,7 +1,5 @@
 """Every library's licence comes along: its text, and what the library calls it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

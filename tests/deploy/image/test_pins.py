@@ -1,7 +1,5 @@
 """What the image is built from is pinned, and pinned alike wherever it is named."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

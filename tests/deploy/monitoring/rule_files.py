@@ -1,7 +1,5 @@
 """The shipped rules and dashboards as tests read them, and the series that they are made of."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache
@@ -10,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from driver.process.metrics.table import TABLE
+from tests.clusters import TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "deploy" / "chart" / "monitoring"

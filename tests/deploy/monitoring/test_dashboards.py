@@ -1,12 +1,10 @@
 """Dashboards ask for series that exist, and say what each panel shows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from driver.process.metrics.table import TABLE
+from tests.clusters import TABLE
 from tests.deploy.monitoring.rule_files import boards, expressions, known_series, needs, panels, series_in
 
 BOARDS = boards()

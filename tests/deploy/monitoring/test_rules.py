@@ -1,15 +1,12 @@
 """Rules are made of series that exist, say what they need and what to do, and each alert has unit tests."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import pytest
 import yaml
 
-from driver.devices import taints
-from driver.process.metrics.table import TABLE
+from tests.clusters import TABLE
 from tests.deploy.monitoring.rule_files import (
     CASES,
     MONITORING,
@@ -23,6 +20,7 @@ from tests.deploy.monitoring.rule_files import (
     rules,
     series_in,
 )
+from tests.gpus import taints
 
 ALERT = re.compile(r'alertname="(\w+)"')
 

@@ -4,18 +4,15 @@
 the resources of a policy, and a variable says who may bind claims, in the place of ``authorizer``.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
 import pytest
 
-from envtest.client.api import objects_in
-from envtest.client.shipped import PACKAGE_ROOT
 from kubernetes_rules.cel.program import Program, compile_program
 from kubernetes_rules.cel.types import DYN
 from tests.api.policy_rows import ADMIN, NODELESS, OWN, ROWS, TENANT, Row
+from tests.clusters import PACKAGE_ROOT, objects_in
 
 Object = dict[str, Any]
 

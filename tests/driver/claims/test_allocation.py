@@ -1,13 +1,11 @@
 """A claim is read for what is ours in it, and refused in words when it is not what it should be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from driver.claims.allocation import AllocatedDevice, ClaimConfig, read_claim
-from driver.errors import ClaimBlocked, ClaimRefused
+from tests.gpus import ClaimBlocked, ClaimRefused
 
 SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 OURS = "gpu.nvidia.com"

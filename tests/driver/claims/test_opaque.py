@@ -1,7 +1,5 @@
 """Opaque configuration is decoded strictly: all errors at once, each with its path, never a crash."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -11,18 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.opaque import (
-    API_VERSION,
-    KINDS,
-    GpuConfig,
-    MalformedConfig,
-    MigDeviceConfig,
-    MpsSettings,
-    VfioDeviceConfig,
-    decode_any,
-    decode_for,
-)
-from driver.errors import ClaimRefused
+from driver.claims.opaque import KINDS, MpsSettings, VfioDeviceConfig, decode_for
+from tests.gpus import API_VERSION, ClaimRefused, GpuConfig, MalformedConfig, MigDeviceConfig, decode_any
 
 HEAD = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MIG = {**HEAD, "kind": "MigDeviceConfig"}

@@ -1,7 +1,5 @@
 """Names are stable, within the API's and the kernel's limits, and never a way out of a folder."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -9,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.names import gpu_device_name, parse_gpu_device_name
-from driver.errors import ConfigError
-from driver.nvml.pci_address import PciAddress
-from driver.process.sockets import checked_socket_path, registration_socket
+from driver.process.sockets import checked_socket_path
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name, is_safe_uid
+from tests.clusters import registration_socket
+from tests.gpus import ConfigError, PciAddress, gpu_device_name, parse_gpu_device_name
 
 DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"

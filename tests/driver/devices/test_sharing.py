@@ -1,15 +1,13 @@
 """The name of a shared device says how it is shared, and an allocation how much it took."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.sharing import Share, SharedForm, Strategy, read_share, shared_suffix, split_shared_suffix
-from driver.errors import ClaimRefused
+from driver.devices.sharing import Share, Strategy, read_share, shared_suffix, split_shared_suffix
+from tests.gpus import ClaimRefused, SharedForm
 
 DRIVER = "gpu.nvidia.com"
 DEVICE = "gpu-0000-8a-00-0-mps-4-mem"

@@ -3,21 +3,13 @@
 It is called with a scene of the eight GPUs and fifteen partitions of ``hgx-h100-shared-nvswitch``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from driver.fabric.api import (
-    AlreadyActive,
-    FabricCode,
-    FabricError,
-    FabricManager,
-    NoFabricManager,
-    NotActive,
-)
+from driver.fabric.api import AlreadyActive, FabricCode, FabricManager, NotActive
+from tests.gpus import FabricError, NoFabricManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """A node whose libnvfm is built from ``nvfm_stub.c``: its library, its socket, and the file behind them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -10,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driver.fabric.real import RealFabricManager
-from driver.roots.driver_roots import DriverRoots
+from tests.gpus import DriverRoots
 
 _SOURCE = Path(__file__).with_name("nvfm_stub.c")
 

@@ -1,7 +1,5 @@
 """The fake and the binding over a C library keep one contract; what its child meets the binding tells."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable
@@ -9,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotShared
+from driver.fabric.api import FabricTimeout, NotShared
 from driver.fabric.real import RealFabricManager
-from driver.nvml.pci_address import PciAddress
-from driver.roots.driver_roots import DriverRoots
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import load_machine
 from tests import needs
 from tests.driver.fabric.contract import CLAUSES, Scene
 from tests.driver.fabric.stub_node import StubNode, build_stub
+from tests.gpus import DriverRoots, FabricError, FakeMachine, NoFabricManager, PciAddress, load_machine
 from tests.tracer import tracing
 
 MACHINE = "hgx-h100-shared-nvswitch"

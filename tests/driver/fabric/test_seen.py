@@ -1,9 +1,7 @@
 """What the fabric manager has told counts while it is away; one that never told leaves it open."""
 
-from __future__ import annotations
-
 from driver.fabric.seen import NO_FABRIC, FabricView, KnownFabric
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import FakeMachine
 
 MACHINE = "hgx-h100-shared-nvswitch"
 

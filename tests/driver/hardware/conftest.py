@@ -1,7 +1,5 @@
 """Nodes of eight H100 that a Discovery looks at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

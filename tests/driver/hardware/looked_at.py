@@ -1,15 +1,10 @@
 """A fake machine with its sysfs, and the Discovery that looks at it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
-from driver.hardware.gpu import NOT_ASKED, Gpu, Inventory
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.hardware.gpu import NOT_ASKED
+from tests.gpus import Discovery, FakeMachine, Gpu, Guard, Inventory, build_sysfs
 
 SHORT_SECONDS = 1.0
 

@@ -1,10 +1,8 @@
 """Writes sysfs trees as plain files, as the kernel shows PCI functions and IOMMU groups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from driver.nvml.pci_address import PciAddress
+from tests.gpus import PciAddress
 
 MEMORY, MEMORY_64, IO_PORTS = 0x40200, 0x14220C, 0x40101
 

@@ -1,16 +1,11 @@
 """A board is asked of NVML once, until the kernel binds a driver to its function anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from driver.hardware.boards import Boards
-from driver.hardware.inventory import Discovery
-from driver.nvml.api import DriverNotLoaded
-from driver.nvml.deadline import Guard
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import Discovery, DriverNotLoaded, FakeMachine, Guard
 from tests.kubeletplugin.fake_roots import bind_again, lay_sysfs, own_sysfs
 
 

@@ -1,7 +1,5 @@
 """Each look asks how well a GPU is, makes problems of it, and comes to no harm where a call of it fails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -10,16 +8,20 @@ import pytest
 
 from driver.hardware.condition import problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
-from driver.hardware.inventory import Discovery
 from driver.health.judge import verdicts_of_problems
-from driver.health.verdict import health_of, taints_of
-from driver.nvml.api import Code
-from driver.nvml.deadline import Guard
-from driver.nvml.health.calls import FabricHealth, RemappedRows
-from driver.nvml.pci_address import PciAddress
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.hardware.looked_at import Node, reasons
+from tests.gpus import (
+    Code,
+    Discovery,
+    FabricHealth,
+    FakeMachine,
+    Guard,
+    PciAddress,
+    RemappedRows,
+    build_sysfs,
+    health_of,
+    taints_of,
+)
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:

@@ -1,32 +1,31 @@
 """The inventory: what NVML and sysfs tell, and that one broken GPU hides no other."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from threading import Lock
 
 import pytest
 
-from driver.hardware.gate import LetGo
-from driver.hardware.inventory import Discovery
-from driver.nvml.api import (
-    Code,
-    FabricInfoState,
-    GpuLost,
-    InstanceNotFound,
-    NotFound,
-    NvmlCallFailed,
-    NvmlTimeout,
-)
-from driver.nvml.deadline import Guard
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines
-from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
+from driver.nvml.api import FabricInfoState
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 from tests.eventually import eventually
+from tests.gpus import (
+    Code,
+    Discovery,
+    FakeDevice,
+    FakeMachine,
+    FakeNvml,
+    GpuLost,
+    Guard,
+    InstanceNotFound,
+    LetGo,
+    NotFound,
+    NvmlCallFailed,
+    NvmlTimeout,
+    PciAddress,
+    known_machines,
+)
 
 
 def test_a_whole_gpu_is_known(node: Node) -> None:

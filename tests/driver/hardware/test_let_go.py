@@ -1,7 +1,5 @@
 """NVML let go of: no session is held, none is begun, and others wait or pass by."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NvmlError
-from driver.hardware.gate import LetGo
-from driver.hardware.inventory import Discovery
-from driver.nvml.api import NvmlTimeout
-from driver.nvml.deadline import Guard
-from fakegpu.nvml.fake_nvml import FakeNvml
 from tests.driver.hardware.looked_at import Node
+from tests.gpus import Discovery, FakeNvml, Guard, LetGo, NvmlError, NvmlTimeout
 
 
 class Eyes:

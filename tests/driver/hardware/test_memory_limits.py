@@ -1,7 +1,5 @@
 """A look tells whether the NVIDIA driver can hold containers to memory of a GPU, and asks a new one anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

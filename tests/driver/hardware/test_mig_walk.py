@@ -1,22 +1,25 @@
 """What the plugin destroys while somebody looks is absent, and no fault of the GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.hardware.gpu import Gpu
-from driver.hardware.inventory import Discovery
-from driver.nvml.api import Code
-from driver.nvml.deadline import Guard
-from driver.nvml.mig import ComputeInstance, GpuInstance, MigDevice
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node as LookedAt
 from tests.driver.hardware.looked_at import reasons
+from tests.gpus import (
+    Code,
+    ComputeInstance,
+    Discovery,
+    FakeDevice,
+    FakeMachine,
+    FakeNvml,
+    Gpu,
+    GpuInstance,
+    Guard,
+    MigDevice,
+)
 
 
 class BusyDevice(FakeDevice):

@@ -1,7 +1,5 @@
 """PCI functions in sysfs: what is there is read, what is not is None."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +7,7 @@ import pytest
 
 from driver.hardware import pci
 from driver.hardware.pci import PRODUCTS, product_name
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.spec import known_machines, load_machine
+from tests.gpus import PciAddress, known_machines, load_machine
 
 Question = Callable[["Path", PciAddress], object]
 GPU = PciAddress.parse("0000:8a:00.0")

@@ -1,14 +1,13 @@
 """What the kernel tells of GPU functions is read as it is; what it does not tell is absent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.hardware.functions import NOTHING_SEEN, PciFunction
-from driver.hardware.pci_view import iommu_group_of, pci_view, read_function
+from driver.hardware.functions import NOTHING_SEEN
+from driver.hardware.pci_view import pci_view
 from tests.driver.hardware.pci_trees import IO_PORTS, MEMORY, MEMORY_64, PciTree, at
+from tests.gpus import PciFunction, iommu_group_of, read_function
 
 GPU, AUDIO, BRIDGE, OTHER = "0000:8a:00.0", "0000:8a:00.1", "0000:80:01.0", "0000:8b:00.0"
 MIB = 2**20

@@ -1,7 +1,5 @@
 """Islands and peers from NVLinks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.hardware.gpu import Gpu, NvLink
+from driver.hardware.gpu import NvLink
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers, nvlink_widths
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.spec import known_machines
-from tools.conformance.nodes.mig_nodes import inventory
+from tests.clusters import inventory
+from tests.gpus import Gpu, PciAddress, known_machines
 
 
 def _pci(number: int) -> PciAddress:

@@ -1,13 +1,12 @@
 """Names of vGPU profiles say what a virtual GPU is, and its license comes from the features in use."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest
 
 from driver.hardware.vgpu import VgpuLicense, VgpuProfile, license_of, parse_profile
-from driver.nvml.vgpu import LicensableFeature, vgpu_profile
+from driver.nvml.vgpu import vgpu_profile
+from tests.gpus import LicensableFeature
 
 SOON = datetime(2026, 11, 22, 16, 0, tzinfo=UTC)
 COMPUTE, WORKSTATION = "NVIDIA Virtual Compute Server", "NVIDIA RTX Virtual Workstation"

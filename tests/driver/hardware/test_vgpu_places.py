@@ -1,12 +1,10 @@
 """What sysfs shows of the vGPUs of a host is read as it is, in both frameworks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from driver.hardware.vgpu_places import MadeVgpu, creatable_on, made_on, read_vgpu_host
-from driver.nvml.pci_address import PciAddress
+from driver.hardware.vgpu_places import creatable_on, read_vgpu_host
 from tests.driver.hardware.pci_trees import PciTree
+from tests.gpus import MadeVgpu, PciAddress, made_on
 
 PHYSICAL, VIRTUAL = "0000:8a:00.0", "0000:8a:00.4"
 UUID = "aa618089-8b16-4d01-a136-25a0f3c73123"

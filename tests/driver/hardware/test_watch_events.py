@@ -1,14 +1,11 @@
 """Events are waited for beside the looks: neither keeps the other from its work, nor from letting go."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from driver.hardware.gate import LetGo
-from driver.nvml.api import DriverNotLoaded, SessionLost
 from tests.driver.hardware.looked_at import Node
+from tests.gpus import DriverNotLoaded, LetGo, SessionLost
 
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""

@@ -1,16 +1,13 @@
 """The field ``health`` of the node configuration is read strictly, and its schema knows the same words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
-from driver.errors import ConfigError
-from driver.health.health_rules import SCHEMA, HealthRules
-from driver.policy.config import parse_config
+from driver.health.health_rules import SCHEMA
+from tests.gpus import ConfigError, HealthRules, parse_config
 
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 

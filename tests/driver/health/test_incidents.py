@@ -1,21 +1,31 @@
 """An event becomes a class, and an incident the verdicts of that class under an admin's rules."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.device import Device, Taint
-from driver.devices.limits import device_faults
-from driver.devices.region import Region
-from driver.health.health_rules import EVICTING, HealthRules
-from driver.health.judge import Incident, incidents_of, reported_class, verdicts_of
-from driver.health.verdict import Health, health_of, taints_of
-from driver.health.xids import MOST_XID, XID_CLASSES, XIDS, XidClass
-from driver.nvml.health.calls import GpuEvent, Severity
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
+from driver.health.health_rules import EVICTING
+from driver.health.judge import incidents_of, reported_class
+from driver.health.xids import MOST_XID
+from driver.nvml.health.calls import Severity
+from tests.gpus import (
+    XID_CLASSES,
+    XIDS,
+    Device,
+    GpuEvent,
+    Health,
+    HealthRules,
+    Incident,
+    PciAddress,
+    Placement,
+    Region,
+    Taint,
+    XidClass,
+    device_faults,
+    health_of,
+    taints_of,
+    verdicts_of,
+)
 
 PCI = PciAddress.parse("0000:8a:00.0")
 NO_RULES = HealthRules()

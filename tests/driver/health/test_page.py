@@ -1,14 +1,12 @@
 """docs/health.md says of each XID and each taint what the driver makes of it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 from driver.health.health_rules import EVICTING
 from driver.health.remedies import BY_KEY, BY_VALUE
 from driver.health.verdict import KEYS
-from driver.health.xids import XID_CLASSES, XIDS
+from tests.gpus import XID_CLASSES, XIDS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "health.md").read_text()
 

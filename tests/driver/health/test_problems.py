@@ -1,7 +1,5 @@
 """Problems become taints and health words by one rule set."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,13 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.device import Taint
-from driver.errors import NvmlError
-from driver.hardware.gpu import Problem
 from driver.health.judge import taint_of_failure, taints_of_doubt, verdicts_of_problems
-from driver.health.verdict import Health, health_of, taints_of
-from driver.nvml.api import Code, DriverNotLoaded, NvmlCallFailed, NvmlTimeout
-from driver.nvml.pci_address import PciAddress
+from tests.gpus import (
+    Code,
+    DriverNotLoaded,
+    Health,
+    NvmlCallFailed,
+    NvmlError,
+    NvmlTimeout,
+    PciAddress,
+    Problem,
+    Taint,
+    health_of,
+    taints_of,
+)
 
 LOST = Problem("nvmlDeviceGetUUID", "lost", "it is lost")
 HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")

@@ -1,18 +1,20 @@
 """What helps a GPU follows from its taints and their values, and every place that says it says the same."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.devices import taints
-from driver.devices.device import Taint
-from driver.devices.region import Region
-from driver.health.health_rules import HealthRules
-from driver.health.judge import Incident, verdicts_of
 from driver.health.remedies import BY_KEY, leading, remedy_of
-from driver.health.xids import XIDS
-from driver.nvml.api import Code, GpuLost
-from driver.nvml.pci_address import PciAddress
+from tests.gpus import (
+    XIDS,
+    Code,
+    GpuLost,
+    HealthRules,
+    Incident,
+    PciAddress,
+    Region,
+    Taint,
+    taints,
+    verdicts_of,
+)
 
 GPU = Region(PciAddress.parse("0000:1b:00.0"))
 

@@ -1,14 +1,16 @@
 """Verdicts become taints of the devices that they hit."""
 
-from __future__ import annotations
-
-from driver.devices.device import Device, Taint
-from driver.devices.region import Region
-from driver.health.health_rules import HealthRules
-from driver.health.judge import Incident, verdicts_of
-from driver.health.verdict import with_verdicts
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
+from tests.gpus import (
+    Device,
+    HealthRules,
+    Incident,
+    PciAddress,
+    Placement,
+    Region,
+    Taint,
+    verdicts_of,
+    with_verdicts,
+)
 
 PCI = PciAddress.parse("0000:8a:00.0")
 OTHER = PciAddress.parse("0000:8b:00.0")

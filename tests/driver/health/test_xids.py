@@ -1,10 +1,9 @@
 """Each code that NVIDIA's catalog of XIDs has is in the table, as bad as the catalog says."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.health.xids import XIDS, XidClass, meaning_of
+from driver.health.xids import meaning_of
+from tests.gpus import XIDS, XidClass
 
 CATALOG: dict[str, tuple[int, ...]] = {
     "ignore": (14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161),

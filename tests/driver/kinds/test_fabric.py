@@ -1,25 +1,26 @@
 """In which fabric partitions a GPU is, as its devices say it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.devices.limits import device_faults
-from driver.devices.names import DRIVER_NAME
 from driver.fabric.api import FabricGpu, FabricPartition
 from driver.hardware.call_effects import FABRIC_PARTITIONS
-from driver.hardware.gpu import Gpu
-from driver.hardware.inventory import Discovery
 from driver.kinds.fabric import KnownGpu, by_size, in_common, physical_ids
-from driver.nvml.deadline import Guard
-from driver.nvml.pci_address import PciAddress
-from driver.policy.config import parse_config
-from driver.policy.offers import Offers, node_offers
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import (
+    DRIVER_NAME,
+    Discovery,
+    FakeMachine,
+    Gpu,
+    Guard,
+    Offers,
+    PciAddress,
+    build_sysfs,
+    device_faults,
+    node_offers,
+    parse_config,
+)
 
 ONE, TWO, THREE = (PciAddress(0, bus, 0, 0) for bus in (0x1B, 0x43, 0x52))
 

@@ -1,11 +1,9 @@
 """What every form of a GPU says of it: only what an attribute can hold."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.devices.device import Version
 from driver.kinds.gpu_attributes import attribute_text, known, semantic_version
+from tests.gpus import Version
 
 
 @pytest.mark.parametrize(

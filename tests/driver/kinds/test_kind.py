@@ -1,7 +1,5 @@
 """A device's name tells its kind, and each kind reads the names that it gives and no others."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -9,19 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.names import gpu_device_name, shared_device_name, unshared_name
-from driver.devices.region import Region
-from driver.devices.sharing import SharedForm
+from driver.devices.names import shared_device_name
 from driver.kinds.partition.kind import STATIC
-from driver.kinds.partition.names import (
+from tests.gpus import (
+    KINDS,
     PartitionName,
+    PciAddress,
+    Placement,
+    Region,
+    SharedForm,
+    gpu_device_name,
     parse_partition_name,
     partition_device_name,
     static_device_name,
+    unshared_name,
 )
-from driver.kinds.registry import KINDS
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
 
 DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 

@@ -1,18 +1,21 @@
 """Devices say whether the NVIDIA driver holds containers to their memory, and if it does not, why."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from driver.devices.device import Device, RequestPolicy
-from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES, device_faults
-from driver.devices.names import DRIVER_NAME
-from driver.hardware.gpu import Inventory
-from driver.policy.offers import Offers, node_offers
-from fakegpu.machine.spec import known_machines
+from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from tests.driver.mig_machines import UNLIKE, rules
+from tests.gpus import (
+    DRIVER_NAME,
+    Device,
+    Inventory,
+    Offers,
+    RequestPolicy,
+    device_faults,
+    known_machines,
+    node_offers,
+)
 from tools.conformance.nodes.mig_nodes import inventory as looked_at
 
 L4_BYTES = (23034 - 470) * 2**20

@@ -1,7 +1,5 @@
 """What holds of every kind in the registry: a new one is found here by itself."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from functools import cache
@@ -11,12 +9,11 @@ import pytest
 
 from driver.claims.opaque import KINDS as OPAQUE_KINDS
 from driver.devices.gpu_policy import HIDDEN
-from driver.devices.names import unshared_name
 from driver.kinds.kind import Kinds, OfferedKind
-from driver.kinds.registry import KINDS
-from envtest.client.shipped import PACKAGE_ROOT
+from tests.clusters import PACKAGE_ROOT
 from tests.deviceclasses.published_nodes import all_plans, devices, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
+from tests.gpus import KINDS, unshared_name
 from tests.toy_kind.offered import TOY, kinds
 
 WITH_TOYS = kinds()

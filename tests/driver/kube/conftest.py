@@ -1,14 +1,11 @@
 """An API server and a client of it for each test, and a certificate for all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.kube.client import KubeClient
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.openssl import make_certificate
 
 

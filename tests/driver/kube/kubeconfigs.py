@@ -1,7 +1,5 @@
 """A kubeconfig of one cluster and one user."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A server of bytes: it may drip an answer, close in the middle of one, or stay silent, over TCP or TLS."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl
@@ -12,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from driver.kube.client import KubeClient
-from driver.kube.credentials import Credentials
+from tests.clusters import Credentials, KubeClient
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 
 Answer = Callable[["Conversation"], None]

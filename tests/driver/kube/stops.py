@@ -1,7 +1,5 @@
 """A stop event that makes waiting visible instead of lasting."""
 
-from __future__ import annotations
-
 import threading
 
 

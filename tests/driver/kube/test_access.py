@@ -1,7 +1,5 @@
 """A pod reaches the API server by its service account, others by a kubeconfig; both find the proxy."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 import sys
@@ -12,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ConfigError
 from driver.kube.access import Access, Authority, Kubeconfig, access_of_pod
 from driver.kube.kubeconfig import access_of
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 from tests.driver.kube.raw_server import RawServer
+from tests.gpus import ConfigError
 
 SERVER = "https://10.96.0.1:443/"
 PROXIES = [f"{name}_PROXY" for name in ("HTTPS", "HTTP", "ALL", "NO")]

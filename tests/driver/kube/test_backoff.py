@@ -1,15 +1,14 @@
 """Waiting times double up to a limit, are spread at random, and come on top of what the server asks for."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.kube.backoff import Backoff, retry_until
-from driver.kube.errors import NotFound, TooManyRequests, Unreachable
+from driver.kube.backoff import retry_until
+from driver.kube.errors import TooManyRequests
+from tests.clusters import Backoff, NotFound, Unreachable
 from tests.driver.kube.stops import CountingStop
 
 

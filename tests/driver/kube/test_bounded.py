@@ -1,7 +1,5 @@
 """A request ends at its deadline, whatever the server does with its connection meanwhile."""
 
-from __future__ import annotations
-
 import io
 import socket
 import threading
@@ -12,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ApiError
 from driver.kube.bounded import AT_ONCE, Arriving
-from driver.kube.errors import Silent, Unreachable
+from driver.kube.errors import Silent
+from tests.clusters import Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
+from tests.gpus import ApiError
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -1,21 +1,16 @@
 """What a request does, and which error each kind of failure becomes."""
 
-from __future__ import annotations
-
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ApiError
 from driver.kube import errors
-from driver.kube.client import KubeClient
-from driver.kube.credentials import Credentials
-from driver.kube.errors import NotFound
-from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, resource_of
-from envtest.embedded.server import EmbeddedApiServer
+from driver.kube.paths import RESOURCE_SLICES, claim_path, resource_of
+from tests.clusters import NODES, Credentials, EmbeddedApiServer, KubeClient, NotFound, object_path
 from tests.eventually import eventually
+from tests.gpus import ApiError
 
 NODE_A = object_path(NODES, "a")
 

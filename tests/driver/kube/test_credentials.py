@@ -1,21 +1,16 @@
 """Where the API server and the credentials come from, and what is said when they cannot be used."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
-from driver.kube.client import KubeClient
-from driver.kube.credentials import Credentials
-from driver.kube.errors import Unauthorized, Unreachable
-from driver.kube.paths import NODES
-from envtest.embedded.server import EmbeddedApiServer
+from driver.kube.errors import Unauthorized
+from tests.clusters import NODES, Credentials, EmbeddedApiServer, KubeClient, Unreachable
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 from tests.driver.kube.raw_server import Conversation, RawServer
+from tests.gpus import ConfigError
 from tests.openssl import make_certificate
 
 

@@ -1,7 +1,5 @@
 """What a tenant put into one claim keeps nobody from reading the others."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,18 +1,14 @@
 """Events reach people, and never get in the way of whoever posts them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from driver.event_reasons import EventReason
-from driver.kube.client import KubeClient
-from driver.kube.events import EventRecorder, Reference
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, Reference
 from tests.eventually import eventually
+from tests.gpus import EventReason
 
 NODE = Reference("v1", "Node", "node-a", "uid-of-a")
 CLAIM = Reference("resource.k8s.io/v1", "ResourceClaim", "claim", "uid-of-claim", "team")

@@ -1,16 +1,14 @@
 """Kubeconfigs are read as kubectl reads them: several files are one, and a context may be chosen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.errors import ConfigError
 from driver.kube.access import Kubeconfig
 from driver.kube.kubeconfig import access_of, chosen_context, contexts_of
+from tests.gpus import ConfigError
 
 TOKEN = {"token": "t"}
 

@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ApiError
-from driver.kube.backoff import Backoff
-from driver.kube.client import KubeClient
-from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector, Selection
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import Backoff, EmbeddedApiServer, Forbidden, KubeClient
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
 from tests.driver.kube.stops import CountingStop
 from tests.eventually import eventually
+from tests.gpus import ApiError
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 ON_NODE_A = Selection(SLICES, {"spec.nodeName": "a"}, {})

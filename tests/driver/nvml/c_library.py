@@ -2,8 +2,6 @@
 
 # ruff: noqa: SLF001 - byref() keeps what it points to in _obj, and says so in its documentation
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -11,15 +9,21 @@ from typing import Any
 
 import pynvml
 
-from driver.nvml.api import NoMemoryLimits, NvLinkEnd, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.memory_limits import MemoryLimits
-from driver.nvml.mig import MigDevice
-from driver.nvml.modes import ComputeMode
-from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
-from fakegpu.nvml.fake_nvml import FakeDevice
 from tests.driver.nvml.c_library_health import CLibraryHealth
 from tests.driver.nvml.c_library_mig import CLibraryMig
+from tests.gpus import (
+    ComputeMode,
+    FakeDevice,
+    MemoryLimits,
+    MigDevice,
+    NoMemoryLimits,
+    NvLinkEnd,
+    Nvml,
+    NvmlCallFailed,
+    NvmlDevice,
+    PciAddress,
+)
 
 # The numbers of nvml.h, written down apart from those of the binding.
 ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}

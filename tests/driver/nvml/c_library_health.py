@@ -2,16 +2,14 @@
 
 # ruff: noqa: SLF001 - byref() keeps what it points to in _obj, and says so in its documentation
 
-from __future__ import annotations
-
 import ctypes
 from collections import deque
 from typing import Any
 
-from driver.nvml.api import Code, NotSupported, NvmlDevice, failure
-from driver.nvml.health.calls import EventSet, GpuEvent, RecoveryAction
-from driver.nvml.mig import MigDevice
+from driver.nvml.api import failure
+from driver.nvml.health.calls import EventSet, RecoveryAction
 from driver.nvml.use.calls import MemoryUse
+from tests.gpus import Code, GpuEvent, MigDevice, NotSupported, NvmlDevice
 
 INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, TIMEOUT, FUNCTION_NOT_FOUND = 2, 3, 7, 10, 13
 VERSION_MISMATCH = 25

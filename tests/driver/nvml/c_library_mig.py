@@ -2,22 +2,20 @@
 
 # ruff: noqa: SLF001 - byref() keeps what it points to in _obj, and says so in its documentation
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 
-from driver.nvml.api import NvmlCallFailed, NvmlDevice
-from driver.nvml.mig import (
+from driver.nvml.mig import ComputeInstanceProfile, Engines
+from tests.gpus import (
     ComputeInstance,
-    ComputeInstanceProfile,
-    Engines,
+    FakeDevice,
     GpuInstance,
     GpuInstanceProfile,
     MigDevice,
+    NvmlCallFailed,
+    NvmlDevice,
     Placement,
 )
-from fakegpu.nvml.fake_nvml import FakeDevice
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, INSUFFICIENT_SIZE = 3, 2, 6, 7
 ACTIVATIONS = {"done": 0, "in-use": 19, "reset-required": 16}

@@ -1,7 +1,5 @@
 """Gives each test a pynvml that has loaded nothing: its library is a variable of the module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,13 +1,20 @@
 """What every NVML must do about memory limits; never on a real GPU: groups are containers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 
-from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
+from tests.gpus import (
+    NO_LIMIT_BYTES,
+    Code,
+    MemoryLimits,
+    NoMemoryLimits,
+    NotFound,
+    NotSupported,
+    Nvml,
+    NvmlCallFailed,
+    NvmlDevice,
+)
 
 MakeGroup = Callable[[str], str]
 """Makes the control group at a path, as a runtime does; gives its full path."""

@@ -3,14 +3,11 @@
 tools/hardware/contract/mig.py has what it promises to those who only read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from driver.nvml.api import Code, InstanceNotFound, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.mig import Placement
+from tests.gpus import Code, InstanceNotFound, NotSupported, Nvml, NvmlCallFailed, NvmlDevice, Placement
 
 _NO_SUCH_ID = 99
 

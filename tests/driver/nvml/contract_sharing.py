@@ -1,12 +1,10 @@
 """What every NVML must do when a mode of a GPU is set; never on a real GPU, whose owner decides on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 
-from driver.nvml.api import NotSupported, Nvml, NvmlDevice
+from tests.gpus import NotSupported, Nvml, NvmlDevice
 
 
 def _devices(nvml: Nvml) -> list[NvmlDevice]:

@@ -1,19 +1,13 @@
 """The binding over a compiled library keeps the contract: structures and arguments are those of C."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import Nvml
-from driver.nvml.memory_limits import MemoryLimits
-from driver.nvml.real import RealNvml
-from driver.roots.driver_roots import DriverRoots
-from fakegpu.machine.fake_machine import FakeMachine
 from tests import needs
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
+from tests.gpus import DriverRoots, FakeMachine, MemoryLimits, Nvml, RealNvml
 from tests.nvml_library.library import NvmlDouble, compile_nvml
 from tools.hardware.contract.run import check_contract
 

@@ -1,7 +1,5 @@
 """The fake on every machine, the binding over a C-shaped library, and the real NVML keep one contract."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
@@ -9,15 +7,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from driver.errors import NvmlError
-from driver.nvml.api import NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.health.calls import EccErrors, FabricHealth, RemappedRows
+from driver.nvml.health.calls import EccErrors
 from driver.nvml.library import SONAME
-from driver.nvml.real import RealNvml
-from driver.nvml.use.calls import ProcessUse, Utilisation
+from driver.nvml.use.calls import Utilisation
 from fakegpu.machine.cgroups import FakeCgroups
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines
 from fakegpu.use.state import ProcessState
 from tests.driver.mig_machines import UNLIKE
 from tests.driver.nvml.c_library import CLibrary, unload
@@ -25,6 +18,19 @@ from tests.driver.nvml.c_library_health import ACTIONS
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES
 from tests.driver.nvml.contract_sharing import MODE_CLAUSES
+from tests.gpus import (
+    FabricHealth,
+    FakeMachine,
+    NotSupported,
+    Nvml,
+    NvmlCallFailed,
+    NvmlDevice,
+    NvmlError,
+    ProcessUse,
+    RealNvml,
+    RemappedRows,
+    known_machines,
+)
 from tools.hardware.contract.run import CLAUSES, keep_clause
 
 MODES = ("t4", "hgx-h100", "dgx-a100", "a100-vgpu-guest")

@@ -1,7 +1,5 @@
 """The guard: a hung call costs its caller one deadline, others nothing, and nobody a second thread."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -9,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from driver.nvml.api import Code, GpuLost, NvmlTimeout
-from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard, Watch
-from fakegpu.nvml.mig_calls import MIG_CHANGES
+from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR
 from tests.eventually import eventually
+from tests.gpus import MIG_CHANGES, Code, GpuLost, Guard, NvmlTimeout, Watch
 
 SHORT = 0.5
 

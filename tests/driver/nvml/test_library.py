@@ -1,20 +1,16 @@
 """Which file NVML is loaded from, and what is said of one that cannot be loaded; the files are real."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from driver.nvml.api import DriverNotLoaded
 from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
-from driver.nvml.real import RealNvml
-from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
 from kubeletplugin.devices.host.driver_files import DriverRoot
 from tests import needs
+from tests.gpus import DriverNotLoaded, DriverRoots, RealNvml
 
 FOLDER = LIBRARY_FOLDERS[0]
 compiled = needs.GCC

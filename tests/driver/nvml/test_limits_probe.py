@@ -1,13 +1,9 @@
 """Whether there are memory limits is told by the root of cgroup v2, with either of NVML's two accounts."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.nvml.api import Code, NotFound, NvmlCallFailed
-from driver.nvml.deadline import Guard
 from driver.nvml.limits_probe import can_be_limited
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import Code, FakeMachine, Guard, NotFound, NvmlCallFailed
 
 
 def asked(machine: FakeMachine) -> bool:

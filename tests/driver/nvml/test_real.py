@@ -1,26 +1,24 @@
 """The binding: which library it loads, and what it makes of NVML's odder answers."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from driver.nvml.api import (
+from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, EXPIRY_INVALID, CLibrary
+from tests.gpus import (
     Code,
     DriverNotLoaded,
+    FakeMachine,
     GpuLost,
+    LicensableFeature,
     NotFound,
     NotSupported,
     NvLinkEnd,
     NvmlCallFailed,
+    RealNvml,
     SessionLost,
 )
-from driver.nvml.real import RealNvml
-from driver.nvml.vgpu import LicensableFeature
-from fakegpu.machine.fake_machine import FakeMachine
-from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, EXPIRY_INVALID, CLibrary
 
 
 def _bound(machine: FakeMachine, library: CLibrary | None = None) -> RealNvml:

@@ -1,14 +1,19 @@
 """The binding's MIG calls: what it makes of NVML's odder answers, and how it names what failed."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.nvml.api import Code, GpuLost, InstanceNotFound, NotSupported, NvmlCallFailed
-from driver.nvml.mig import Placement
-from driver.nvml.real import RealDevice, RealNvml
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.nvml.real import RealDevice
 from tests.driver.nvml.c_library import CLibrary
+from tests.gpus import (
+    Code,
+    FakeMachine,
+    GpuLost,
+    InstanceNotFound,
+    NotSupported,
+    NvmlCallFailed,
+    Placement,
+    RealNvml,
+)
 
 ONE_G = 19
 

@@ -1,7 +1,5 @@
 """The node configuration decides what is offered, and is refused with every error that is in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +7,21 @@ import jsonschema
 import pytest
 import yaml
 
-from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
-from driver.errors import ConfigError
-from driver.hardware.gpu import Gpu
 from driver.health.health_rules import SCHEMA as HEALTH
-from driver.nvml.pci_address import PciAddress
-from driver.policy.config import load_config, parse_config, parse_file, pool_schema, rule_schema
-from driver.policy.rules import NodeConfig, Rule
+from driver.policy.config import pool_schema, rule_schema
+from tests.gpus import (
+    ConfigError,
+    Gpu,
+    GpuPolicy,
+    MigOffer,
+    NodeConfig,
+    PciAddress,
+    Rule,
+    SharedOffer,
+    load_config,
+    parse_config,
+    parse_file,
+)
 
 A100 = Gpu(PciAddress.parse("0000:07:00.0"), "GPU-a", 0, 0, product_name="NVIDIA A100-SXM4-40GB", numa_node=3)
 SLICED = SharedOffer("TimeSlicing", 4)

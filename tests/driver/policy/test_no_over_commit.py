@@ -1,7 +1,5 @@
 """Whatever is allocated from what a node publishes can be made on its GPUs, in any order of allocations."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache
@@ -11,20 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.devices.names import DRIVER_NAME
-from driver.hardware.gpu import Inventory
-from driver.kinds.partition.names import parse_partition_name, profile_slug
-from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
-from driver.nvml.api import NvmlDevice
-from driver.nvml.mig import GpuInstance, Placement
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import Offers, node_offers
-from driver.slices.specs import lay_out
-from fakegpu.machine.fake_machine import FakeMachine
-from kubernetes_rules.allocator.allocate import Allocator
+from tests.clusters import Allocator
 from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 from tests.examples import examples
+from tests.gpus import (
+    DRIVER_NAME,
+    KINDS,
+    FakeMachine,
+    GpuInstance,
+    Inventory,
+    NvmlDevice,
+    Offers,
+    PciAddress,
+    Placement,
+    lay_out,
+    node_offers,
+    parse_partition_name,
+    profile_slug,
+)
 
 NODE = "node-a"
 POOL = f"{NODE}/{DRIVER_NAME}"

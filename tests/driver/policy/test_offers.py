@@ -1,19 +1,24 @@
 """What a whole GPU says of itself, and which GPUs are not offered."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from driver.devices.device import Version
-from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.taints import TAINT_LOST
-from driver.hardware.gpu import Gpu, Inventory, Problem, Reason, UnreadGpu
-from driver.health.health_rules import HealthRules
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import node_offers, tainted_offers
-from driver.policy.rules import NodeConfig, Rule
+from driver.hardware.gpu import Reason, UnreadGpu
+from driver.policy.offers import tainted_offers
+from tests.gpus import (
+    Gpu,
+    GpuPolicy,
+    HealthRules,
+    Inventory,
+    NodeConfig,
+    PciAddress,
+    Problem,
+    Rule,
+    Version,
+    node_offers,
+)
 
 FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
 H100 = Gpu(

@@ -1,18 +1,14 @@
 """Virtual functions are asked for where the rule says so, they are off, and a vGPU manager runs the GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from driver.hardware.functions import PciView
-from driver.hardware.gpu import Inventory
 from driver.kinds.vgpu.kind import BEING_MADE, NO_PLACE
-from driver.policy.offers import node_offers
 from driver.policy.rules import virtual_to_enable
+from tests.clusters import one_rule
 from tests.driver.kinds.vgpu.hosts import L40S, inventory
-from tools.conformance.nodes.mig_nodes import one_rule
+from tests.gpus import Inventory, PciView, node_offers
 
 WITH, WITHOUT = "vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}", "vgpu: {profiles: [L40S-8Q]}"
 

@@ -1,7 +1,5 @@
 """A write leaves the old file or the new one, and nothing else; a durable one also after a power cut."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable
@@ -12,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.errors import StorageError
 from driver.process.durable import remove, remove_durably, remove_unfinished, write_atomically, write_durably
+from tests.gpus import StorageError
 from tests.power_cut import PowerCutDisk
 
 Write = Callable[..., None]

@@ -1,15 +1,13 @@
 """A look is made when somebody asks, once a second at most, and nobody waits for long."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from driver.errors import StorageError
 from driver.process.fresh_reading import FreshReading
 from tests.eventually import eventually
+from tests.gpus import StorageError
 
 FOUND = ("a", 1)
 

@@ -1,7 +1,5 @@
 """An endpoint answers on the addresses it was given, of either family, and survives what clients do."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import threading
@@ -12,10 +10,10 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from driver.errors import ConfigError
 from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint, Server
 from tests import needs
 from tests.eventually import eventually
+from tests.gpus import ConfigError
 
 WAIT_SECONDS = 20
 

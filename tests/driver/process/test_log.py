@@ -1,7 +1,5 @@
 """Log lines are JSON, carry the operation's id, and keep secrets to themselves."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -11,8 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.process.log import configure, get_logger, operation
+from driver.process.log import get_logger, operation
+from tests.clusters import configure
+from tests.gpus import ClaimBlocked, ClaimRefused
 
 log = get_logger("a.module")
 

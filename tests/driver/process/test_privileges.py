@@ -1,14 +1,12 @@
 """What a process has given up it has lost in all of its threads and in what it runs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from envtest.client.shipped import PACKAGE_ROOT, python_environment
 from tests import needs
+from tests.clusters import PACKAGE_ROOT, python_environment
 
 SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 SYS_ADMIN = 1 << 21

@@ -1,7 +1,5 @@
 """Probes are answered with a status and one line that says why."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +7,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from driver.errors import ConfigError
 from driver.process.probes import Probes, endpoint, serve
-from driver.process.service import Service
+from tests.clusters import Service
+from tests.gpus import ConfigError
 
 WAIT_SECONDS = 20
 

@@ -1,12 +1,11 @@
 """Work that takes longer than it ever should is noticed, and waiting is no work."""
 
-from __future__ import annotations
-
 import pytest
 
 from driver.nvml.deadline import DEADLINE_SECONDS, LONG_FACTOR
-from driver.process.pulse import HUNG_SECONDS, Pulse
+from driver.process.pulse import HUNG_SECONDS
 from tests.clock import Clock
+from tests.clusters import Pulse
 
 
 def test_work_that_takes_too_long_is_named_with_its_time() -> None:

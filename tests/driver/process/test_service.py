@@ -1,7 +1,5 @@
 """Threads start together, end in reverse order, and the first that fails ends the process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -10,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from driver.process.service import Service, delay_seconds
+from driver.process.service import delay_seconds
+from tests.clusters import Service
 from tests.eventually import eventually
+from tests.gpus import ClaimBlocked
 
 WAIT_SECONDS = 20.0
 

@@ -1,21 +1,17 @@
 """All that read the driver get one root, which follows the driver that comes, goes and is replaced."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
-from driver.nvml.api import DriverNotLoaded
-from driver.nvml.real import RealNvml
-from driver.process.service import Service
-from driver.roots.driver_roots import DriverRoots, NoDriverRoot
+from driver.roots.driver_roots import NoDriverRoot
 from driver.roots.flag import roots_from_flags
 from driver.roots.watch import watch_roots
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
-from kubeletplugin.devices.host.driver_files import InstalledDriver
+from fakegpu.driver_files.host_layouts import remove_driver
+from tests.clusters import Service
+from tests.gpus import HOST_LAYOUTS, ConfigError, DriverNotLoaded, DriverRoots, RealNvml, lay_driver
+from tests.plugin import InstalledDriver
 
 CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
 GKE = HOST_LAYOUTS["GKE"]

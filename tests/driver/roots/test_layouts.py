@@ -1,18 +1,14 @@
 """A driver is found in every layout, and containers get its files where their linker looks for them."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
 from driver.roots.root import below
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
-from kubeletplugin.claims.cdi.spec import HostPaths
-from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from fakegpu.driver_files.host_layouts import HostLayout
+from tests.gpus import HOST_LAYOUTS, DriverRoots, lay_driver
+from tests.plugin import DriverFiles, DriverPrograms, HostPaths, InstalledDriver
 
 VERSION = "580.95.05"
 

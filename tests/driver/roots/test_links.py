@@ -1,7 +1,5 @@
 """Links are followed as a process would whose root is another folder: none leads out of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

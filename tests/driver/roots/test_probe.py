@@ -1,16 +1,14 @@
 """Which place is used, and what is said of those that are passed over."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
 
-from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
 from driver.roots.root import Root
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
+from fakegpu.driver_files.host_layouts import HostLayout
+from tests.gpus import HOST_LAYOUTS, DriverRoots, lay_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
 UBUNTU = HOST_LAYOUTS["Ubuntu"]

@@ -1,16 +1,14 @@
 """The watch tells of a driver that comes, goes or is replaced, although nobody asks for it."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
 import pytest
 
-from driver.process.service import Service
-from driver.roots.driver_roots import DriverRoots
 from driver.roots.watch import RootWatch, watch_roots
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
+from fakegpu.driver_files.host_layouts import remove_driver
+from tests.clusters import Service
+from tests.gpus import HOST_LAYOUTS, DriverRoots, lay_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, OpenShift"]
 WAIT_SECONDS = 30.0

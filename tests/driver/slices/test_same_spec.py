@@ -1,16 +1,13 @@
 """A stored slice means the same as the wanted one however it is written, and what is changed in it counts."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from driver.devices.device import CounterSet, Device, RequestPolicy, Taint
-from driver.nvml.pci_address import PciAddress
-from driver.slices.specs import lay_out, same_spec
+from driver.slices.specs import same_spec
+from tests.gpus import CounterSet, Device, PciAddress, RequestPolicy, Taint, lay_out
 
 GIB = 2**30
 PCI = PciAddress(0, 0, 0, 0)

@@ -1,7 +1,5 @@
 """Devices become specs within the limits of the API; a device that breaks one is left out alone."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any
@@ -10,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.device import AttributeValue, Device, Taint, Version
-from driver.errors import ConfigError
-from driver.nvml.pci_address import PciAddress
-from driver.slices.specs import Layout, lay_out, taint_times
+from driver.slices.specs import Layout, taint_times
+from tests.gpus import AttributeValue, ConfigError, Device, PciAddress, Taint, Version, lay_out
 
 POOL = "node-a/gpu.nvidia.com"
 

@@ -1,21 +1,25 @@
 """Counter sets stand in slices of their own, and no device consumes what is not there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from driver.devices.device import CounterSet, Device, Taint, Version
-from driver.devices.names import gpu_device_name
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import node_offers
-from driver.slices.specs import Layout, lay_out, read_devices
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.slices.specs import Layout, read_devices
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, SECOND, function, node, offered
 from tests.driver.mig_machines import look, rules
+from tests.gpus import (
+    CounterSet,
+    Device,
+    FakeMachine,
+    PciAddress,
+    Placement,
+    Taint,
+    Version,
+    gpu_device_name,
+    lay_out,
+    node_offers,
+)
 
 POOL = "node-a/gpu.nvidia.com"
 

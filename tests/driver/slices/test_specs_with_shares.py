@@ -1,18 +1,13 @@
 """Shared devices stand in slices with their request policies, which are read back and compared as numbers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.device import Device, RequestPolicy
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import node_offers
-from driver.slices.specs import Layout, lay_out, read_devices
-from kubernetes_rules.validation.dra_kinds import errors_of
+from driver.slices.specs import Layout, read_devices
+from tests.clusters import errors_of, inventory
 from tests.driver.mig_machines import rules
-from tools.conformance.nodes.mig_nodes import inventory
+from tests.gpus import Device, PciAddress, RequestPolicy, lay_out, node_offers
 
 GIB = 2**30
 NAME = "gpu-0000-00-00-0-mps-4-mem"

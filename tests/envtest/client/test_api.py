@@ -1,14 +1,12 @@
 """The client of the API server says in its own words that there is no answer."""
 
-from __future__ import annotations
-
 import socket
 import threading
 
 import pytest
 
-from envtest.client.api import ApiClient
 from envtest.client.errors import ApiUnreachable
+from tests.clusters import ApiClient
 
 
 def test_an_answer_that_ends_in_its_middle_is_none() -> None:

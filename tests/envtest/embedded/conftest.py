@@ -1,12 +1,10 @@
 """Fixtures of the tests of the embedded cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 
 
 @pytest.fixture

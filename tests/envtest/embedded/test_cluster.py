@@ -1,7 +1,5 @@
 """The embedded cluster as a whole: nodes, outages of the API server, and nothing left at its end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -10,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.waiting import fresh_namespace, wait_for
-from envtest.embedded.cluster import EmbeddedCluster
+from tests.clusters import EmbeddedCluster, fresh_namespace, paths, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Every manifest that the project ships can be applied to the embedded cluster; it says what it ignores."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -13,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from envtest.client.api import APPLY, ApiClient, objects_in
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import APPLY, ApiClient, EmbeddedApiServer, objects_in
 from tests.envtest.embedded.api.api_calls import shown
 from tests.refused_on_purpose import REFUSED, is_old
 

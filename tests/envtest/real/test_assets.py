@@ -1,7 +1,5 @@
 """Which binaries a cluster runs: they are built once and cached, and a build that fails says why."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from envtest.client.errors import BuildFailed
 from envtest.real import build
-from envtest.real.assets import find_assets
+from tests.clusters import find_assets
 
 
 def give_go(folder: Path, script: str) -> dict[str, str]:

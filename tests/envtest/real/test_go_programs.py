@@ -1,10 +1,8 @@
 """Programs of others are built once from a pinned module, and anew when the module changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from envtest.real.build import go_programs
+from tests.clusters import go_programs
 from tests.envtest.real.test_assets import BUILDING_GO, give_go
 
 

@@ -1,7 +1,5 @@
 """What a cluster needs from a machine, puts on it, and takes away again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a cluster that starts does not show of its components' users, command lines and files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

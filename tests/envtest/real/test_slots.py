@@ -1,7 +1,5 @@
 """Clusters on one machine do not share ports, subnets or control groups."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The compiled libcuda shows a process the devices of its container, as the fake CUDA does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -9,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import CudaError
 from fakegpu.cuda.compiled import SONAME, compiled_libcuda
-from fakegpu.cuda.fake_cuda import FakeCuda
-from fakegpu.driver_files.driver_root import build_driver_root
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
-from fakegpu.machine.capabilities import VISIBLE_NODES
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.cuda import Cuda, LibCuda
 from tests import needs
 from tests.fakegpu.programs import Programs
+from tests.gpus import VISIBLE_NODES, CudaError, FakeCuda, FakeMachine, build_driver_root
 
 pytestmark = needs.GCC
 

@@ -1,18 +1,13 @@
 """A CUDA process on a fake machine sees the devices of its container, and has the memory that it may have."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 
-from driver.errors import CudaError
-from fakegpu.cuda.fake_cuda import FakeCuda
-from fakegpu.machine.capabilities import VISIBLE_NODES, partition_nodes
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.nvml.fake_nvml import FakeDevice
+from fakegpu.machine.capabilities import partition_nodes
 from tests.fakegpu.programs import Programs
+from tests.gpus import VISIBLE_NODES, CudaError, FakeCuda, FakeDevice, FakeMachine
 
 GIB = 1 << 30
 

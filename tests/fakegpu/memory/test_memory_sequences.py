@@ -1,7 +1,5 @@
 """Whatever happens, and in whatever order, a fake GPU gives memory as a plain count of its limits says."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -10,11 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from driver.nvml.api import Code, NoMemoryLimits, NvmlCallFailed
-from driver.nvml.memory_limits import NO_LIMIT_BYTES
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.memory.cuda import ContextLost, CudaFailed, FakeCudaClient, OutOfMemory
+from fakegpu.memory.cuda import ContextLost, CudaFailed
 from tests.examples import examples
+from tests.gpus import (
+    NO_LIMIT_BYTES,
+    Code,
+    FakeCudaClient,
+    FakeMachine,
+    NoMemoryLimits,
+    NvmlCallFailed,
+    OutOfMemory,
+)
 
 ROOT = "/sys/fs/cgroup"
 PATHS = ("/a", "/a/b", "/a/b/c", "/ab", "/d")

@@ -1,7 +1,5 @@
 """The fake control daemon of MPS speaks the real one's language, as a process with files and children."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -9,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.mps.client import Connection, CudaProcess
 from tests.fakegpu.programs import Programs
+from tests.gpus import Connection, CudaProcess
 
 
 @pytest.fixture

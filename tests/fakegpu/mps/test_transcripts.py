@@ -1,7 +1,5 @@
 """The pretend daemon answers as real ones did, and the driver reads that, as far as it is written down."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked
 from fakegpu.mps.record import record
 from fakegpu.mps.replay import install_replay
 from fakegpu.mps.transcript import Run, Transcript, read_transcript, write_transcript
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
-from kubeletplugin.sharing.mps.folders import DaemonFolder
 from kubeletplugin.sharing.mps.processes import Control, limit_commands, sort_answers
 from tests.fakegpu.programs import Programs
+from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.fake_kubelet import short_folder
+from tests.plugin import DaemonFolder, DriverPrograms, InstalledDriver, MpsDaemon
 
 TRANSCRIPTS = sorted((Path(__file__).resolve().parents[2] / "vectors" / "mps").glob("*.jsonl"))
 CONTROL = "usr/bin/nvidia-cuda-mps-control"

@@ -1,16 +1,13 @@
 """How a fake machine differs from the recording that it was made of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from driver.nvml.api import NvmlCallFailed
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
-from tools.hardware.recording import CALLS, MACHINE, VERSIONS
+from tests.clusters import MACHINE
+from tests.gpus import FakeMachine, NvmlCallFailed, PciAddress
+from tools.hardware.recording import CALLS, VERSIONS
 from tools.hardware.stand_ins import StandIns
 
 MIB = 2**20

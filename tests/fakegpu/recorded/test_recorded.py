@@ -1,20 +1,18 @@
 """Every recording of a real node is a test: its fake machine is what the node was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import read_transcript
-from gpuctl.__main__ import commands
+from tests.clusters import MACHINE, commands
 from tests.fakegpu.programs import Programs
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of
-from tools.hardware.recording import MACHINE, MPS, write_recording
+from tests.gpus import FakeMachine
+from tools.hardware.recording import MPS, write_recording
 
 RECORDED = sorted(path.parent for path in Path(__file__).parent.glob(f"*/{MACHINE}"))
 

@@ -3,8 +3,6 @@
 So they run in a guest, too, on a real kernel and emulated devices. Each case leaves all as it found it.
 """
 
-from __future__ import annotations
-
 import errno
 import sys
 import time

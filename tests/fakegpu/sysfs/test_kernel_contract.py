@@ -1,16 +1,12 @@
 """The pretended kernel does what the real one does: the cases that a guest runs on a real kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.sysfs.kernel import FakeKernel
 from tests.fakegpu.sysfs.kernel_contract import CASES, Scene
+from tests.gpus import FakeKernel, FakeMachine, build_sysfs
 
 GPU, BRIDGE, PHYSICAL = "0000:17:00.0", "0000:16:00.0", "0000:65:00.0"
 

@@ -1,7 +1,5 @@
 """Whatever is done to a pretended node: no function shows two drivers, and all that it shows agrees."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -10,17 +8,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from driver.errors import NvmlError
-from driver.nvml.pci_address import PciAddress
-from fakegpu.driver_files.driver_root import build_device_nodes, build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.holds import Hold
-from fakegpu.nvml.fake_nvml import FakeNvml
 from fakegpu.sysfs.drivers import loaded_drivers
-from fakegpu.sysfs.functions import functions_of
-from fakegpu.sysfs.kernel import FakeKernel
 from tests.examples import examples
 from tests.fakegpu.sysfs.trees import disagreements
+from tests.gpus import (
+    FakeKernel,
+    FakeMachine,
+    FakeNvml,
+    NvmlError,
+    PciAddress,
+    build_device_nodes,
+    build_sysfs,
+    functions_of,
+)
 
 MACHINE = "passthrough-quad"
 SPEC = FakeMachine.open(MACHINE).spec

@@ -1,14 +1,10 @@
 """Reads what a pretended node shows, by the driver's own reading, and says where its parts disagree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from driver.hardware.pci_view import iommu_group_of, read_function
-from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.sysfs.drivers import is_vfio
-from fakegpu.sysfs.functions import functions_of
 from fakegpu.sysfs.tree import PRETENDED, all_files
+from tests.gpus import FakeMachine, functions_of, iommu_group_of, read_function
 
 
 def disagreements(machine: FakeMachine, sysfs: Path, device_root: Path) -> list[str]:

@@ -1,7 +1,5 @@
 """Kubeconfigs for tests, with as many contexts as wanted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,14 +1,12 @@
 """The cluster and the namespace are found where kubectl finds them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.cli.cluster import ClusterView, find_kubeconfig, find_namespace
+from gpuctl.cli.cluster import find_kubeconfig, find_namespace
+from tests.clusters import ClusterView, EmbeddedApiServer
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 
 

@@ -1,7 +1,5 @@
 """What goes wrong is told in a sentence: no number of an error, no word that only programs need."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from pathlib import Path
@@ -9,13 +7,11 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from driver.errors import ConfigError
-from driver.kube.errors import Unauthorized, Unreachable
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.cli.cluster import ClusterView
-from gpuctl.cli.failures import error_text
+from driver.kube.errors import Unauthorized
 from kubernetes_rules.errors import RuleError
+from tests.clusters import ClusterView, EmbeddedApiServer, Unreachable, error_text
 from tests.eventually import eventually
+from tests.gpus import ConfigError
 
 
 def test_a_certificate_that_is_not_trusted_is_told() -> None:

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.table import Table
 
-from driver.errors import DriverError
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
-from gpuctl.cli.failures import error_text
 from gpuctl.cli.output import say
-from gpuctl.plan.planned import plan_node
+from tests.clusters import ROOT, EmbeddedApiServer, commands, error_text, plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
-from tools.docs.site.places import ROOT
+from tests.gpus import DriverError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """TAB offers what is there, and waits for nothing that it does not need."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,12 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.machine.spec import known_machines
 from gpuctl import kubectl_completion
-from gpuctl.__main__ import commands
+from tests.clusters import EmbeddedApiServer, commands
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.doctor.clusters import waiting_claim
+from tests.gpus import known_machines
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = (

@@ -1,7 +1,5 @@
 """A plugin's socket for gpu-memory-hook, as far as tests of the embedded runtime need one."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """gpuctl demo as people run it: what they can reach, and that nothing is left however it ends."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -15,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client import paths
-from envtest.client.api import ApiClient
-from envtest.client.errors import ApiRefused
 from gpuctl.demo import watchdog
 from gpuctl.demo.objects import NAMESPACE, DemoPod
+from tests.clusters import ApiClient, ApiRefused, paths
 from tests.eventually import eventually
 from tests.gpuctl.documents import read_document
 from tests.openssl import openssl

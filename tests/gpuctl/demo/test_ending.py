@@ -1,7 +1,5 @@
 """The first signal ends a command; those that come while it ends do nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

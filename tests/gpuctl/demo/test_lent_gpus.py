@@ -1,18 +1,16 @@
 """The demo's story on GPUs that it does not own: it uses the idle ones, and they are as before afterwards."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from driver.nvml.mig import Placement
-from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.lent_gpus import lent_gpus
 from gpuctl.demo.story import Narrator, tell
+from tests.clusters import DemoCluster
 from tests.gpuctl.verify.subjects import machine_in, places_of
+from tests.gpus import Placement
 
 
 def test_the_story_is_told_with_idle_gpus_alone(tmp_path: Path) -> None:

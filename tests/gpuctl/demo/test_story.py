@@ -1,7 +1,5 @@
 """The demo's story as it is told, and that it ends where pods get more or less than their part."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable
@@ -11,8 +9,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from driver.nvml.mig import Placement
-from gpuctl.demo.cluster import DemoCluster
 from gpuctl.demo.objects import story_pods
 from gpuctl.demo.story import (
     ContainerFacts,
@@ -25,7 +21,9 @@ from gpuctl.demo.story import (
     tell,
 )
 from gpuctl.plan.node_gpus import GpuFacts
+from tests.clusters import DemoCluster
 from tests.gpuctl.approved import approve
+from tests.gpus import Placement
 
 GPU = GpuFacts(
     *("gpu-0000-1b-00-0", 0, "H100", "0000:1b:00.0", 0, 81 * 2**30, None, ()), shareable_bytes=80 * 2**30

@@ -1,14 +1,12 @@
 """``gpuctl describe`` tells all about one node, GPU or claim: forms, holders, taints, topology, events."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published

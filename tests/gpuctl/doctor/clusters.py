@@ -1,7 +1,5 @@
 """A cluster as the doctor sees it, in which all is well, for tests to break."""
 
-from __future__ import annotations
-
 import base64
 import copy
 from datetime import UTC, datetime
@@ -11,11 +9,10 @@ from typing import Any
 
 import yaml
 
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.cli.cluster import Object
 from gpuctl.doctor.outside.rights import NEEDED, TO_LOOK
 from gpuctl.doctor.outside.seen import ClusterSeen
-from gpuctl.plan.planned import plan_node
+from tests.clusters import EmbeddedApiServer, plan_node
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_SECONDS = 86_400.0

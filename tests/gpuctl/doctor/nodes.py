@@ -1,7 +1,5 @@
 """A node as the doctor sees it, in which all is well, for tests to break."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 from pathlib import Path
@@ -9,15 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from driver.fabric.api import FabricPartition
-from driver.hardware.functions import IommuGroup, PciFunction, PciView
-from driver.hardware.gpu import Inventory
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from driver.nvml.memory_limits import MemoryLimits
-from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import ProbedPlace
-from fakegpu.driver_files.driver_root import build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.places import Places, read_places
 from gpuctl.doctor.inside.seen import (
     TO_MACHINES,
@@ -34,10 +24,20 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import SERVES
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.devices.host.gpu_nodes import REQUIRED_CONTROL_NODES
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState
+from tests.gpus import (
+    Discovery,
+    FakeMachine,
+    Guard,
+    Inventory,
+    IommuGroup,
+    MemoryLimits,
+    PciAddress,
+    PciFunction,
+    PciView,
+    build_sysfs,
+)
+from tests.plugin import DriverFiles, Entry, HeldDevice, MpsState, ShareRecord
 
 UID = "11111111-2222-3333-4444-555555555555"
 VERSION = "580.95.05"

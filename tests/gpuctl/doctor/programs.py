@@ -1,7 +1,5 @@
 """A kubectl for tests: it runs gpuctl on this machine in place of a pod, and notes how it was called."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

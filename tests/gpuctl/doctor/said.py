@@ -1,7 +1,5 @@
 """What checks say about a cluster or a node of which parts are other than in a well one, a line for each."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """``gpuctl doctor`` tells a line for each check, and its exit code whether one failed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,16 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from envtest.client.api import ApiClient
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
 from gpuctl.doctor.check import Check, run_checks
 from gpuctl.doctor.check import Result as Found
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.report import picture, problems
-from gpuctl.plan.planned import plan_node
+from tests.clusters import PACKAGE_ROOT, ApiClient, EmbeddedApiServer, commands, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.clusters import NODE, driver_pod, node, run_pod, well_cluster
 from tests.gpuctl.doctor.nodes import well_node

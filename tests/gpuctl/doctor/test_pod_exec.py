@@ -1,17 +1,15 @@
 """What runs in a pod is bounded in time and size, since a node may send without end."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
-from gpuctl.cli.unread import Unread
 from gpuctl.doctor.pod_exec import PluginPod, plugin_pod, run_bounded, run_in_pod
+from tests.clusters import Unread
 from tests.gpuctl.doctor.clusters import NODE, driver_pod
 from tests.gpuctl.doctor.programs import FakeKubectl
+from tests.gpus import ConfigError
 
 TARGET = PluginPod("gpu-dra", "plugin", "driver")
 

@@ -1,7 +1,5 @@
 """``gpuctl doctor --probe`` and the Jobs of deploy/examples/probe say what each tier gives."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,14 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.client import paths
-from envtest.client.waiting import wait_for_list
-from envtest.cluster import Cluster
-from gpuctl.__main__ import commands
-from gpuctl.cli.cluster import connect_client
-from gpuctl.demo.cluster import DemoCluster
 from gpuctl.doctor.outside.reading import look_at_cluster
 from gpuctl.doctor.tier_probes import NAME, probe_tiers
+from tests.clusters import Cluster, DemoCluster, commands, connect_client, paths, wait_for_list
 from tests.gpuctl.doctor.clusters import NAMESPACE, daemon_set
 
 MADE = (paths.pod(namespace=NAMESPACE), paths.resource_claim(namespace=NAMESPACE))

@@ -1,19 +1,14 @@
 """Situations of GPUs that are offered in several forms, or whose shares are not limited."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from driver.policy.config import parse_config
-from gpuctl.explain.answer import explain_claim
-from gpuctl.explain.findings import Explanation
-from gpuctl.plan.planned import plan_inventory
+from tests.clusters import Explanation, explain_claim, inventory, plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
 from tests.gpuctl.explain.objects import NODE, claim, snapshot
-from tools.conformance.nodes.mig_nodes import inventory
+from tests.gpus import parse_config
 
 Object = dict[str, Any]
 

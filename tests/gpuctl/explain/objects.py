@@ -1,16 +1,10 @@
 """What explanations are asked about: a snapshot of one node with four A30, claims and pods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from driver.kube.errors import Forbidden
-from gpuctl.cli.cluster import ClusterView
-from gpuctl.explain.findings import Explanation
-from gpuctl.explain.snapshot import Snapshot
-from gpuctl.plan.planned import plan_node
+from tests.clusters import ClusterView, Explanation, Forbidden, Snapshot, plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
 CLASS: dict[str, Any] = {

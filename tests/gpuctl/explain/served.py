@@ -1,13 +1,10 @@
 """Puts the objects of a site into an API server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
+from tests.clusters import EmbeddedApiServer, commands
 from tests.gpuctl.explain.site import Object, Site
 
 DRA = "/apis/resource.k8s.io/v1"

@@ -1,7 +1,5 @@
 """Nodes with GPUs that are offered whole and in shares, and pods that use them, as the API serves them."""
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 from pathlib import Path
@@ -10,11 +8,8 @@ from typing import Any
 import yaml
 
 from gpuctl.explain.answer import explain_pod
-from gpuctl.explain.findings import Explanation
-from gpuctl.explain.snapshot import Snapshot
 from gpuctl.explain.victims import MOVABLE, Policy
-from gpuctl.plan.planned import plan_node
-from kubernetes_rules.allocator.allocate import Allocator
+from tests.clusters import Allocator, Explanation, Snapshot, plan_node
 from tests.gpuctl.explain.objects import StoredLists
 
 Object = dict[str, Any]

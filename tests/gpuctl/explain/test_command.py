@@ -1,7 +1,5 @@
 """``gpuctl explain`` takes one object, several, or all of a kind, in the namespaces that the flags say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from driver.errors import ConfigError
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
-from gpuctl.plan.planned import plan_node
+from tests.clusters import EmbeddedApiServer, commands, plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.documents import read_document
+from tests.gpus import ConfigError
 
 DRA = "/apis/resource.k8s.io/v1"
 

@@ -1,13 +1,11 @@
 """``gpuctl explain`` beyond waiting pods: claims, pods that run or cannot start, and what may not be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from gpuctl.explain.answer import explain_claim
 from kubernetes_rules.preemption.cluster import closed
+from tests.clusters import explain_claim
 from tests.gpuctl.explain.objects import NODE, claim, pod, snapshot
 
 

@@ -1,7 +1,5 @@
 """What an explanation says of claims and pods, a text for each group of situations."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Mapping
@@ -9,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuctl.explain.answer import explain_claim, explain_pod
-from gpuctl.explain.findings import Explanation
-from gpuctl.plan.planned import plan_node
+from gpuctl.explain.answer import explain_pod
+from tests.clusters import Explanation, explain_claim, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.gpu_findings import COUNTERS, LIMITS, first_gpu, published
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot

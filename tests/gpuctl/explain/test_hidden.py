@@ -1,7 +1,5 @@
 """A container in which MPS would hide a device is found by what its pod's claims were allocated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

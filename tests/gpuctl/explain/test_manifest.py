@@ -1,18 +1,14 @@
 """``--for FILE`` takes the pod of a manifest as the cluster would make it, with claims and priority."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.errors import ConfigError
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.cli.cluster import ClusterView, connect_client
 from gpuctl.explain.pod.manifest import pod_of_file
-from gpuctl.explain.snapshot import Snapshot
+from tests.clusters import ClusterView, EmbeddedApiServer, Snapshot, connect_client
+from tests.gpus import ConfigError
 
 Object = dict[str, Any]
 

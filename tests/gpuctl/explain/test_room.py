@@ -1,7 +1,5 @@
 """Explanations say in one line which pods of lower priority would have to end."""
 
-from __future__ import annotations
-
 from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 

@@ -1,7 +1,5 @@
 """Objects are named as kubectl lets people name them."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

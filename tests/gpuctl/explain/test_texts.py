@@ -1,15 +1,12 @@
 """What ``gpuctl explain`` prints, a text for each situation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
+from tests.clusters import EmbeddedApiServer, commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.served import Served
 from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec

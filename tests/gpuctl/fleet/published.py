@@ -1,11 +1,9 @@
 """Slices and claims of a node that is cut, shared and held, for tests of what shows them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node
 
 Object = dict[str, Any]
 

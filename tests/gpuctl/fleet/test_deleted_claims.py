@@ -1,7 +1,5 @@
 """Who still has devices from a claim that somebody deleted is named, by pod and namespace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

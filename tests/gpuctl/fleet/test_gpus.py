@@ -1,14 +1,11 @@
 """GPUs are told one by one: their forms, who holds how much of them, their taints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.gpus import GpuState
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node, views_of
 from tests.gpuctl.fleet.published import THIRD, Object, claim, devices, published
 
 

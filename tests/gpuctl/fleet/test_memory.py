@@ -1,16 +1,13 @@
 """``gpuctl status`` shows what shares hold of GPU memory and what they use, as the status of claims tells."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.memory import memory_lines
 from gpuctl.fleet.nodes import NodeState
-from gpuctl.plan.planned import plan_node
 from gpuctl.status.picture import sentences
+from tests.clusters import plan_node, views_of
 from tests.gpuctl.fleet import published
 
 GIB = 1 << 30

@@ -1,7 +1,5 @@
 """A node with its claims: its devices by how they are, and how much of each GPU claims have."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path
@@ -11,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuctl.fleet.cluster import views_of
 from gpuctl.fleet.nodes import NodeView
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node, views_of
 from tests.gpuctl.fleet.published import claim
 
 Object = dict[str, Any]

@@ -1,12 +1,10 @@
 """Tiers say for how many claims shared GPUs have room, and which forms exclude each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from gpuctl.fleet.cluster import views_of
+from tests.clusters import views_of
 from tests.gpuctl.fleet.published import Object, claim
 from tests.gpuctl.plan.test_node_gpus import planned
 

@@ -1,7 +1,5 @@
 """Plants secrets in all that a report is made of: each text that begins with ``SECRET`` must not come out."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json
@@ -13,9 +11,8 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from driver.process.boot import boot_folder
-from envtest.embedded.server import ContainerLog, EmbeddedApiServer
-from gpuctl.plan.planned import plan_node
+from envtest.embedded.server import ContainerLog
+from tests.clusters import EmbeddedApiServer, boot_folder, plan_node
 from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
 
 Object = dict[str, Any]

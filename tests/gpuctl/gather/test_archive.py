@@ -1,14 +1,11 @@
 """The tar of a report: the same bytes for the same members, bounded, and read with distrust."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile
 
 import pytest
 
-from driver.errors import ConfigError
 from gpuctl.gather.archive import (
     FOLDER,
     LEFT_OUT,
@@ -19,6 +16,7 @@ from gpuctl.gather.archive import (
     read_archive,
     write_archive,
 )
+from tests.gpus import ConfigError
 
 MEMBERS = (Member("b.txt", b"two"), Member("a/one.txt", b"one"))
 

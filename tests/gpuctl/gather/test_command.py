@@ -1,7 +1,5 @@
 """``gpuctl gather`` writes what a bug report needs, and no secret, wherever one is planted."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat
@@ -12,12 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.places import read_places
 from gpuctl.gather.archive import read_archive, write_archive
 from gpuctl.gather.report import local_report
+from tests.clusters import EmbeddedApiServer, commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.doctor.clusters import NODE

@@ -1,7 +1,5 @@
 """Whatever form a secret has in a text, and however deep it lies, nothing of it is left when it is masked."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shlex

@@ -1,7 +1,5 @@
 """What may be secret is masked, and what a bug report needs is kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuctl.gather.archive import text_member

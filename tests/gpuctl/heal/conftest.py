@@ -1,14 +1,12 @@
 """The node of the tests of ``gpuctl heal``, whose command looks again without a pause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.heal import run
+from tests.clusters import EmbeddedApiServer
 from tests.gpuctl.heal.scene import HealScene
 from tests.kubeletplugin.fake_kubelet import short_folder
 

@@ -1,7 +1,5 @@
 """A node without a kubelet, whose plugin plays steps, for tests of ``gpuctl heal``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,19 +8,14 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from driver.devices.taints import TAINT_BLOCKED, TAINT_RESET
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
-from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.__main__ import commands
-from gpuctl.plan.planned import plan_node
-from kubeletplugin.kubelet.node_state import NodeStateBoard, handlers
-from kubeletplugin.kubelet.wire.heal import Heal, HealProgress, HealRequest, UsingProcess
-from kubeletplugin.kubelet.wire.server import SocketServer
+from kubeletplugin.kubelet.node_state import handlers
+from kubeletplugin.kubelet.wire.heal import Heal
+from tests.clusters import EmbeddedApiServer, commands, plan_node
 from tests.gpuctl.doctor.clusters import driver_pod, run_pod
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.status.situations import held
+from tests.gpus import TAINT_BLOCKED, TAINT_RESET, FakeMachine, PciAddress, Placement
+from tests.plugin import HealProgress, HealRequest, NodeStateBoard, SocketServer, UsingProcess
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"

@@ -1,17 +1,13 @@
 """What ``gpuctl heal`` says of a GPU, what it does with ``--yes``, and what scripts are told."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.devices import taints
-from driver.errors import DriverError
-from driver.nvml.pci_address import PciAddress
-from gpuctl.cli.failures import error_text
-from kubeletplugin.kubelet.wire.heal import HealProgress, UsingProcess
+from tests.clusters import error_text
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
+from tests.gpus import DriverError, PciAddress, taints
+from tests.plugin import HealProgress, UsingProcess
 
 OTHER = PciAddress.parse("0000:43:00.0")
 

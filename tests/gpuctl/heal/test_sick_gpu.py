@@ -1,18 +1,13 @@
 """A GPU is found by any of its names, and its slices say what is wrong with it and what helps."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 import pytest
 
-from driver.devices import taints
-from driver.errors import ConfigError
-from driver.nvml.pci_address import PciAddress
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.heal.plan import find_gpu, is_kept_free, sick_gpu
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node
+from tests.gpus import ConfigError, FakeMachine, PciAddress, taints
 
 GPU = PciAddress.parse("0000:1b:00.0")
 NAME = "gpu-0000-1b-00-0"

@@ -1,7 +1,5 @@
 """With ``--yes`` new pods are kept away, those that are there are evicted, and the GPU is reset."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,12 +8,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.devices import taints
-from gpuctl.__main__ import commands
 from gpuctl.cli.output import AMISS_EXIT_CODE
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
+from kubeletplugin.kubelet.wire.heal import HoldingClaim
+from tests.clusters import commands
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
+from tests.gpus import taints
+from tests.plugin import HealProgress, HealRequest, UsingProcess
 
 
 class PlayedPlugin:

@@ -1,21 +1,16 @@
 """Imported configurations of the device plugin are accepted, and give pods what they got before."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
 import pytest
 import yaml
 
-from driver.errors import ConfigError
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_import import ImportedPlugin, device_classes, imported
-from kubernetes_rules.allocator.allocate import Allocator
-from kubernetes_rules.cel.selector import compile_selector
-from kubernetes_rules.defaults import defaulted_claim_spec
-from kubernetes_rules.pod_claims import extended_requests
+from tests.clusters import Allocator, compile_selector, defaulted_claim_spec, extended_requests
 from tests.deviceclasses.published_nodes import devices, of_machine, plan, selectable
+from tests.gpus import ConfigError
 
 Object = dict[str, Any]
 

@@ -1,16 +1,14 @@
 """Configurations of mig-parted become node configurations that mean the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from driver.policy.config import load_config
 from gpuctl.importing.mig_parted import import_mig_parted
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node
 from tests.gpuctl.importing.test_printed import LOSING, MIG_PARTED
+from tests.gpus import load_config
 
 WHOLE = Counter({"gpu": 1})
 

@@ -1,17 +1,14 @@
 """What ``gpuctl import`` prints of configurations of other tools, and what it says about them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from driver.errors import DriverError
-from gpuctl.__main__ import commands
-from gpuctl.cli.failures import error_text
+from tests.clusters import commands, error_text
 from tests.gpuctl.approved import approve
+from tests.gpus import DriverError
 
 MIG_PARTED = """\
 version: v1

@@ -1,12 +1,9 @@
 """What a command prints into a pipe: both streams, an error as one line, and the exit code."""
 
-from __future__ import annotations
-
 from click.testing import CliRunner
 
-from driver.errors import DriverError
-from gpuctl.__main__ import commands
-from gpuctl.cli.failures import error_text
+from tests.clusters import commands, error_text
+from tests.gpus import DriverError
 
 
 def printed(*arguments: str, name: str | None = None) -> str:

@@ -1,7 +1,5 @@
 """``gpuctl plan --machines`` says what machines there are, and checks a file of one's own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,11 +1,9 @@
 """The GPUs of a node are read from its slices and claims, and what these do not say is not invented."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpuctl.plan.node_gpus import GpuFacts, published_gpus
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, published
 
 SLICED = "shared: {strategy: TimeSlicing, shares: 4}"

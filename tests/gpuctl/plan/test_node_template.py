@@ -4,16 +4,12 @@ The autoscaler makes a node out of a template: node, pool and slices get other n
 scheduler allocate. It counts how full a node is from its counters, as its documentation of DRA says.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from gpuctl.plan.planned import plan_node
-from kubernetes_rules.allocator.allocate import Allocator
+from tests.clusters import Allocator, claim, exactly, node, plan_node
 from tests.deviceclasses.shipped_classes import DEFAULT_FILES, ROOT, classes
-from tools.conformance.allocation.objects import claim, exactly, node
 
 CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 OTHER, SUFFIX = "template-node-7f3a", "7f3a"

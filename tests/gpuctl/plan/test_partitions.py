@@ -1,17 +1,14 @@
 """``gpuctl plan --partitions`` says which layouts fit a GPU and draws where each partition lies."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.hardware.gpu import GpuMig
-from fakegpu.machine.spec import known_machines
 from gpuctl.plan.partitions import fit, read_layout
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpuctl.plan.printed import printed
+from tests.gpus import GpuMig, known_machines
 
 WITHOUT_MIG = {"dgx1-v100", "dgx2", "l4-quad", "l40s-octo", "passthrough-quad", "t4", "vgpu-host-l40s"}
 

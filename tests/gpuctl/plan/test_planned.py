@@ -1,23 +1,16 @@
 """What a node would publish under the samples is valid on every machine, and says what it lacks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from driver.kinds.registry import KINDS
-from driver.policy.config import load_config
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines
-from gpuctl.plan.planned import PlannedNode, plan_inventory, plan_node
-from kubernetes_rules.validation.dra_kinds import errors_of
+from tests.clusters import VGPU_HOSTS, PlannedNode, errors_of, plan_inventory, plan_node
 from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpuctl.plan.printed import printed
-from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
+from tests.gpus import KINDS, FakeMachine, known_machines, load_config
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 

@@ -1,7 +1,5 @@
 """What ``gpuctl plan`` says about machines and node configurations stays as it was approved."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuctl.plan.node_gpus import gpu_table, published_gpus
-from gpuctl.plan.planned import plan_node
+from tests.clusters import plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.plan.printed import printed
 

@@ -1,17 +1,15 @@
 """The topology of a node is drawn in the terms of nvidia-smi, from what the node publishes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fakegpu.machine.spec import Slot, TopologyLevel, known_machines, load_machine, topology_level
-from gpuctl.fleet.cluster import views_of
-from gpuctl.plan.planned import plan_node
+from fakegpu.machine.spec import Slot, TopologyLevel, topology_level
 from gpuctl.plan.topology import NodeTopology, topology_of
+from tests.clusters import plan_node, views_of
 from tests.gpuctl.plan.test_node_gpus import bare
+from tests.gpus import known_machines, load_machine
 
 FIRST_ROWS = {
     "dgx-a100": "X" + " NV12" * 7,

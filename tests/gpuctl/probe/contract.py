@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import CudaError
 from gpuctl.probe.cuda import OUT_OF_MEMORY
 from gpuctl.probe.run import ENTRY, FACTOR, PTX
+from tests.gpus import CudaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

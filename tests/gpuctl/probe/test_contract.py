@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakegpu.cuda.compiled import compile_libcuda
-from fakegpu.cuda.fake_cuda import FakeCuda
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.cuda import Cuda, LibCuda
 from tests import needs
 from tests.cuda_library.library import WITHOUT_V2, CudaDouble, partition, whole_gpus
 from tests.driver.mig_machines import device, with_mode_on
 from tests.gpuctl.probe.contract import CLAUSES
+from tests.gpus import FakeCuda, FakeMachine, compile_libcuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakegpu.cuda.compiled import compile_libcuda
-from fakegpu.machine.capabilities import VISIBLE_NODES
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.probe.__main__ import main
 from gpuctl.probe.answer import Answer
 from gpuctl.probe.run import LEAST_CHUNK_BYTES, USUAL_BYTES
 from tests import needs
 from tests.cuda_library.library import CudaDouble, whole_gpus
+from tests.gpus import VISIBLE_NODES, FakeMachine, compile_libcuda
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from driver.errors import ConfigError
-from fakegpu.machine.capabilities import VISIBLE_NODES
-from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.__main__ import commands
 from gpuctl.probe.answer import Device
 from gpuctl.probe.promise import Promised, Verdict, judged, read_promises
+from tests.clusters import commands
+from tests.gpus import VISIBLE_NODES, ConfigError, FakeMachine
 
 if TYPE_CHECKING:
     from pathlib import Path

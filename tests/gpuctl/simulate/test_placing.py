@@ -1,14 +1,12 @@
 """A simulated cluster gives devices by the scheduler's rules, counts them once, and repeats itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.placing import simulate
+from tests.clusters import plan_node
 from tests.gpuctl.simulate.workloads import group, run, wants
 
 SMALL = wants(1, "mig-small")

@@ -1,7 +1,5 @@
 """What ``gpuctl simulate`` prints: which pods fit, which wait and why, and what is left."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +8,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.errors import DriverError
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
-from gpuctl.cli.failures import error_text
-from gpuctl.plan.planned import plan_node
+from tests.clusters import EmbeddedApiServer, commands, error_text, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
+from tests.gpus import DriverError
 
 DRA = "/apis/resource.k8s.io/v1"
 DEVICES = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")

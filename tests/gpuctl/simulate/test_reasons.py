@@ -1,13 +1,11 @@
 """Pods that wait say why, as explain would say it, added up over the nodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import load_classes, planned_cluster
 from gpuctl.simulate.placing import simulate
 from gpuctl.simulate.results import Why
+from tests.clusters import plan_node
 from tests.gpuctl.simulate.workloads import group, wants
 
 

@@ -1,14 +1,12 @@
 """Groups of pods and simulations of them, as the tests of simulate have them."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from gpuctl.plan.planned import plan_node
 from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_cluster
 from gpuctl.simulate.placing import simulate
 from gpuctl.simulate.results import Simulation
 from gpuctl.simulate.workload import PodGroup
+from tests.clusters import plan_node
 
 CLASS = "gpu.nvidia.com"
 

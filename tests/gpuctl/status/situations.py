@@ -1,15 +1,12 @@
 """Clusters that ``gpuctl status`` is asked about, each made on an embedded API server by a function."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envtest.embedded.server import ALWAYS, EmbeddedApiServer
-from gpuctl.plan.planned import plan_node
+from tests.clusters import ALWAYS, EmbeddedApiServer, plan_node
 
 Object = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """``gpuctl status`` goes on with what changes, and its exit code tells scripts."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -14,11 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.__main__ import commands
-from gpuctl.cli.cluster import ClusterView
-from gpuctl.fleet.cluster import views_of
 from gpuctl.status.picture import Form, News
+from tests.clusters import ClusterView, EmbeddedApiServer, commands, views_of
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.status.situations import SITUATIONS, SLICES, cut_slices, held, slices

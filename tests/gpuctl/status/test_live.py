@@ -1,7 +1,5 @@
 """``gpuctl status --watch`` on a terminal shows GPUs with holders and health, and draws what changes."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -17,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.fleet.cluster import views_of
 from gpuctl.status.live_picture import live_picture
+from tests.clusters import EmbeddedApiServer, views_of
 from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
 from tests.gpuctl.status.situations import SLICES
 from tests.gpuctl.status.test_command import HEEDING

@@ -1,7 +1,5 @@
 """``gpuctl top`` joins what claims hold with what plugins measure, and works without the latter."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gpuctl.__main__ import commands
+from tests.clusters import commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 from tests.gpuctl.documents import read_document

@@ -1,21 +1,18 @@
 """Fake nodes as `gpuctl verify` sees them: a machine with its state in a file, and its files in a folder."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import fields
 from pathlib import Path
 
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.probe.cuda import LIBRARY
 from gpuctl.verify.subject import Subject
 from kubeletplugin.devices.host.gpu_nodes import NVIDIA_MAJOR
 from tests.cuda_library.library import CudaDouble, whole_gpus
+from tests.gpus import FakeMachine, build_driver_root, build_sysfs
 
 COMPILER = "libnvidia-ptxjitcompiler.so.1"
 

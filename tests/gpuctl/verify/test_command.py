@@ -1,7 +1,5 @@
 """``gpuctl verify`` as it is called: exit codes, outputs and files."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from pathlib import Path
@@ -9,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fakegpu.machine.fake_machine import FakeMachine
-from gpuctl.__main__ import commands
+from tests.clusters import commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
+from tests.gpus import FakeMachine
 
 MACHINE = "t4"
 

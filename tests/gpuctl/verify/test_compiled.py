@@ -1,7 +1,5 @@
 """``gpuctl verify`` reads compiled libraries, with the calls and structures of C."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +7,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fakegpu.cuda.compiled import compile_libcuda
-from gpuctl.__main__ import commands
 from tests import needs
+from tests.clusters import commands
 from tests.driver.nvml.c_library import unload
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.verify.subjects import flags_of, lay_cuda, machine_in, make_real_nodes, places_of
+from tests.gpus import compile_libcuda
 from tests.nvml_library.library import NvmlDouble, compile_nvml
 
 pytestmark = needs.GCC

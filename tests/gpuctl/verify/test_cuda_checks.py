@@ -1,22 +1,20 @@
 """The check of CUDA uses one idle GPU, compares it with NVML, and names what goes wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fakegpu.cuda.compiled import compile_libcuda
 from gpuctl.doctor.check import Result, run_checks
 from gpuctl.doctor.inside.reading import look_at_node
 from gpuctl.probe.answer import SECONDS
 from gpuctl.verify.checks.cuda_checks import cuda_checks
 from gpuctl.verify.subject import Subject
-from kubeletplugin.claims.journal.entry import Entry
 from tests import needs
 from tests.gpuctl.doctor.nodes import entry
 from tests.gpuctl.verify.subjects import COMPILER, lay_cuda, machine_in, places_of
+from tests.gpus import compile_libcuda
+from tests.plugin import Entry
 
 
 class Node:

@@ -1,22 +1,19 @@
 """PCI bus and device nodes agree with NVML, or each difference is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.hardware.functions import PciView
-from fakegpu.machine.spec import known_machines
 from gpuctl.doctor.check import Result, run_checks
 from gpuctl.verify.checks.kernel_checks import bus_differences, number_differences
 from gpuctl.verify.checks.node_checks import NODE_CHECKS
 from gpuctl.verify.subject import Subject
-from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from tests.examples import is_long
 from tests.gpuctl.verify.subjects import built_machine, subject_of
+from tests.gpus import PciView, known_machines
+from tests.plugin import DeviceNode
 
 UNLICENSED = "l40s-vgpu-unlicensed"
 OF_EACH_KIND = ("hgx-h100", "t4", "a30-vgpu-guest", "vgpu-and-passthrough", "gb200-tray")

@@ -1,7 +1,5 @@
 """The report of a verification is masked for others."""
 
-from __future__ import annotations
-
 import json
 
 from gpuctl.cli.output import document

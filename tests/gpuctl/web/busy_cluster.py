@@ -1,10 +1,8 @@
 """A cluster on which the page has something of everything to show, with names as long as they get."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from envtest.client import paths
+from tests.clusters import paths
 from tests.gpuctl.web.pages import DRA, POOL, Page, add_claim, add_class, give, publish, waiting_pod
 
 Object = dict[str, Any]

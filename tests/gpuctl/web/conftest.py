@@ -1,13 +1,11 @@
 """A page over an embedded API server with one node of eight H100."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.gpuctl.web.pages import Page, add_class, page_of, publish
 
 

@@ -1,7 +1,5 @@
 """A page over an embedded API server: served in a thread, asked over HTTP as a browser asks."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -15,12 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from driver.kube.client import KubeClient
-from envtest.client.api import ApiClient
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.cli.cluster import connect_client
-from gpuctl.plan.planned import plan_node
 from gpuctl.web.server import WebServer, address_of, bound
+from tests.clusters import ApiClient, EmbeddedApiServer, KubeClient, connect_client, plan_node
 from tests.eventually import eventually
 
 Object = dict[str, Any]

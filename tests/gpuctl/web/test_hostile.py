@@ -1,25 +1,17 @@
 """Whatever tenants and nodes write into names, labels and messages is text, and hides nobody else's GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from gpuctl.explain.findings import (
-    ExplainedObject,
-    Explanation,
-    Finding,
-    NodeReport,
-    Outcome,
-    RequestReport,
-)
+from gpuctl.explain.findings import ExplainedObject, Finding, NodeReport, Outcome, RequestReport
 from gpuctl.fleet.cluster import Fleet
 from gpuctl.fleet.seen import Seen
 from gpuctl.web.classes import ClassDevices
 from gpuctl.web.pages import Pages
 from gpuctl.web.view import View, view_of
+from tests.clusters import Explanation
 from tests.gpuctl.fleet.published import claim
 from tests.gpuctl.fleet.test_nodes import DEVICES, slices
 from tests.gpuctl.web.pages import tags

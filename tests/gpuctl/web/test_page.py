@@ -1,17 +1,13 @@
 """The page shows what the cluster has and what is wrong, and says when that is not up to date."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
-from envtest.client import paths
-from envtest.embedded.server import ALWAYS, EmbeddedApiServer
 from gpuctl.web.guard import HEADERS, host_name
 from gpuctl.web.server import is_loopback
+from tests.clusters import ALWAYS, EmbeddedApiServer, paths
 from tests.gpuctl.approved import approve
 from tests.gpuctl.web.busy_cluster import BY_LIMIT, FAILING, LONG_NODE, NODE, WAITING, add_everything
 from tests.gpuctl.web.pages import (
@@ -26,6 +22,7 @@ from tests.gpuctl.web.pages import (
     waiting_pod,
     words,
 )
+from tests.gpus import ConfigError
 
 FIRST = "gpu-0000-1b-00-0"
 

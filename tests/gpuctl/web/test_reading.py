@@ -1,14 +1,12 @@
 """A value is read when somebody asks and it is old, once for all; after a failure the last one stays."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 
 import pytest
 
-from driver.kube.errors import Unreachable
 from gpuctl.web.reading import Kept
+from tests.clusters import Unreachable
 
 
 class Source:

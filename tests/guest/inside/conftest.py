@@ -1,7 +1,5 @@
 """What the tests in the guest have in common: a word at once, and a log."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

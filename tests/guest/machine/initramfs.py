@@ -1,7 +1,5 @@
 """Builds the first file system of a guest: busybox, the modules that find the host's files, and ``init``."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import stat

@@ -1,7 +1,5 @@
 """Has Debian's kernel with its modules in a cache folder: downloaded and unpacked, never installed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

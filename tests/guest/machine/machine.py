@@ -1,7 +1,5 @@
 """What a guest is made of: an IOMMU, the host's files, and devices in groups of every sort."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs a command of this machine in a guest, and hands back how it ended and what it said."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

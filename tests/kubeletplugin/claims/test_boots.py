@@ -3,8 +3,6 @@
 A power cut ends the boot, so it may leave any part of what was written.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import threading
@@ -17,18 +15,14 @@ from typing import Any
 
 import pytest
 
-from driver.errors import StorageError
-from driver.nvml.mig import Placement
-from driver.process.log import configure
-from kubeletplugin.assembly import Parts
-from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.claims.recovery import Recovered, begin_boot
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
+from kubeletplugin.claims.recovery import begin_boot
+from tests.clusters import configure
+from tests.gpus import Placement, StorageError
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 from tests.kubeletplugin.share_node import class_slicing, mps
 from tests.kubeletplugin.shown_node import THREE
+from tests.plugin import CdiStore, KeyedLocks, Parts, Recovered, cdi_spec_file_name, claim_key
 
 NOW, BEFORE, LONG_AGO = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
 OF_OTHERS = {

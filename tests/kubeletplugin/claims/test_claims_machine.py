@@ -9,8 +9,6 @@ After each step: no two claims have the same of a GPU, the journal and the CDI f
 and the kubelet still want is never let go.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,15 +22,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from driver.devices.names import gpu_device_name
-from driver.errors import ClaimRefused, DeviceHeld, DriverError
-from driver.nvml.api import NODE_CALLS
 from fakegpu.nvml.session import FAKE_GPU_CALLS
-from kubeletplugin.assembly import Parts
-from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.examples import all_examples
+from tests.gpus import NODE_CALLS, ClaimRefused, DeviceHeld, DriverError, gpu_device_name
 from tests.kubeletplugin.fake_node import STEPS_OF_DESTROYING, STEPS_OF_MAKING, Crash, FakeNode
+from tests.plugin import ClaimRef, Entry, Parts
 
 # Its many steps may take minutes on a busy machine.
 pytestmark = pytest.mark.timeout(600)

@@ -1,14 +1,11 @@
 """The process may end at any moment: the call is replayed, and nothing is lost, doubled or left over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.devices.fabric import fabric_node as fabric
 from tests.kubeletplugin.devices.kinds.passthrough.scene import QUAD
@@ -21,6 +18,7 @@ from tests.kubeletplugin.fake_node import (
     FakeNode,
 )
 from tests.kubeletplugin.share_node import class_slicing, mps
+from tests.plugin import ClaimRef
 
 Steps = tuple[str, ...]
 WRITTEN = STEPS_OF_MAKING[-3:]

@@ -1,12 +1,10 @@
 """The NVIDIA driver was loaded anew within a boot: nothing that was made on the hardware is there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 
-from driver.errors import DeviceHeld
+from tests.gpus import DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import class_slicing
 from tests.kubeletplugin.shown_node import ONE

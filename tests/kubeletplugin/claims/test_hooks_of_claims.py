@@ -3,8 +3,6 @@
 Claims whose memory is held have the hook of today's plugin, also after an upgrade.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from driver.errors import DriverError
-from kubeletplugin.claims.cdi.hook import LINKS, HookSource
-from kubeletplugin.claims.cdi.hooks import hooks_folder
 from kubeletplugin.claims.cdi.spec import MEMORY_HOOK
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.gpus import DriverError
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program, memory_hook_program
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import LINKS, ClaimRef, HookSource, hooks_folder
 
 
 class HookedNode(FakeNode):

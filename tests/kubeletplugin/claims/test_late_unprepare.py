@@ -1,13 +1,10 @@
 """An unprepare that waited too long harms no other pod."""
 
-from __future__ import annotations
-
 import pytest
 
-from kubeletplugin.claims.journal.entry import boottime_ns
-from kubeletplugin.claims.preparer import LateCall
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
+from tests.plugin import LateCall, boottime_ns
 
 
 def test_a_call_from_before_the_claim_was_prepared_takes_nothing_from_the_pod_that_has_it(

@@ -1,13 +1,11 @@
 """How long the phases of a prepare and an unprepare took is told, each once where it belongs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
 
-from driver.errors import ClaimRefused
 from kubeletplugin.claims.ports import Timing
+from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_node import FakeNode
 
 Heard = dict[str, list[float]]

@@ -1,7 +1,5 @@
 """What the kubelet gets for a claim: the right devices, the same again, or a reason in words."""
 
-from __future__ import annotations
-
 import json
 import queue
 import threading
@@ -12,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.errors import ApiError, DeviceHeld, DriverError
-from driver.kube.errors import Forbidden
-from kubeletplugin.claims.preparer import LateCall
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
+from tests.clusters import Forbidden
+from tests.gpus import ApiError, DeviceHeld, DriverError, gpu_device_name
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again, reinstall_driver
+from tests.plugin import ClaimRef, LateCall, PreparedDevice
 
 MACHINE = "a30-quad"
 

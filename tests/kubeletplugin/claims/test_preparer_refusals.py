@@ -1,28 +1,24 @@
 """What the kubelet is told when a claim cannot be prepared, and that nothing is left behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.errors import (
+from driver.errors import HardwareChanged
+from tests.gpus import (
+    DRIVER_NAME,
     ClaimBlocked,
     ClaimRefused,
-    HardwareChanged,
     NodeIncomplete,
     NvmlError,
     StorageError,
+    gpu_device_name,
 )
-from kubeletplugin.claims.journal.entry import boottime_ns
-from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.claims.preparer import LateCall
-from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again
+from tests.plugin import Call, ClaimRef, KeyedLocks, LateCall, boottime_ns, claim_key
 
 MACHINE = "a30-quad"
 

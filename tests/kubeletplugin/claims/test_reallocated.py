@@ -1,19 +1,14 @@
 """A claim that has other devices than before gets these, and whoever comes late does nothing that is over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.errors import ApiError, DeviceHeld
-from kubeletplugin.claims.journal.entry import Entry, boottime_ns
 from kubeletplugin.claims.preparer import Preparer
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
-from kubeletplugin.sharing.gpus import NotReady
+from tests.gpus import ApiError, DeviceHeld, gpu_device_name
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef, Entry, NotReady, PreparedDevice, boottime_ns
 
 
 def used(*devices: PreparedDevice) -> set[str]:

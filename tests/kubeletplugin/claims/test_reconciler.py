@@ -1,14 +1,12 @@
 """What nobody will unprepare is let go, and what is in doubt is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from driver.errors import ApiError, DeviceHeld
+from tests.gpus import ApiError, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
 

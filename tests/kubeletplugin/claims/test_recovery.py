@@ -1,7 +1,5 @@
 """A CDI spec whose journal entry is lost says which GPUs its claim has."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -11,17 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.devices.names import DRIVER_NAME
-from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
-from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity
-from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key
-from kubeletplugin.claims.recovery import Recovered, recover
-from kubeletplugin.devices.host.driver_files import DriverFiles
-from kubeletplugin.devices.host.gpu_nodes import DeviceNode
+from kubeletplugin.claims.cdi.spec import file_edits
+from kubeletplugin.claims.journal.entry import Identity
+from kubeletplugin.claims.recovery import recover
 from kubeletplugin.kubelet.wire.names import cdi_device_name
 from tests.examples import examples
+from tests.gpus import DRIVER_NAME
+from tests.plugin import (
+    CdiDevice,
+    CdiStore,
+    DeviceNode,
+    DriverFiles,
+    Edits,
+    Entry,
+    HeldDevice,
+    HostPaths,
+    Journal,
+    KeyedLocks,
+    Recovered,
+    build_spec,
+    claim_key,
+)
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
 IDENTITY = Identity(DRIVER_NAME, "pool", "boot")

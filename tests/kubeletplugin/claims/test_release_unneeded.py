@@ -1,11 +1,9 @@
 """A claim that the API no longer has gives way to one that waits, unless a container has its devices."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.errors import ApiError
 from kubeletplugin.claims.reconciler import ASK_SECONDS, CERTAIN_SECONDS
+from tests.gpus import ApiError
 from tests.kubeletplugin.fake_node import FakeNode
 
 MACHINE = "a30-quad"

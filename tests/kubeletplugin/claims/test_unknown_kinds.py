@@ -1,7 +1,5 @@
 """A newer version has prepared a device of a kind that this one does not know: nobody touches it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable
@@ -10,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ClaimBlocked, DeviceHeld
-from kubeletplugin.claims.journal.entry import Entry, MalformedEntry, decode
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.claims.journal.entry import MalformedEntry
+from tests.gpus import ClaimBlocked, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef, Entry, decode
 
 
 def prepared_by_a_newer_version(node: FakeNode, ref: ClaimRef) -> Entry:

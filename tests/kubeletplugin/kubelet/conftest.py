@@ -1,7 +1,5 @@
 """The plugin's sockets over fake claims, and a kubelet that calls them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

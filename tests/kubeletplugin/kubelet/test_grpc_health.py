@@ -1,23 +1,22 @@
 """The plugin says that it serves while all of its parts are up, and how all devices are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 
 import grpc
 import pytest
 
-from driver.health.verdict import Health, Word
+from driver.health.verdict import Word
 from kubeletplugin.kubelet.health_stream import HEALTH_V1, answer
-from kubeletplugin.kubelet.plugin_sockets import READY_PART, SERVICE_PART
-from kubeletplugin.kubelet.wire.health_board import DeviceHealth
+from kubeletplugin.kubelet.plugin_sockets import SERVICE_PART
 from kubeletplugin.kubelet.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
 from proto import grpc_health_v1_pb2 as pb
+from tests.gpus import Health
 from tests.kubeletplugin.fake_kubelet import GRPC_HEALTH, FakeKubelet, Plugin
+from tests.plugin import READY_PART, DeviceHealth
 
 Response = pb.HealthCheckResponse
 

@@ -1,7 +1,5 @@
 """The controller hears what claims hold and what is blocked; an admin's heal is answered step by step."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,15 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 import grpc
 import pytest
 
-from driver.devices.node_state import BlockedPlacement, Healed, NodeState
-from driver.errors import ClaimBlocked
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest, HoldingClaim, UsingProcess
-from kubeletplugin.kubelet.wire.server import SocketServer
+from kubeletplugin.kubelet.node_state import NODE_STATE_V1, answer, handlers
+from kubeletplugin.kubelet.wire.heal import HoldingClaim
 from proto import node_state_v1_pb2 as v1
+from tests.gpus import BlockedPlacement, ClaimBlocked, Healed, NodeState, PciAddress, Placement
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
+from tests.plugin import HealProgress, HealRequest, NodeStateBoard, SocketServer, UsingProcess
 
 GPU = PciAddress(0, 0x8A, 0, 0)
 HELD = NodeState(held=("gpu-0000-8a-00-0-mig-1g-10gb-6",))

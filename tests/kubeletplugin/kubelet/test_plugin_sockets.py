@@ -1,23 +1,18 @@
 """The plugin's sockets open and close in order, and calls that come too early wait."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 
 import pytest
 
-from driver.errors import ClaimBlocked, ConfigError
-from driver.process.metrics import Metrics
-from driver.process.service import Service
 from kubeletplugin.early_sockets import LateClaims
 from kubeletplugin.kubelet.health_stream import TIMEOUT_SECONDS
-from kubeletplugin.kubelet.node_state import NodeStateBoard
-from kubeletplugin.kubelet.plugin_sockets import READY_PART, KubeletContact, open_sockets
-from kubeletplugin.kubelet.wire.claim_call import Call, ClaimRef
-from kubeletplugin.kubelet.wire.health_board import HealthBoard
+from kubeletplugin.kubelet.plugin_sockets import KubeletContact, open_sockets
 from kubeletplugin.process_inputs import Intervals
+from tests.clusters import Metrics, Service
+from tests.gpus import ClaimBlocked, ConfigError
 from tests.kubeletplugin.fake_kubelet import FakeClaims, running_plugin, short_folder
+from tests.plugin import READY_PART, Call, ClaimRef, HealthBoard, NodeStateBoard
 
 
 def test_no_socket_is_left_after_a_stop() -> None:

@@ -13,18 +13,16 @@ import pytest
 
 from kubeletplugin.kubelet.podresources import (
     RECENT_SECONDS,
-    PodResourcesUnavailable,
     SharedList,
     containers_by_device,
     devices_in_use,
     given_by_device_plugins,
     list_pods,
 )
-from kubeletplugin.kubelet.wire.containers import ContainerName
-from kubeletplugin.kubelet.wire.server import SocketServer
 from proto import podresources_v1_pb2 as pb
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
+from tests.plugin import ContainerName, PodResourcesUnavailable, SocketServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The shapes are those of ``tests/vectors/nvidia-driver``, which that driver wrote
 two claims prepared, and for partitions, MPS and passthrough those of its source.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

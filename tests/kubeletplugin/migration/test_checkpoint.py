@@ -1,7 +1,5 @@
 """The checkpoint of NVIDIA's driver is read as that driver wrote it, and nothing in it is trusted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

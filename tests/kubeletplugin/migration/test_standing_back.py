@@ -1,7 +1,5 @@
 """While NVIDIA's driver answers, or has left what cannot be taken over, the plugin waits and says why."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
@@ -10,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NvmlError
 from kubeletplugin.migration.other_driver import other_driver
 from kubeletplugin.migration.takeover import CannotTakeOver, TakeOver, WaitPorts, wait_for_takeover
+from tests.gpus import NvmlError
 from tests.kubeletplugin.fake_kubelet import running_plugin, short_folder
 from tests.nvidia_driver import NvidiaDriver
 

@@ -1,18 +1,12 @@
 """What NVIDIA's driver prepared is held, answered for and let go by this one, or nothing is touched."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.devices.node_state import NodeState
-from driver.errors import ClaimRefused, DeviceHeld, NodeIncomplete
 from kubeletplugin.claims.files import Specs
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef, PreparedDevice
 from kubeletplugin.kubelet.wire.containers import ClaimInUse
 from kubeletplugin.migration.checkpoint import decode
 from kubeletplugin.migration.takeover import (
@@ -24,6 +18,7 @@ from kubeletplugin.migration.takeover import (
     origins,
     take_over_claims,
 )
+from tests.gpus import ClaimRefused, DeviceHeld, NodeIncomplete, NodeState, gpu_device_name
 from tests.kubeletplugin.fake_node import BOOT, NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.migration.nvidia_state import (
     Object,
@@ -36,6 +31,7 @@ from tests.kubeletplugin.migration.nvidia_state import (
     write_spec,
 )
 from tests.kubeletplugin.shown_node import ONE
+from tests.plugin import ClaimRef, PreparedDevice
 
 UID = "8c79cff1-4631-4c6e-b65b-82a9519bd130"
 OTHER = "7b81f9de-9337-410d-b95c-e770431cfb4c"

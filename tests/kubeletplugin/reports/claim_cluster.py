@@ -1,22 +1,15 @@
 """A fake node whose claims are in an API server, for tests of what their status tells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME
-from driver.event_reasons import EventReason
-from driver.health.verdict import Health
-from driver.kube.events import Reference
-from envtest.embedded.server import EmbeddedApiServer
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.health_board import DeviceHealth
 from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
-from kubeletplugin.reports.device_status import DeviceMemory, HealthTracker
+from tests.clusters import EmbeddedApiServer, Reference
 from tests.eventually import eventually
+from tests.gpus import DRIVER_NAME, EventReason, Health
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
+from tests.plugin import ClaimRef, DeviceHealth, DeviceMemory, HealthTracker
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
 OTHER = {"driver": "nic.example.com", "pool": NODE, "device": "nic-0"}

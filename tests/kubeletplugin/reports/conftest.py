@@ -1,19 +1,16 @@
 """A node whose claims are in an API server, and what writes their status."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.kube.client import KubeClient
-from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
-from kubeletplugin.reports.device_status import HealthTracker, Observed
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
+from tests.plugin import HealthTracker, Observed
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """Claims with shares of a GPU whose memory is limited, and what their containers use."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.kubelet.wire.containers import ContainerMemory
+from tests.plugin import ContainerMemory, Entry, HeldDevice, ShareRecord
 
 GIB = 1 << 30
 PCI, UUID, GROUP = "0000:8a:00.0", "GPU-1", "gpu-0000-8a-00-0"

@@ -1,14 +1,11 @@
 """When a GPU falls ill the status of its claims says so, events tell it once, and both end with the fault."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.health.verdict import Health
 from kubeletplugin.reports.claim_status import HealthChange, health_change
+from tests.gpus import Health, gpu_device_name
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 
 LOST = Health("Unhealthy", "it fell off the bus", "GpuLost")

@@ -1,12 +1,10 @@
 """A claim's status tells the UUIDs of the partitions made for it, and prepare never waits for that."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from envtest.embedded.server import ALWAYS
+from tests.clusters import ALWAYS
 from tests.eventually import eventually
+from tests.gpus import DRIVER_NAME, gpu_device_name
 from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
 

@@ -1,27 +1,17 @@
 """What a claim's status has to tell of partitions follows from the journal and from what it tells already."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME
-from driver.health.verdict import Health
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord
-from kubeletplugin.reports.device_status import (
-    ClaimStatus,
-    DeviceMemory,
-    Observed,
-    claim_statuses,
-    statuses_to_apply,
-)
+from kubeletplugin.reports.device_status import ClaimStatus, claim_statuses, statuses_to_apply
+from tests.gpus import DRIVER_NAME, Health
 from tests.kubeletplugin.held import held_kinds, made
 from tests.kubeletplugin.reports import memory_claims
 from tests.kubeletplugin.reports.memory_claims import GIB, share
+from tests.plugin import DeviceMemory, Entry, HeldDevice, Observed, PartitionRecord, ShareRecord
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 RECORD = PartitionRecord("1g.10gb", 19, 6, 1, True, 9, 0, "MIG-1")

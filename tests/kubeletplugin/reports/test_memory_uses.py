@@ -1,20 +1,16 @@
 """What memory claims and containers have and use is told, and a limit that is not held."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from driver.errors import StorageError
 from driver.process.fresh_reading import FreshReading
-from kubeletplugin.claims.journal.entry import Entry
-from kubeletplugin.kubelet.wire.containers import ContainerMemory
-from kubeletplugin.reports.device_status import DeviceMemory
 from kubeletplugin.reports.memory_watch import Containers, Key, MemoryListeners, MemoryWatch, memory_uses
+from tests.gpus import StorageError
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, PCI, UUID, claim, container, share
+from tests.plugin import ContainerMemory, DeviceMemory, Entry
 
 Told = dict[tuple[str, str, str], dict[str, float]]
 """Amounts by claim, share and container, which is empty for the claim as a whole."""

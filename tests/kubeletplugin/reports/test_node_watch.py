@@ -1,7 +1,5 @@
 """What the controller is told: the devices that claims hold, and the places where nothing can be made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,23 +7,23 @@ from typing import Literal
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.devices.node_state import BlockedPlacement, NodeState
-from driver.hardware.gpu import Inventory
-from driver.nvml.mig import Placement
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.claims.journal.journal import Journal
-from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState
 from kubeletplugin.reports.node_watch import NodeWatch, daemons_down
+from tests.gpus import BlockedPlacement, Inventory, NodeState, PciAddress, Placement, gpu_device_name
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.held import made
 from tests.kubeletplugin.shown_node import ONE
+from tests.plugin import (
+    ClaimRef,
+    Entry,
+    HeldDevice,
+    InstanceInUse,
+    Journal,
+    MpsState,
+    PartitionRecord,
+    ShareRecord,
+)
 
 
 def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:

@@ -1,16 +1,14 @@
 """What the node's slices say of a device is remembered, also while a kubelet restart wiped them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.process.metrics.table import TABLE
 from kubeletplugin.reports.memory_watch import MEMORY_SERIES
-from kubeletplugin.reports.published import PublishedDevices
+from tests.clusters import TABLE
+from tests.plugin import PublishedDevices
 
 
 def one_slice(name: str, **told: Any) -> dict[str, Any]:

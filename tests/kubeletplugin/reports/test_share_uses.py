@@ -1,11 +1,7 @@
 """The metrics and the claim's status say which share or partition of which GPU a claim has."""
 
-from __future__ import annotations
-
-from driver.devices.names import gpu_device_name
-from driver.kinds.partition.names import static_device_name
-from driver.nvml.api import NvmlDevice
 from kubeletplugin.plugin_metrics import partition_uses, share_uses
+from tests.gpus import NvmlDevice, gpu_device_name, static_device_name
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import slicing
 from tests.kubeletplugin.shown_node import THREE

@@ -1,16 +1,11 @@
 """What is told of devices: their health, faults that only the controller heard, and pods of others."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.health.verdict import Health
-from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
-from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
-from kubeletplugin.reports.device_status import HealthTracker
-from kubeletplugin.reports.published import PublishedDevices
+from tests.gpus import Health
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.shown_node import ONE
+from tests.plugin import DeviceHealth, HealthBoard, HealthTracker, PodResourcesUnavailable, PublishedDevices
 
 KEY = ("pool", "gpu-0")
 WELL = Health("Healthy")

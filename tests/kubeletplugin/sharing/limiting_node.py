@@ -1,13 +1,11 @@
 """A node whose GPUs are published with memory limits, and the claims of tests for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
+from tests.plugin import ClaimRef
 
 MIB, GIB = 1 << 20, 1 << 30
 L4 = (23034 - 470) * MIB

@@ -1,7 +1,5 @@
 """Shares that do not go together are refused, and no claim decides on the time-slice of others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.errors import ClaimRefused, DeviceHeld
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.shares import interval_of, refuse_conflicts
+from tests.gpus import ClaimRefused, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import GIB, class_slicing, config, slicing
+from tests.plugin import ClaimRef, Entry, HeldDevice, ShareRecord
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 

@@ -1,7 +1,5 @@
 """The plugin may end while it puts back what a share left, or while a daemon starts or gets other limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kubeletplugin.fake_node import Crash, FakeNode

@@ -4,8 +4,6 @@ Shares of a partition that is made on request have it whatever becomes of its ma
 takes no GPU from a claim that runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -13,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, NvmlError, StorageError
 from kubeletplugin.claims.journal.entry import NEWER_SCHEMA
-from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.sharing.gpus import NotReady
+from tests.gpus import ClaimBlocked, ClaimRefused, DeviceHeld, DriverError, NvmlError, StorageError
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.full_disk import full_after
 from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
+from tests.plugin import ClaimRef, InstanceInUse, NotReady
 
 
 def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) -> ClaimRef:

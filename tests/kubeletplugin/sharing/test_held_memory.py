@@ -3,16 +3,12 @@
 The plugin may end anywhere while it prepares or takes it back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.sharing.gpus import NotReady
+from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -26,6 +22,7 @@ from tests.kubeletplugin.sharing.limiting_node import (
     publish,
 )
 from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
+from tests.plugin import ClaimRef, NotReady
 
 
 @pytest.fixture

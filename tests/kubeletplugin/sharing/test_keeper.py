@@ -1,7 +1,5 @@
 """The keeper has every group as the journal says, ends what nobody needs, and passes on how daemons are."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -10,17 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from driver.devices.node_state import BlockedPlacement, NodeState
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.hardware.gpu import Problem
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.devices.host.driver_programs import ProgramHangs
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, MpsState
-from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS, NotReady
+from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS
+from tests.gpus import BlockedPlacement, ClaimBlocked, ClaimRefused, NodeState, PciAddress, Problem
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.share_node import class_slicing
+from tests.plugin import MpsDaemon, MpsState, NotReady, ProgramHangs
 
 States = tuple[MpsState, ...] | None
 

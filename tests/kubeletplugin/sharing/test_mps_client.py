@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from kubeletplugin.devices.host.driver_programs import ProgramHangs
 from kubeletplugin.kubelet.wire.claim_call import answered_by
-from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
-from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.sharing.mps.supervisor import handlers, refuse_newer
-from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsStates
+from kubeletplugin.sharing.mps.supervisor import refuse_newer
 from proto import mps_v1_pb2 as v1
+from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
+from tests.plugin import SOCKET, MpsClient, MpsDaemon, MpsState, ProgramHangs, SocketServer, handlers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

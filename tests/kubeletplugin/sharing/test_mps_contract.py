@@ -1,7 +1,5 @@
 """What the plugin relies on when it asks for MPS daemons: the supervisor and the tests' fake do the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsDaemon, MpsState
-from kubeletplugin.kubelet.wire.server import SocketServer
-from kubeletplugin.sharing.mps.supervisor import handlers
-from kubeletplugin.sharing.mps_client import MpsClient
+from tests.gpus import ClaimBlocked, ClaimRefused
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.sharing.mps.scene import MpsScene
+from tests.plugin import SOCKET, MpsClient, MpsDaemon, MpsState, SocketServer, handlers
 
 FIRST, SECOND = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 PLAIN = MpsDaemon(FIRST, ("GPU-1",), active_thread_percentage=25, pinned_memory_mib=(6144,))

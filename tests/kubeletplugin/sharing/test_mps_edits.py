@@ -1,7 +1,5 @@
 """What a group needs follows from its members, and a client is given its daemon and its limits, no more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.claims.cdi.spec import CdiMount, Edits
-from kubeletplugin.claims.journal.entry import HeldDevice, ShareRecord
-from kubeletplugin.sharing.gpus import Member, NotReady, daemon_of
+from kubeletplugin.claims.cdi.spec import CdiMount
+from kubeletplugin.sharing.gpus import Member, daemon_of
 from kubeletplugin.sharing.shares import MpsFolders, limits_together, mps_edits
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import Edits, HeldDevice, NotReady, ShareRecord
 
 FOLDERS = MpsFolders(Path("/run/mps"))
 SHARE = ShareRecord("gpu-0000-01-00-0", "MPS", 1, active_thread_percentage=25, pinned_memory_mib=1024)

@@ -1,19 +1,16 @@
 """Many shares come and go at once: each is served, and the last one puts all back."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from driver.errors import DeviceHeld
 from kubeletplugin.claims.journal.locks import gpu_key
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from tests.eventually import eventually
+from tests.gpus import DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import H100_MIB
+from tests.plugin import ClaimRef, MpsDaemon
 
 
 def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) -> ClaimRef:

@@ -1,7 +1,5 @@
 """What was changed on a GPU is remembered until it is put back, whatever happens to the file meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -14,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.sharing import Strategy
-from driver.nvml.modes import ComputeMode
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
+from tests.gpus import ComputeMode
 
 GROUP, PCI, OTHER = "gpu-0000-01-00-0", "0000:01:00.0", "0000:02:00.0"
 PART = f"{GROUP}-mig-1g-10gb-6"

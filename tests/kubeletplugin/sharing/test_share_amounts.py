@@ -1,7 +1,5 @@
 """What a claim took of a shared device, what its containers are held to by that, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,12 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
+from driver.claims.opaque import MpsSettings
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
-from driver.devices.sharing import Share, SharedForm, shared_suffix
-from driver.errors import ClaimRefused, DeviceHeld
-from driver.kinds.registry import KINDS
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
+from driver.devices.sharing import Share, shared_suffix
 from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.shares import (
     Shareable,
@@ -25,6 +20,8 @@ from kubeletplugin.sharing.shares import (
     share_records,
     sharing_request,
 )
+from tests.gpus import KINDS, ClaimRefused, DeviceHeld, GpuConfig, MigDeviceConfig, SharedForm
+from tests.plugin import Entry, HeldDevice, ShareRecord
 
 GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 MIB, GIB = 1 << 20, 1 << 30

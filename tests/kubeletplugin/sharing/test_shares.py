@@ -1,7 +1,5 @@
 """Shares of GPUs: what the first one sets and the last one puts back, and what each claim is handed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kubeletplugin.devices.host.driver_files import MPS_PROGRAMS

@@ -5,8 +5,6 @@ has more than there is. Once all is well and the keeper has passed, no GPU is in
 shares need, and in the end none is left in any.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile
@@ -18,15 +16,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from driver.errors import ClaimBlocked, DriverError
-from driver.kinds.registry import KINDS
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from kubeletplugin.sharing.shares import interval_of, limits_together
 from tests.examples import all_examples
+from tests.gpus import KINDS, ClaimBlocked, DriverError
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
 from tests.kubeletplugin.share_node import H100_MIB, MIB, class_slicing, mps, slicing
+from tests.plugin import ClaimRef, Entry, HeldDevice, ShareRecord
 
 STEPS = (*STEPS_OF_SHARED_MAKING, "compute mode", "time-slice", "spec written", "committed")
 BACK = (

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import KILL_SECONDS, DriverPrograms, ProgramHangs
+from kubeletplugin.devices.host.driver_programs import KILL_SECONDS
 from kubeletplugin.kubelet.wire.claim_call import answered_by
-from kubeletplugin.sharing.time_slices import Interval, TimeSlices
+from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.fakegpu.programs import Programs
+from tests.gpus import NodeIncomplete
+from tests.plugin import DriverPrograms, InstalledDriver, Interval, ProgramHangs
 
 if TYPE_CHECKING:
     from pathlib import Path

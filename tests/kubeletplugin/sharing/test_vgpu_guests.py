@@ -1,17 +1,12 @@
 """In a vGPU guest nothing is tried that only the host may do, and what is offered there can be prepared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from driver.policy.config import parse_config
-from driver.policy.offers import node_offers
-from fakegpu.nvml.mig_calls import MIG_CHANGES
 from fakegpu.nvml.sharing_calls import SHARING_CHANGES
 from tests.driver.mig_machines import look
+from tests.gpus import MIG_CHANGES, ClaimBlocked, node_offers, parse_config
 from tests.kubeletplugin.fake_node import FakeNode
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES
 

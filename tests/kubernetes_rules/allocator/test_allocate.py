@@ -1,7 +1,5 @@
 """One Allocator is kept while claims come and go; tests/tools/conformance compares the rules."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -10,22 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from tests.examples import examples
-from tools.conformance.allocation.objects import (
+from kubernetes_rules.allocator.allocate import PoolInvalid
+from tests.clusters import (
+    AllocationFailed,
+    Allocator,
     claim,
-    consumes,
-    counters,
     device,
     device_class,
-    devices,
     exactly,
-    first_available,
     held,
     node,
     published,
-    wanted,
 )
+from tests.examples import examples
+from tools.conformance.allocation.objects import consumes, counters, devices, first_available, wanted
 from tools.conformance.allocation.random_cases import random_case
 
 Json = dict[str, Any]

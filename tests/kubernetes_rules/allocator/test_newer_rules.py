@@ -1,13 +1,12 @@
 """Constraints over lists of values, and names of capacities from Kubernetes 1.38 on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
-from tools.conformance.allocation.objects import (
+from tests.clusters import (
+    AllocationFailed,
+    Allocator,
     claim,
     device,
     device_class,

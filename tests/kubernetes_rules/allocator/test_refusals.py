@@ -1,21 +1,12 @@
 """For each device there is a reason why a request does not get it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from kubernetes_rules.allocator.allocate import Allocator, Gate, Refusal, refusal
-from tools.conformance.allocation.objects import (
-    NODE,
-    claim,
-    device,
-    device_class,
-    exactly,
-    node,
-    published,
-)
+from kubernetes_rules.allocator.allocate import Gate, Refusal, refusal
+from tests.clusters import Allocator, claim, device, device_class, exactly, node, published
+from tools.conformance.allocation.objects import NODE
 
 Json = dict[str, Any]
 

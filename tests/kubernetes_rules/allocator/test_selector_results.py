@@ -1,15 +1,13 @@
 """An expression has the same answer for devices that it cannot tell apart, and only for those."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from kubernetes_rules.allocator.published import Device, read_slices
 from kubernetes_rules.allocator.requests import SelectorResults, Unanswered
-from kubernetes_rules.cel.selector import compile_selector
-from tools.conformance.allocation.objects import attributes, device, published
+from tests.clusters import compile_selector, device, published
+from tools.conformance.allocation.objects import attributes
 
 DRIVER = "gpu.example.com"
 IS_A = f"device.attributes['{DRIVER}'].model == 'A'"

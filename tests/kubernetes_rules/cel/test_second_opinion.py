@@ -1,14 +1,12 @@
 """cel-python, an interpreter that shares no code with ours, says the same of plain expressions."""
 
-from __future__ import annotations
-
 import celpy
 import pytest
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from driver.errors import ConfigError
 from driver.policy.predicate import holds
+from tests.gpus import ConfigError
 
 GPU: dict[str, bool | int | str] = {
     "index": 3,

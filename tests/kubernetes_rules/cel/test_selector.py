@@ -1,7 +1,5 @@
 """Selectors select devices as the Kubernetes scheduler does, and say why where they cannot."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -9,14 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubernetes_rules.cel.selector import (
-    SelectorDevice,
-    SelectorFailed,
-    SelectorInvalid,
-    TooCostly,
-    compile_selector,
-    selectors_within,
-)
+from kubernetes_rules.cel.selector import SelectorFailed, SelectorInvalid, TooCostly, selectors_within
+from tests.clusters import SelectorDevice, compile_selector
 
 DEVICE = SelectorDevice(
     "gpu.example.com",

@@ -1,7 +1,5 @@
 """A pod that waits for devices gets the node where the least important have to go, or a reason why not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -12,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubernetes_rules.preemption.cluster import Asked, Cluster
-from kubernetes_rules.preemption.units import Unit, can_be_evicted
+from kubernetes_rules.preemption.units import can_be_evicted
 from kubernetes_rules.preemption.victims import Choice, best_victims
+from tests.clusters import Unit, pod, used_by
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
-from tools.conformance.victims.random_cases import budget, pod, used_by
+from tools.conformance.victims.random_cases import budget
 
 Json = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """No set of victims that is enough costs less than the one that is chosen."""
 
-from __future__ import annotations
-
 from itertools import chain, combinations
 from random import Random
 from typing import Any
@@ -10,15 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.preemption import victims as victims_module
-from kubernetes_rules.preemption.units import Budgets, Cost, Unit, cost_of, units_of
+from kubernetes_rules.preemption.units import Budgets, Cost, cost_of, units_of
 from kubernetes_rules.preemption.victims import Victims, cheapest_victims, without
+from tests.clusters import AllocationFailed, Allocator, Case, Unit, pod, used_by
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
-from tools.conformance.area import Case
 from tools.conformance.victims.area import units_that_may_go
-from tools.conformance.victims.random_cases import pod, random_case, used_by
+from tools.conformance.victims.random_cases import random_case
 
 Json = dict[str, Any]
 

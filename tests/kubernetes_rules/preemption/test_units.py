@@ -1,14 +1,12 @@
 """Pods that share a claim are one unit; kube-scheduler prefers one set of units to another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from kubernetes_rules.preemption.units import Budgets, Unit, Units, cost_of, importance, units_of
-from tools.conformance.allocation.objects import held
-from tools.conformance.victims.random_cases import budget, pod, used_by
+from kubernetes_rules.preemption.units import Budgets, Units, cost_of, importance, units_of
+from tests.clusters import Unit, held, pod, used_by
+from tools.conformance.victims.random_cases import budget
 
 Json = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """Mistakes in objects of built-in kinds are found; those of pods are in tests/tools/conformance."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -3,14 +3,13 @@
 New objects are compared with Kubernetes by tests/tools/conformance/test_vectors.py.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 import pytest
 
-from kubernetes_rules.validation.dra_kinds import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.validation.dra_kinds import status_update_errors_of, update_errors_of
+from tests.clusters import errors_of
 from tools.conformance.validation.cases import changed, valid_objects
 from tools.conformance.validation.changes import REMOVED, Change
 

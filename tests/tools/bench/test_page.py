@@ -1,7 +1,5 @@
 """docs/compare.md has the limits that the benchmark holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tools.bench.__main__ import CALLS, FLOOR_LIMITS

@@ -3,8 +3,6 @@
 ``python -m tools.chart.generate --check`` says whether the files are those that follow from the types.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from driver.policy.config import load_config, parse_config
+from tests.gpus import load_config, parse_config
 from tools.chart.nvidia import nvidia_values
 from tools.chart.tables import CHART, leaves
 from tools.chart.values import Values

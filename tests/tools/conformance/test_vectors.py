@@ -1,15 +1,13 @@
 """What was recorded of Kubernetes is answered here in the same way, and every written case was recorded."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
+from tests.clusters import read_vectors
 from tools.conformance import pods
 from tools.conformance.area import Area
 from tools.conformance.cel import area as cel
-from tools.conformance.oracle import read_vectors
 from tools.conformance.validation import area as validation
 
 

@@ -1,7 +1,5 @@
 """Pictures of the documentation are shown, have words for those who cannot see them, and fetch nothing."""
 
-from __future__ import annotations
-
 from tools.docs.pictures import FOLDER, ROOT
 
 

@@ -7,12 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from driver.nvml.api import NvLinkEnd, Nvml
-from driver.nvml.mig import Engines, GpuInstance, MigDevice, Placement
-from driver.nvml.use.calls import MemoryUse, ProcessUse, Utilisation
-from driver.nvml.vgpu import LicensableFeature, VgpuType
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.mig_profiles import load_catalogue
+from driver.nvml.mig import Engines
+from driver.nvml.use.calls import MemoryUse, Utilisation
+from driver.nvml.vgpu import VgpuType
+from tests.gpus import (
+    FakeMachine,
+    GpuInstance,
+    LicensableFeature,
+    MigDevice,
+    NvLinkEnd,
+    Nvml,
+    Placement,
+    ProcessUse,
+    load_catalogue,
+)
 from tools.hardware.contract.run import CLAUSES, ClauseResult, check_contract, keep_clause
 
 GIB = 1 << 30

@@ -1,20 +1,15 @@
 """Our CDI spec is compared with that of nvidia-ctk, whatever release prints it and however it fails."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from driver.hardware.gpu import Gpu
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Finding
-from kubeletplugin.claims.cdi.hook import Hook
-from kubeletplugin.devices.host.driver_files import InstalledDriver
 from tests.gpuctl.verify.subjects import built_machine
+from tests.gpus import FakeMachine, Gpu, NodeIncomplete
+from tests.plugin import Hook, InstalledDriver
 from tools.conformance.cdi_edits import (
     ALL_CALLS,
     own_spec,

@@ -1,16 +1,16 @@
 """The log of nvidia-smi is read as drivers of many years print it, and what differs from NVML is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from driver.hardware.gpu import Inventory, Partition
+from driver.hardware.gpu import Partition
 from gpuctl.doctor.check import require, run_checks
-from kubeletplugin.devices.host.driver_programs import ProgramHangs, Said
+from kubeletplugin.devices.host.driver_programs import Said
 from tests.gpuctl.verify.subjects import built_machine, machine_in, subject_of
+from tests.gpus import Inventory
+from tests.plugin import ProgramHangs
 from tools.hardware.nvidia_smi import compare_smi, nvidia_smi, run_smi
 from tools.hardware.smi_xml import MOST_CHARACTERS, SmiUnreadable, read_log
 

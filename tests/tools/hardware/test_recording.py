@@ -1,7 +1,5 @@
 """``tools.hardware`` records what a node answered: a machine file that gives the same node again."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path
@@ -10,14 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.errors import ConfigError
-from driver.nvml.api import Code
 from fakegpu.machine.mig_profiles import CATALOGUES
-from fakegpu.machine.spec import MACHINES, MachineSpec, known_machines, load_machine, topology_level
-from fakegpu.sysfs.functions import functions_of
+from fakegpu.machine.spec import MachineSpec, topology_level
+from tests.clusters import MACHINE
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of
-from tools.hardware.recording import CALLS, LEFT_OUT, MACHINE, write_recording
+from tests.gpus import MACHINES, Code, ConfigError, functions_of, known_machines, load_machine
+from tools.hardware.recording import CALLS, LEFT_OUT, write_recording
 from tools.hardware.stand_ins import StandIns
 
 DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")

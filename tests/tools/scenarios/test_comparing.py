@@ -1,7 +1,5 @@
 """What a page shows is compared with what was printed, but for what it leaves out."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A page becomes steps: its sh blocks, what they show, and how they have to end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

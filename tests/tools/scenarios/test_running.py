@@ -1,7 +1,5 @@
 """A page fails at the first block that does not end, or print, as it says, and is told with its line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

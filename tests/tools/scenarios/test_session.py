@@ -1,7 +1,5 @@
 """One bash session runs the blocks of a page: what they set stays, and one that fails ends it."""
 
-from __future__ import annotations
-
 import os
 import select
 from collections.abc import Iterator

@@ -1,11 +1,9 @@
 """docs/scenarios.md names every scenario, kind, need and program, and says on which clusters each runs."""
 
-from __future__ import annotations
-
 import re
 
-from driver.kinds.registry import KINDS
-from envtest.client.shipped import PACKAGE_ROOT
+from tests.clusters import PACKAGE_ROOT
+from tests.gpus import KINDS
 from tools.scenarios.catalogue import scenario, scenario_names
 from tools.scenarios.description import CLUSTERS
 from tools.scenarios.places.needs import NEEDS

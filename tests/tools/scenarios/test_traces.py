@@ -1,15 +1,11 @@
 """What a scenario leaves behind is noticed: objects, changed objects, and devices that are not as before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from envtest.client.api import ApiClient
-from envtest.embedded.cluster import EmbeddedCluster
-from gpuctl.demo.driver_node import DRIVER_NAMESPACE
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, EmbeddedCluster
 from tools.scenarios.places.projection import set_config
 from tools.scenarios.traces import changes, traces, wait_as_before
 

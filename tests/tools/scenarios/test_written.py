@@ -1,7 +1,5 @@
 """Every scenario is written as the others are, and shows the files that it has."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.scenarios.catalogue import scenario, scenario_names

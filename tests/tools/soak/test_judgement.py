@@ -1,7 +1,5 @@
 """The end of a run is compared with its start, and what grew, stayed or failed is named."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

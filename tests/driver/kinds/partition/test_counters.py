@@ -1,21 +1,24 @@
 """The counters of a GPU allow exactly the sets of partitions that the hardware allows."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
 
-from driver.devices.device import CounterSet, Device
 from driver.kinds.partition.kind import ENGINE_COUNTERS, counter_set
-from driver.nvml.mig import Placement
-from driver.policy.offers import node_offers
-from driver.policy.rules import NodeConfig
-from fakegpu.machine.mig_profiles import MigCatalogue
-from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
-from fakegpu.machine.spec import load_machine
+from tests.clusters import inventory
 from tests.driver.mig_machines import AMPERE, UNLIKE, all_profiles, look, mig_of, rules, with_mode_on
-from tools.conformance.nodes.mig_nodes import inventory
+from tests.gpus import (
+    CounterSet,
+    Device,
+    MigCatalogue,
+    MigState,
+    NodeConfig,
+    Placement,
+    gpu_instance_refusal,
+    load_machine,
+    node_offers,
+    with_gpu_instance,
+)
 
 Offered = list[tuple[int, "Placement", "Device"]]
 """Profile id, placement and device of each partition, by first memory slice."""

@@ -1,15 +1,10 @@
 """Static partitions say which memory slices they lie on, where that fits into a device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from driver.devices.device import Device
-from driver.devices.limits import device_faults
-from driver.devices.names import DRIVER_NAME
 from driver.kinds.partition.kind import static_partitions
-from driver.nvml.mig import Placement
 from tests.driver.mig_machines import device, look, mig_of, with_mode_on
+from tests.gpus import DRIVER_NAME, Device, Placement, device_faults
 
 ONE_G, TWO_G, SEVEN_G = 19, 14, 0
 

@@ -1,7 +1,5 @@
 """The field ``mig`` of a rule is read strictly, and every error in it is told with its path."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.gpu_policy import MigOffer
 from driver.kinds.partition.field import read_mig
 from driver.kinds.partition.layouts import profile_of_layout
+from tests.gpus import MigOffer
 
 
 def read(text: str) -> tuple[MigOffer, list[str]]:

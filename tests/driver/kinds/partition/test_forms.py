@@ -1,18 +1,12 @@
 """Each MIG mode offers what the GPU can be made into now, and says why it keeps the rest back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.hardware.gpu import Gpu, Inventory
-from driver.nvml.mig import Placement
-from driver.policy.offers import Offers, node_offers
-from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import device, look, mig_of, rules, with_mode_on
+from tests.gpus import FakeMachine, Gpu, Inventory, Offers, Placement, gpu_device_name, node_offers
 
 ONE_G, TWO_G, THREE_G = 19, 14, 9
 NEEDS_RESET = "MIG mode is off and changes only with a GPU reset"

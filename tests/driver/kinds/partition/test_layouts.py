@@ -1,22 +1,24 @@
 """Layouts become partitions that the hardware takes: every one that it allows, and mig-parted's by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from driver.errors import ConfigError
-from driver.hardware.gpu import GpuMig
 from driver.kinds.partition.layouts import Placed, find_profile, layout_profiles, packing_order, place
-from driver.nvml.mig import GpuInstanceProfile
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.mig_profiles import MigCatalogue
-from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
-from fakegpu.machine.spec import load_machine
 from tests.driver.mig_machines import UNLIKE, device, look, mig_of, with_mode_on
+from tests.gpus import (
+    ConfigError,
+    FakeMachine,
+    GpuInstanceProfile,
+    GpuMig,
+    MigCatalogue,
+    MigState,
+    gpu_instance_refusal,
+    load_machine,
+    with_gpu_instance,
+)
 
 
 @cache

@@ -1,14 +1,20 @@
 """Nodes as NVML and sysfs tell of them, made without any I/O."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from driver.hardware.functions import NVIDIA_VENDOR_ID, IommuGroup, PciFunction, PciView
-from driver.hardware.gpu import Gpu, Inventory
-from driver.nvml.pci_address import PciAddress
-from driver.policy.config import parse_config
-from driver.policy.offers import Offers, Withheld, node_offers
+from driver.hardware.functions import NVIDIA_VENDOR_ID
+from driver.policy.offers import Withheld
+from tests.gpus import (
+    Gpu,
+    Inventory,
+    IommuGroup,
+    Offers,
+    PciAddress,
+    PciFunction,
+    PciView,
+    node_offers,
+    parse_config,
+)
 
 FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
 AUDIO = PciAddress.parse("0000:1b:00.1")

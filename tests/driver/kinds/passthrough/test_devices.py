@@ -1,14 +1,10 @@
 """What a GPU for a virtual machine says of itself is what sysfs and NVML tell, under NVIDIA's names."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.errors import ConfigError
 from driver.kinds.passthrough.kind import parse_passthrough_name, passthrough_device_name
-from driver.nvml.pci_address import PciAddress
-from driver.policy.config import parse_config
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, GIB, SECOND, function, gpu, node, offered
+from tests.gpus import ConfigError, PciAddress, parse_config
 
 ALONE = "offer: passthrough"
 

@@ -1,11 +1,7 @@
 """Which GPUs are offered to virtual machines, beside what, and why one is not."""
 
-from __future__ import annotations
-
 import pytest
 
-from driver.devices.region import Region
-from driver.hardware.functions import PciFunction
 from driver.kinds.passthrough.kind import (
     HANDED_OUT_BY_FUNCTIONS,
     IN_A_VGPU,
@@ -14,8 +10,7 @@ from driver.kinds.passthrough.kind import (
     VIRTUAL_FUNCTIONS_ON,
 )
 from driver.kinds.whole import MODE_ON
-from driver.nvml.pci_address import PciAddress
-from driver.policy.offers import HIDDEN_BY_RULE, Offers
+from driver.policy.offers import HIDDEN_BY_RULE
 from tests.driver.kinds.passthrough.seen_nodes import (
     AUDIO,
     BRIDGE,
@@ -30,6 +25,7 @@ from tests.driver.kinds.passthrough.seen_nodes import (
     offered,
     reasons,
 )
+from tests.gpus import Offers, PciAddress, PciFunction, Region
 
 ALONE, BESIDE = "offer: passthrough", "passthrough: true"
 ONE, TWO = "gpu-0000-1b-00-0", "gpu-0000-43-00-0"

@@ -1,7 +1,5 @@
 """The field ``shared`` of a rule is read strictly, and every error in it is told with its path."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.gpu_policy import SharedOffer
 from driver.kinds.sharing.field import read_shared
+from tests.gpus import SharedOffer
 
 GIB = 2**30
 

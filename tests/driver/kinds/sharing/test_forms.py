@@ -1,17 +1,12 @@
 """Shared devices say what a share is, exclude other forms of their GPU, and are kept back with a reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from driver.devices.device import Device, RequestPolicy
-from driver.hardware.gpu import Inventory
-from driver.policy.offers import Offers, node_offers
-from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
+from tests.gpus import Device, FakeMachine, Inventory, Offers, RequestPolicy, node_offers
 from tools.conformance.nodes.mig_nodes import inventory as mig_inventory
 
 GIB = 2**30

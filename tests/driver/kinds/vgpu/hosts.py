@@ -1,18 +1,12 @@
 """Hosts of vGPUs: what they publish under a rule, and what their kernel makes of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import cache
 
-from driver.hardware.gpu import Gpu, Inventory
-from driver.nvml.mig import Placement
-from driver.policy.offers import Offers, node_offers
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import load_machine
 from fakegpu.sysfs.vgpu_rules import HostedGpu
-from tools.conformance.nodes.mig_nodes import look, one_rule
+from tests.clusters import look, one_rule
+from tests.gpus import FakeMachine, Gpu, Inventory, Offers, Placement, load_machine, node_offers
 
 L40S, A100, A30 = "vgpu-host-l40s", "vgpu-host-a100-mdev", "vgpu-and-passthrough"
 

@@ -1,20 +1,17 @@
 """Whatever a scheduler allocates, the host makes, in any order: counters and the kernel's rules agree."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from driver.hardware.gpu import Gpu
 from driver.kinds.vgpu.names import parse_vgpu_name, profile_label
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, remove_mdev, set_type
-from kubernetes_rules.allocator.allocate import Allocator
+from tests.clusters import Allocator, claim, device_class, exactly, node, slices
 from tests.driver.kinds.vgpu.hosts import A100, L40S, alone, hosted, inventory, offers
-from tools.conformance.allocation.objects import claim, device_class, exactly, node
-from tools.conformance.nodes.mig_nodes import NODE, slices
+from tests.gpus import Gpu
+from tools.conformance.nodes.mig_nodes import NODE
 
 Json = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """The counters of vGPUs allow what a host makes, and nothing else: any number of one profile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations

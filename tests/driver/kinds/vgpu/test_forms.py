@@ -1,20 +1,15 @@
 """Which vGPUs of a host are offered, with what attributes, and why others are not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
 from driver.devices.limits import is_dns_label
-from driver.errors import ConfigError
-from driver.hardware.gpu import Inventory
 from driver.kinds.forms import VGPU_MANAGER
 from driver.kinds.vgpu.kind import NO_HOST, NO_INSTANCE, NO_PLACE, NO_SUCH_PROFILE, TOO_MANY, VGPUS_UNKNOWN
 from driver.kinds.vgpu.names import VgpuName, parse_vgpu_name, profile_label, vgpu_device_name
-from driver.nvml.pci_address import PciAddress
-from driver.policy.config import parse_config
 from tests.driver.kinds.vgpu.hosts import A30, A100, L40S, alone, inventory, offers
+from tests.gpus import ConfigError, Inventory, PciAddress, parse_config
 
 
 def reasons(found: Inventory, fields: str) -> list[str]:

@@ -1,19 +1,15 @@
 """Fake and binding tell each incident once, in whichever forms the NVIDIA driver tells of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
 
-from driver.nvml.api import GpuLost, Nvml, NvmlTimeout, SessionLost
-from driver.nvml.health.calls import EventSet, GpuEvent
-from driver.nvml.real import RealNvml
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.nvml.health.calls import EventSet
 from tests.driver.nvml.c_library import CLibrary
 from tests.eventually import eventually
+from tests.gpus import FakeMachine, GpuEvent, GpuLost, Nvml, NvmlTimeout, RealNvml, SessionLost
 
 Watch = Callable[[FakeMachine], EventSet]
 STRUCTURED = "615.36.01"

@@ -1,18 +1,22 @@
 """Fake and binding tell the same of a sick GPU, and of one that is well again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 
-from driver.nvml.api import Code, NotSupported, Nvml, NvmlCallFailed, NvmlDevice
-from driver.nvml.health.calls import FabricHealth
 from driver.nvml.health.real import fabric_health_of
-from driver.nvml.real import RealNvml
-from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.c_library_health import RECOVERY_ACTION_FIELD
+from tests.gpus import (
+    Code,
+    FabricHealth,
+    FakeMachine,
+    NotSupported,
+    Nvml,
+    NvmlCallFailed,
+    NvmlDevice,
+    RealNvml,
+)
 
 Open = Callable[[FakeMachine], NvmlDevice]
 

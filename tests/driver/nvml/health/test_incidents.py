@@ -1,15 +1,13 @@
 """What the two forms of an incident make together, in every order and at every time that they come."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.nvml.health.calls import GpuEvent
 from driver.nvml.health.incidents import ALIKE_SECONDS, HOLD_SECONDS, Incidents, Received
+from tests.gpus import GpuEvent
 
 GPU = "GPU-1"
 OLD = Received(GpuEvent("xid", GPU, 94, 2, 0))

@@ -1,16 +1,11 @@
 """Fake and binding tell the same of how much of a GPU is used, and by whom."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 
-from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice
-from driver.nvml.real import RealNvml
-from driver.nvml.use.calls import ProcessUse
-from fakegpu.machine.fake_machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
+from tests.gpus import FakeMachine, NotFound, NotSupported, Nvml, NvmlDevice, ProcessUse, RealNvml
 
 Open = Callable[[FakeMachine], NvmlDevice]
 MIB, GIB = 2**20, 2**30

@@ -1,7 +1,5 @@
 """Numbers stand at zero from the start, follow what happens, and can be fetched over HTTP."""
 
-from __future__ import annotations
-
 import threading
 import urllib.error
 import urllib.request
@@ -10,11 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
 from driver.process.http_endpoint import HttpEndpoint
 from driver.process.metrics.registry import Metrics, endpoint, serve
 from driver.process.metrics.table import Reading
-from driver.process.service import Service
+from tests.clusters import Service
+from tests.gpus import ClaimBlocked, ClaimRefused, ConfigError, StorageError
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:

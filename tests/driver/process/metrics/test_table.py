@@ -1,14 +1,13 @@
 """The table has every series once, named as Prometheus wants it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 
 import pytest
 
 from driver.process.metrics.registry import Metrics
-from driver.process.metrics.table import TABLE, Series
+from driver.process.metrics.table import Series
+from tests.clusters import TABLE
 
 ROWS = pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.name)
 

@@ -1,7 +1,5 @@
 """The embedded API server speaks HTTPS."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path
@@ -9,8 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from envtest.client.api import ApiClient
-from envtest.embedded.cluster import EmbeddedCluster
+from tests.clusters import ApiClient, EmbeddedCluster
 from tests.openssl import openssl
 
 

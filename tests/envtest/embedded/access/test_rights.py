@@ -1,15 +1,11 @@
 """Roles decide what a user of the embedded API server may do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from envtest.client.api import ApiClient
-from envtest.client.errors import ApiRefused
 from envtest.embedded.api.requests import User
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import ApiClient, ApiRefused, EmbeddedApiServer
 
 Object = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

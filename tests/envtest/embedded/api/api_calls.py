@@ -1,13 +1,11 @@
 """Asks the embedded API server over plain HTTP, so that a test sees status, headers and body."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 
 PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

@@ -1,8 +1,6 @@
 """The embedded API server answers what kubectl asks beside objects, and refuses in Kubernetes' words."""
 
-from __future__ import annotations
-
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import (
     ask,
 )

@@ -1,11 +1,9 @@
 """Drivers share the status of a claim, and devices that it loses take theirs along."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from envtest.embedded.api.patching import APPLY
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, ask, claim
 
 

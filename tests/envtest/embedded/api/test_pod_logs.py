@@ -3,8 +3,6 @@
 The words are those of kube-apiserver and kubelet 1.37.
 """
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from envtest.embedded.api.container_log import ContainerLog
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod, shown
 
 LOG = f"{PODS}/p/log"

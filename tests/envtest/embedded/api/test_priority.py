@@ -1,13 +1,11 @@
 """Pods get the priority of their class when they are created, as Kubernetes' admission gives it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

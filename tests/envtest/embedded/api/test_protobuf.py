@@ -1,12 +1,10 @@
 """Typed clients write protobuf, and the objects are the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from envtest.embedded.schema.decoding import BodyError, DecodingError
 from envtest.embedded.schema.protobuf import CONTENT_TYPE, MAGIC, from_protobuf
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask
 
 

@@ -1,14 +1,12 @@
 """Quotas count claims, devices by class and extended resources, and refuse in Kubernetes' words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from envtest.embedded.api.statuses import Refused
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, QUOTAS, claim, pod
 
 EXTENDED = "requests.example.com/gpu"

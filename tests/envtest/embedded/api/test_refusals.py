@@ -1,7 +1,5 @@
 """What a request says wrongly is refused, and no request breaks the server."""
 
-from __future__ import annotations
-
 import http.client
 import io
 import json
@@ -13,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.process.log import configure
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.api.wire import MOST_BODY_BYTES
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, configure
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
 from tests.faults import NOTED
 

@@ -1,10 +1,8 @@
 """The store remembers what was, and forgets no more than it says."""
 
-from __future__ import annotations
-
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.store import Store
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, SLICES, ask, names, pod, resource_slice
 
 THINGS = ("", "things")

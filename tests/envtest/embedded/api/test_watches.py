@@ -1,7 +1,5 @@
 """Watches of the embedded API server begin, go on and end as client-go expects."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api import store, watching
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, shown
 from tests.eventually import eventually
 

@@ -1,7 +1,5 @@
 """An API server with scheduler, claim controller and taint eviction, and the objects of their tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +12,7 @@ from envtest.embedded.control.namespace_controller import EmbeddedNamespaceContr
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.eventually import eventually
 
 GROUP = "resource.k8s.io"

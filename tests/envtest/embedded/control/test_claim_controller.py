@@ -1,7 +1,5 @@
 """The embedded claim controller makes claims from templates, and takes back what ended pods had."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

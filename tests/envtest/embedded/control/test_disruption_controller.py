@@ -1,7 +1,5 @@
 """PodDisruptionBudgets hold back evictions in the embedded cluster as in Kubernetes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

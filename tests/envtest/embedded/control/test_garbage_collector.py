@@ -1,14 +1,12 @@
 """Owned objects go after their owner, before it, or stay without it, as the deletion says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import SLICES, ask, resource_slice
 from tests.eventually import eventually
 

@@ -1,7 +1,5 @@
 """The cluster's loops go on whatever an object does to them, and a fault of theirs is never silent."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api import unforeseen
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 from tests.faults import NOTED
 

@@ -1,7 +1,5 @@
 """A namespace that is deleted is emptied, its pods first, and goes when nothing is left in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The embedded scheduler places pods, writes allocations as the real one does, and says why a pod waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

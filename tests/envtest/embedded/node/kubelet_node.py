@@ -1,7 +1,5 @@
 """A node of the embedded kubelet's tests, with a plugin, and pods that a scheduler has bound to it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +8,10 @@ from typing import Any
 from envtest.client.layout import NodeLayout
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
-from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.demo.played_programs import GpuPrograms
-from kubeletplugin.kubelet.wire.claim_call import PreparedDevice
+from tests.clusters import EmbeddedApiServer, GpuPrograms
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import Plugin
+from tests.plugin import PreparedDevice
 
 DRIVER = "gpu.nvidia.com"
 KIND = "k8s.gpu.nvidia.com/claim"

@@ -1,7 +1,5 @@
 """Containers print what is played of their commands, with what CDI gave them, and stop when they end."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -13,8 +11,8 @@ import pytest
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import PodSandbox
 from envtest.embedded.node.played_commands import PATH, Command
-from fakegpu.machine.capabilities import VISIBLE_NODES
-from gpuctl.demo.played_programs import GpuPrograms
+from tests.clusters import GpuPrograms
+from tests.gpus import VISIBLE_NODES
 
 KIND = "k8s.gpu.nvidia.com/claim"
 

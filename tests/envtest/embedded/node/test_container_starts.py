@@ -1,7 +1,5 @@
 """A container counts as running only after its createRuntime hooks; one that ended is started again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from envtest.embedded.node.containers import Container
-from envtest.embedded.server import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.node.kubelet_node import Node, main
 from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
 from tests.kubeletplugin.fake_kubelet import running_plugin

@@ -1,7 +1,5 @@
 """A container gets its variables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from envtest.embedded.node.played_commands import command_of

@@ -1,20 +1,14 @@
 """The embedded kubelet over the real sockets of the plugin: registration, health, prepare and unprepare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from driver.health.verdict import Health
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.node.kubelet_claims import container_claims
-from envtest.embedded.server import EmbeddedApiServer
-from kubeletplugin.kubelet.plugin_sockets import READY_PART
 from kubeletplugin.kubelet.registration import Registered
-from kubeletplugin.kubelet.wire.health_board import DeviceHealth
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.node.kubelet_node import (
     CLAIMS,
     DRIVER,
@@ -26,7 +20,9 @@ from tests.envtest.embedded.node.kubelet_node import (
     head,
     main,
 )
+from tests.gpus import ClaimBlocked, Health
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, running_plugin
+from tests.plugin import READY_PART, DeviceHealth
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """What containers print: a few commands are played, and of all others the log says that they are not run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
 
 from envtest.embedded.node.played_commands import Command, Player
-from gpuctl.demo.played_programs import GpuPrograms
+from tests.clusters import GpuPrograms
 
 GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n"
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/p", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "HOME": "/root"}

@@ -1,7 +1,5 @@
 """Which containers of a pod are started next, and its phase, are as the kubelet has them."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

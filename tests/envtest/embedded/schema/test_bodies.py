@@ -1,7 +1,5 @@
 """Bodies are read as their types say: one bad object never breaks the clients of a kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,18 +1,13 @@
 """Each check of a node finds what it is for, and is content with a node on which all is well."""
 
-from __future__ import annotations
-
 import dataclasses
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.functions import IommuGroup, PciView
-from driver.hardware.gpu import Inventory, Problem, UnreadGpu
+from driver.hardware.gpu import UnreadGpu
 from driver.hardware.vgpu import VgpuLicense
-from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import ProbedPlace
-from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.seen import (
     FabricSeen,
@@ -25,7 +20,7 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState
+from tests.clusters import Unread
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.nodes import (
     CONFIG,
@@ -45,6 +40,8 @@ from tests.gpuctl.doctor.nodes import (
     well_node,
 )
 from tests.gpuctl.doctor.said import blamed, said
+from tests.gpus import Inventory, IommuGroup, PciAddress, PciView, Problem
+from tests.plugin import MpsState
 
 CHECKS = {check.name: check for check in INSIDE}
 WELL = well_node()

@@ -1,15 +1,13 @@
 """What the plugin keeps of claims is read as it lies on the node; a damaged file does not end the doctor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.claim_files import read_sharing, read_specs
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
+from tests.clusters import Unread
 from tests.gpuctl.doctor.nodes import UID
+from tests.plugin import cdi_spec_file_name
 
 DAMAGED = ["", "[]", "{}", "[" * 100_000, '{"devices": ' + "[" * 5000 + "]" * 5000 + "}"]
 

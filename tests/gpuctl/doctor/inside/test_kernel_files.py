@@ -1,18 +1,16 @@
 """What matters to virtual machines is read from plain files of kernel and driver, and nothing is guessed."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from driver.nvml.pci_address import PciAddress
 from gpuctl.doctor.inside.machine_files import installed_modules, is_vgpu, kernel_seen, license_client
 from gpuctl.doctor.inside.places import Places, read_places
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from tests.driver.hardware.pci_trees import PciTree
+from tests.gpus import PciAddress
+from tests.plugin import Entry, HeldDevice
 
 GPU = "0000:81:00.0"
 ADDRESS = PciAddress.parse(GPU)

@@ -1,16 +1,11 @@
 """What holds containers to their memory is read as it lies on the node, and anything in its place is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.errors import NvmlError
-from driver.nvml.memory_limits import Cgroup, MemoryLimits
-from gpuctl.cli.unread import Unread
 from gpuctl.doctor.inside.claim_files import (
     HOOK,
     hook_seen,
@@ -20,9 +15,11 @@ from gpuctl.doctor.inside.claim_files import (
     sockets_seen,
 )
 from kubeletplugin.claims.cdi.hooks import HookCopies
-from kubeletplugin.kubelet.wire.names import cdi_spec_file_name
+from tests.clusters import Unread
 from tests.gpuctl.doctor.nodes import UID
+from tests.gpus import Cgroup, MemoryLimits, NvmlError
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
+from tests.plugin import cdi_spec_file_name
 
 PCI = "0000:1b:00.0"
 ALIVE, ENDED = Cgroup("/sys/fs/cgroup/a", 7), Cgroup("/sys/fs/cgroup/b", 8)

@@ -1,7 +1,5 @@
 """Where things are on a node: what is given counts, then what the plugin was given, then the defaults."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

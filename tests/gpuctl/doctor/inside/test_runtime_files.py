@@ -1,7 +1,5 @@
 """Configurations of containerd and CRI-O are read as these programs read them, as far as CDI goes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,16 +1,13 @@
 """Each check from outside finds what it is for, and is content with a cluster in which all is well."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import dataclasses
 from typing import Any
 
-from driver.devices import taints
-from gpuctl.cli.unread import Unread
 from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
+from tests.clusters import Unread
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.clusters import (
     AUTHORITY,
@@ -36,6 +33,7 @@ from tests.gpuctl.doctor.clusters import (
 from tests.gpuctl.doctor.said import blamed, said
 from tests.gpuctl.explain.test_hidden import mixed_claim, mixed_pod
 from tests.gpuctl.fleet.published import claim as held_claim
+from tests.gpus import taints
 
 CHECKS = {check.name: check for check in OUTSIDE}
 WELL = well_cluster()

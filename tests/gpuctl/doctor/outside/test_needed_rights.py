@@ -1,7 +1,5 @@
 """The rights that the doctor asks for are those that the driver is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,16 +1,13 @@
 """What a node is to offer to virtual machines follows from its configuration and slices, and who asks."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.kube.client import KubeClient
-from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.doctor.outside.reading import offered_to_machines, read_configurations
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.gpuctl.doctor.clusters import NODE, node, well_cluster
 
 VFIO_CONFIG = {

@@ -1,7 +1,5 @@
 """The driver's containers are known by the program that they run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,20 +1,17 @@
 """What is read of a cluster over the API server, and what becomes of refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.errors import ConfigError
-from driver.kube.client import KubeClient
-from envtest.embedded.server import ALWAYS, EmbeddedApiServer, Fault
-from gpuctl.cli.unread import Unread
+from envtest.embedded.server import Fault
 from gpuctl.doctor.outside.probes import GATES, dropped_fields, read_features
 from gpuctl.doctor.outside.reading import driver_accounts, look_at_cluster
+from tests.clusters import ALWAYS, EmbeddedApiServer, KubeClient, Unread
 from tests.gpuctl.doctor.clusters import daemon_set, driver_pod, pod, webhook
+from tests.gpus import ConfigError
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 METRICS = """\

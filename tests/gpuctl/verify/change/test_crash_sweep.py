@@ -1,7 +1,5 @@
 """A verification that is killed at any step leaves a machine that `gpuctl verify --restore` brings back."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

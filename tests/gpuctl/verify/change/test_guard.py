@@ -1,7 +1,5 @@
 """A GPU that somebody uses is left alone, and a node on which something hands out GPUs as a whole."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from driver.nvml.mig import GpuInstanceProfile
-from driver.process.boot import boot_folder, running_boot_id
-from fakegpu.machine.fake_machine import FakeMachine
+from driver.process.boot import running_boot_id
 from gpuctl.verify.change.guard import Refused, refusals
 from gpuctl.verify.subject import Subject
-from kubeletplugin.claims.journal.entry import encode
+from tests.clusters import boot_folder
 from tests.gpuctl.doctor.nodes import entry, held
 from tests.gpuctl.verify.subjects import machine_in, subject_of
+from tests.gpus import FakeMachine, GpuInstanceProfile
+from tests.plugin import encode
 
 UID = "11111111-2222-3333-4444-555555555555"
 ROOT_STATUS = "Name:\tx\nUid:\t0\t0\t0\t0\nCapBnd:\t000001ffffffffff\nCapEff:\t000001ffffffffff\n"

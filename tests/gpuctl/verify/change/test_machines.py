@@ -1,15 +1,11 @@
 """Every kind of claim works on every fake machine that has it, and a fault of the GPU is named."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines
 from fakegpu.machine.state import GpuState
 from gpuctl.doctor.report import picture
 from gpuctl.verify.change import run
@@ -20,6 +16,7 @@ from tests.examples import is_long
 from tests.gpuctl.approved import approve
 from tests.gpuctl.verify.change.verifying import some_of
 from tests.gpuctl.verify.subjects import machine_in, subject_of
+from tests.gpus import FakeMachine, known_machines
 
 ALL_PARTITIONS = "gh200"
 """The machine on which partitions of all profiles are made."""

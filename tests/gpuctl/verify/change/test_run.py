@@ -1,7 +1,5 @@
 """Claims of each kind are tried on one idle GPU, and nothing is tried where that may do harm."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

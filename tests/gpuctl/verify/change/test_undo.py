@@ -1,7 +1,5 @@
 """What a verification wrote down is enough to bring the machine back, whatever was changed since."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -12,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError
-from driver.nvml.api import NvmlDevice
-from driver.nvml.mig import Placement
 from gpuctl.verify.change.gpu_state import gpu_tools, read_state
 from gpuctl.verify.change.undo import UndoRecord, record_path, restore, started
 from tests.gpuctl.verify.subjects import machine_in, places_of
+from tests.gpus import ConfigError, NvmlDevice, Placement
 
 
 class Node:

@@ -4,8 +4,6 @@
 restores.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
@@ -14,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from driver.process.log import configure
-from fakegpu.machine.fake_machine import FakeMachine
 from gpuctl.doctor.check import Result
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
@@ -23,6 +19,8 @@ from gpuctl.verify.change import run
 from gpuctl.verify.change.kinds import Kind, kinds_of
 from gpuctl.verify.change.undo import restore
 from gpuctl.verify.subject import Subject
+from tests.clusters import configure
+from tests.gpus import FakeMachine
 
 PLACES = "places.json"
 """The file in the folder with the places of the node."""

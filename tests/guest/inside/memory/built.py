@@ -1,7 +1,5 @@
 """What the tests of memory in the guest are given, built before it started."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

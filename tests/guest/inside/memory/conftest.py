@@ -1,7 +1,5 @@
 """One node for all tests of memory: each leaves nothing on it, which is part of what each test shows."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

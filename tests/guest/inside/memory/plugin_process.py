@@ -3,8 +3,6 @@
 What the kubelet and the API server would tell it comes as orders, one line of JSON each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

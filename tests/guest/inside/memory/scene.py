@@ -4,8 +4,6 @@ The plugin's parts run in processes of their own, built by the plugin's own asse
 outlives them.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence

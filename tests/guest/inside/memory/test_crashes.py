@@ -1,7 +1,5 @@
 """Plugin, runtime and hook may end at any moment: nothing runs without its limit, and nothing is lost."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.eventually import eventually

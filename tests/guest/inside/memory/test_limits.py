@@ -1,7 +1,5 @@
 """Each container has the limit of its part on its own cgroup before its first process runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.guest.inside.memory.scene import GIB, MIB, Scene

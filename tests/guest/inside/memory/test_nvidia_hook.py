@@ -1,7 +1,5 @@
 """What NVIDIA's own hook does on the same node: it fails open where the project's hook fails closed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.guest.inside.memory.containers import Container

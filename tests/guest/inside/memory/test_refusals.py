@@ -1,7 +1,5 @@
 """A container that cannot be held to its part does not run, and whoever looks at its pod reads why."""
 
-from __future__ import annotations
-
 from tests.guest.inside.memory.scene import GIB, Scene
 from tests.nvml_library.library import SET
 

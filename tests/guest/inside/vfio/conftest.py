@@ -1,7 +1,5 @@
 """Every test finds the devices with the drivers that they had, and has to leave them so."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The devices of the guest by their addresses, and what a test does with them."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """A device that a process has open is not waited for without end, and nothing is lost by that."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real kernel answers as the contract says that the pretend one keeps, too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 

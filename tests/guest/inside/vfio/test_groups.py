@@ -1,7 +1,5 @@
 """A real kernel's groups go to vfio and come back."""
 
-from __future__ import annotations
-
 import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete

@@ -1,7 +1,5 @@
 """The process that binds is killed at every step, and another one goes on or undoes it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Programs that stand for nvidia-cdi-hook: each says by --help what it knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ALL = (

@@ -1,7 +1,5 @@
 """The copies of hooks on the host are whole, as the image's, and stay for as long as a spec names them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat
@@ -10,21 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
-from kubeletplugin.claims.cdi.hooks import HookCopies, Hooks, hooks_folder
-from kubeletplugin.claims.cdi.spec import (
-    MEMORY_HOOK,
-    NO_FILES,
-    CdiDevice,
-    HostPaths,
-    MemoryHook,
-    build_spec,
-    memory_hook_edits,
-)
+from kubeletplugin.claims.cdi.hooks import HookCopies, Hooks
+from kubeletplugin.claims.cdi.spec import MEMORY_HOOK, NO_FILES, MemoryHook, memory_hook_edits
 from kubeletplugin.devices.host.driver_files import HOOK
+from tests.gpus import NodeIncomplete
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program, memory_hook_program
+from tests.plugin import NO_HOOK, CdiDevice, HookSource, HostPaths, build_spec, hooks_folder
 
 
 def nobody(_text: str) -> bool:

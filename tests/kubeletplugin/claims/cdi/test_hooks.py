@@ -1,30 +1,16 @@
 """The copied hook is used, else the host's that a flag names, else that of the driver root."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ConfigError, NodeIncomplete
-from kubeletplugin.claims.cdi.hook import (
-    CACHE,
-    CUDA_COMPAT,
-    LINKS,
-    NO_HOOK,
-    NO_NODES,
-    OLDEST_CALLS,
-    PROFILE,
-    Hook,
-    HookSource,
-    asked_hook,
-)
-from kubeletplugin.claims.cdi.hooks import Hooks, hooks_folder
-from kubeletplugin.claims.cdi.spec import HostPaths
-from kubeletplugin.devices.host.driver_files import DriverFiles
+from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, OLDEST_CALLS, PROFILE, asked_hook
+from kubeletplugin.claims.cdi.hooks import Hooks
 from tests import needs
+from tests.gpus import ConfigError, NodeIncomplete
 from tests.kubeletplugin.claims.cdi.fake_hook import ALL, hook_program
+from tests.plugin import LINKS, NO_HOOK, NO_NODES, DriverFiles, Hook, HookSource, HostPaths, hooks_folder
 
 FILES = DriverFiles("580.65.06", hook="/usr/bin/nvidia-cdi-hook")
 

@@ -1,7 +1,5 @@
 """A CDI spec is valid by the schema, in the lowest version, and says where the host has things."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
@@ -11,14 +9,24 @@ from typing import Any
 
 import pytest
 
-from driver.errors import StorageError
-from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
-from kubeletplugin.claims.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
-from kubeletplugin.claims.cdi.store import CdiStore
-from kubeletplugin.devices.host.driver_files import DriverFiles, Placed
-from kubeletplugin.devices.host.gpu_nodes import DeviceNode
+from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, PROFILE
+from kubeletplugin.claims.cdi.spec import file_edits, lowest_version
+from kubeletplugin.devices.host.driver_files import Placed
 from kubeletplugin.devices.host.library_files import Link
+from tests.gpus import StorageError
 from tests.kubeletplugin.cdi_schema import validate
+from tests.plugin import (
+    LINKS,
+    NO_NODES,
+    CdiDevice,
+    CdiStore,
+    DeviceNode,
+    DriverFiles,
+    Edits,
+    Hook,
+    HostPaths,
+    build_spec,
+)
 
 FILES = DriverFiles(
     "580.65.06",

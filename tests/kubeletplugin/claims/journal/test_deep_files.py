@@ -1,15 +1,13 @@
 """A file that nests too deeply, and what is no file, is damaged as any other, and stops nobody's start."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 
-from kubeletplugin.sharing.mps.folders import DaemonFolder
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import BOOT, FakeNode
+from tests.plugin import DaemonFolder
 
 MACHINE = "a30-quad"
 

@@ -1,7 +1,5 @@
 """The journal outlives the process, agrees with the disk, and survives what it cannot read."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -13,16 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.errors import StorageError
-from kubeletplugin.claims.journal.entry import (
-    Entry,
-    HeldDevice,
-    MalformedEntry,
-    ShareRecord,
-    decode,
-    encode,
-)
-from kubeletplugin.claims.journal.journal import _MOST_ASIDE, Journal
+from kubeletplugin.claims.journal.entry import MalformedEntry
+from kubeletplugin.claims.journal.journal import _MOST_ASIDE
+from tests.gpus import StorageError
+from tests.plugin import Entry, HeldDevice, Journal, ShareRecord, decode, encode
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
 

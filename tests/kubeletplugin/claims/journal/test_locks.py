@@ -1,7 +1,5 @@
 """Keys exclude each other between threads and processes; an instance knows when another may have written."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 import threading
@@ -12,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, StorageError
-from kubeletplugin.claims.journal.locks import KeyedLocks, Peers
+from tests.gpus import ClaimBlocked, StorageError
+from tests.plugin import KeyedLocks, Peers
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """The rules that all folders of records have in common; what damage means is the owner's."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable
@@ -9,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import StorageError
 from kubeletplugin.claims.journal.record_folder import Damage, Kept, RecordFiles, RecordFolder
+from tests.gpus import StorageError
 from tests.kubeletplugin.full_disk import full_after
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 

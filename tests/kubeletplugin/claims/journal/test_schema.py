@@ -6,12 +6,10 @@ the
 file again, and the file's diff shows what was added.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, decode, encode
+from tests.plugin import Entry, HeldDevice, ShareRecord, decode, encode
 
 FROZEN = Path(__file__).with_name("frozen_entry.json")
 

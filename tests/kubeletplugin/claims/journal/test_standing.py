@@ -1,7 +1,5 @@
 """What an entry means now, for every state and load of the NVIDIA driver."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,8 @@ from typing import get_args
 
 import pytest
 
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Standing, State, driver_generation, standing
+from kubeletplugin.claims.journal.entry import Standing, State, driver_generation, standing
+from tests.plugin import Entry, HeldDevice
 
 WHOLE = HeldDevice("a", "pool", "gpu-1", "0000:01:00.0", "GPU-1", "u-1-a", kind="whole")
 LASTING = HeldDevice("b", "pool", "gpu-2", "0000:02:00.0", "GPU-2", "u-1-b", kind="passthrough")

@@ -1,12 +1,10 @@
 """The metadata files of claims come with prepare, go with unprepare, and are made whole in between."""
 
-from __future__ import annotations
-
 import pytest
 
-from kubeletplugin.devices.kinds.partition.record import record_of
 from tests.kubeletplugin.claims.metadata.told import FOLDER, files, mounts, told
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import record_of
 
 ADDRESS = "resource.kubernetes.io/pciBusID"
 

@@ -1,25 +1,24 @@
 """Where a container finds the file of a request, whatever the claim's annotation says."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from driver.devices.device import AttributeValue, Version
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.claims.metadata import (
-    MetadataClaim,
-    MetadataDevice,
-    device_attributes,
-    document,
-    metadata_mounts,
-    possible_requests,
-)
+from kubeletplugin.claims.metadata import metadata_mounts, possible_requests
 from kubeletplugin.devices.kinds.kind import HeldKind
+from tests.gpus import AttributeValue, Version
 from tests.kubeletplugin.claims.metadata.told import documents
 from tests.kubeletplugin.held import held_kinds
+from tests.plugin import (
+    Entry,
+    HeldDevice,
+    MetadataClaim,
+    MetadataDevice,
+    ShareRecord,
+    device_attributes,
+    document,
+)
 from tests.toy_kind.held import HeldToy
 
 FOLDER = Path("/plugins/gpu.nvidia.com/metadata")

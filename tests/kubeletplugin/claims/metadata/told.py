@@ -1,13 +1,11 @@
 """Reads the metadata files of a fake node as a reader in a container does, through the claim's CDI spec."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 

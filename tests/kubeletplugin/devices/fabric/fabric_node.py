@@ -1,9 +1,7 @@
 """A node whose NVSwitches are shared out, and claims by the modules of their GPUs."""
 
-from __future__ import annotations
-
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef
 
 MACHINE = "hgx-h100-shared-nvswitch"
 """Eight H100 in shared NVSwitch mode."""

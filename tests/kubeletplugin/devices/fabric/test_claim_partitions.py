@@ -1,17 +1,13 @@
 """A claim's fabric partition is active while the claim is held, and no two that share a GPU ever are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from driver.devices.names import gpu_device_name, shared_device_name
-from driver.devices.sharing import SharedForm
-from driver.errors import ClaimRefused
-from driver.fabric.api import FabricError, NoFabricManager
+from driver.devices.names import shared_device_name
 from kubeletplugin.devices.fabric.matching import PartitionTaken
+from tests.gpus import ClaimRefused, FabricError, NoFabricManager, SharedForm, gpu_device_name
 from tests.kubeletplugin.devices.fabric.fabric_node import (
     MACHINE,
     STEPS_OF_ACTIVATING,

@@ -5,8 +5,6 @@ record or is somebody else's, and what is somebody else's stays. Once all is wel
 answered has its partition connected, and in the end none of ours is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile
@@ -16,11 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from driver.devices.names import gpu_device_name
-from driver.errors import DriverError
-from driver.fabric.api import CALLS, FabricError
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from driver.fabric.api import CALLS
 from tests.examples import all_examples
+from tests.gpus import DriverError, FabricError, gpu_device_name
 from tests.kubeletplugin.devices.fabric.fabric_node import (
     MACHINE,
     STEPS_OF_ACTIVATING,
@@ -30,6 +26,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
     records,
 )
 from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.plugin import ClaimRef
 
 SETS = (
     *((module,) for module in (1, 2, 3, 4)),

@@ -1,14 +1,11 @@
 """GPUs of virtual machines on a shared fabric: active before they leave the driver, until they are back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimRefused
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.gpus import ClaimRefused
 from tests.kubeletplugin.devices.fabric.fabric_node import (
     MACHINE,
     claim_modules,
@@ -18,6 +15,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
 )
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import Crash
+from tests.plugin import ClaimRef
 
 
 @pytest.fixture

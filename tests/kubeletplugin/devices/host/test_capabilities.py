@@ -1,7 +1,5 @@
 """The device nodes of an instance are those that the driver names now, and the right ones or none."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -10,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from driver.errors import NodeIncomplete
-from kubeletplugin.devices.host.gpu_nodes import Capabilities, DeviceFolder, DeviceNode
+from kubeletplugin.devices.host.gpu_nodes import Capabilities, DeviceFolder
 from tests import needs
+from tests.gpus import NodeIncomplete
+from tests.plugin import DeviceNode
 
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 

@@ -1,15 +1,14 @@
 """The driver's files are found below any root, complete, and looked for again when they change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from fakegpu.driver_files.layouts import LAYOUTS, OF_OTHERS, VERSION, Layout, install_driver
-from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
+from fakegpu.driver_files.layouts import OF_OTHERS, VERSION, install_driver
+from kubeletplugin.devices.host.driver_files import DriverRoot
 from kubeletplugin.devices.host.library_files import Link
+from tests.gpus import LAYOUTS, Layout, NodeIncomplete
+from tests.plugin import DriverFiles
 
 LIB = "usr/lib/x86_64-linux-gnu"
 

@@ -1,7 +1,5 @@
 """Programs of the driver are run without a shell, with their libraries, and with bounds."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -11,19 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from fakegpu.driver_files.driver_root import build_driver_files, build_driver_root
-from fakegpu.machine.fake_machine import FakeMachine
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import (
-    MOST_OUTPUT_BYTES,
-    MOST_STUCK,
-    DriverPrograms,
-    Program,
-    ProgramHangs,
-    run_program,
-)
+from fakegpu.driver_files.driver_root import build_driver_files
+from kubeletplugin.devices.host.driver_programs import MOST_OUTPUT_BYTES, MOST_STUCK, Program, run_program
 from kubeletplugin.sharing.mps.processes import ended_within
+from tests.gpus import FakeMachine, NodeIncomplete, build_driver_root
+from tests.plugin import DriverPrograms, InstalledDriver, ProgramHangs
 from tests.tracer import tracing
 
 SHELL = Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin"})

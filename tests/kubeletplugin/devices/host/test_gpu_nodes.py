@@ -1,26 +1,27 @@
 """Device nodes are found once, and anew as soon as any of them was made anew."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
 from driver.hardware.pci import drm_folder
-from driver.nvml.pci_address import PciAddress
-from driver.roots.driver_roots import DriverRoots
-from fakegpu.driver_files.driver_root import build_device_nodes
-from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver
 from fakegpu.machine.capabilities import null_device
-from fakegpu.machine.fake_machine import FakeMachine
 from kubeletplugin.devices.host import gpu_nodes
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, DeviceNode, GpuNodes, HostNow, VfioNodes
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, GpuNodes, HostNow, VfioNodes
 from tests import needs
+from tests.gpus import (
+    HOST_LAYOUTS,
+    DriverRoots,
+    FakeMachine,
+    NodeIncomplete,
+    PciAddress,
+    build_device_nodes,
+    lay_driver,
+)
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
+from tests.plugin import DeviceNode, InstalledDriver
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 

@@ -3,8 +3,6 @@
 A FIFO without anybody at its other end plays the file of a kernel that does not answer.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What every kind of device does for a claim, whatever it makes on the hardware."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.errors import ClaimBlocked, ClaimRefused, DriverError
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.gpus import ClaimBlocked, ClaimRefused, DriverError, PciAddress, gpu_device_name
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made, opened
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef
 
 End = Callable[[], object]
 

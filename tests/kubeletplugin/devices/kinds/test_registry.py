@@ -1,13 +1,10 @@
 """Each kind that is offered can be prepared: both halves say the same word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from driver.kinds.registry import KINDS
-from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.registry import HELD_KINDS
+from tests.gpus import KINDS
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import HELD_KINDS, HeldDevice
 from tests.toy_kind.held import HeldToy
 
 MACHINE = "a30-quad"

@@ -1,7 +1,5 @@
 """A GPU with its audio and USB functions below a bridge, all in one IOMMU group, and a kernel for them."""
 
-from __future__ import annotations
-
 import errno
 import json
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,8 @@ from typing import Any
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.modules import VfioAlias
-from kubeletplugin.devices.vfio.users import User
 from tests.driver.hardware.pci_trees import PciTree, at
+from tests.plugin import User
 
 NO_OVERRIDE = "(null)"
 

@@ -1,7 +1,5 @@
 """A group goes to vfio and comes back, from wherever it stands."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path
@@ -11,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.errors import NodeIncomplete, StorageError
 from kubeletplugin.devices.vfio.binder import FunctionRecord, GroupRecord
 from kubeletplugin.devices.vfio.modules import VfioAlias
-from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionInUse, FunctionNotMoved, User
+from kubeletplugin.devices.vfio.users import FunctionInDoubt
 from tests.driver.hardware.pci_trees import at
+from tests.gpus import NodeIncomplete, StorageError
 from tests.kubeletplugin.devices.vfio.group_scene import (
     AUDIO,
     BOUND,
@@ -26,6 +24,7 @@ from tests.kubeletplugin.devices.vfio.group_scene import (
     USB,
     GroupScene,
 )
+from tests.plugin import FunctionInUse, FunctionNotMoved, User
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The process ends at any write of a bind or a restore, and the next one goes on or undoes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,13 +1,11 @@
 """Groups that are never bound, and why; the driver that says most about a function is taken."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
 from kubeletplugin.devices.vfio.modules import best_module, parse_aliases, read_aliases
+from tests.gpus import ClaimBlocked, ClaimRefused, NodeIncomplete
 from tests.kubeletplugin.devices.vfio.group_scene import BOUND, GPU, GROUP, OWN_DRIVERS, GroupScene
 
 DISK = "0000:83:00.0"

@@ -1,7 +1,5 @@
 """Who has a device node open is told by device numbers, whatever processes call themselves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.hardware.functions import PciFunction
-from kubeletplugin.devices.vfio.users import FunctionUsers, User, named, users_of
+from kubeletplugin.devices.vfio.users import FunctionUsers, named, users_of
 from tests import needs
 from tests.driver.hardware.pci_trees import PciTree, at
+from tests.gpus import PciFunction
+from tests.plugin import User
 
 POD = "3f0d8c1e-5b5d-4a59-9d5b-0d2f1c7f5e11"
 CONTAINER = "0123456789abcdef" * 4

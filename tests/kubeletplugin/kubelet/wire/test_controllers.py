@@ -1,7 +1,5 @@
 """Controllers are asked to let go, published values reach each stream, and daemons are checked."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.errors import ClaimRefused
-from kubeletplugin.kubelet.wire.controllers import Controllers, NotLetGo
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon, checked_daemon, read_spec, write_spec
+from kubeletplugin.kubelet.wire.mps_daemon import checked_daemon, read_spec, write_spec
 from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
+from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS
 from tests.kubeletplugin.stream_client import StreamClient
+from tests.plugin import Controllers, MpsDaemon, NotLetGo
 
 
 class Scene:

@@ -1,7 +1,5 @@
 """A server binds its socket safely, keeps it to itself, and takes it away at the end."""
 
-from __future__ import annotations
-
 import socket
 import stat
 import threading
@@ -13,12 +11,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from driver.errors import ConfigError
 from kubeletplugin.kubelet.grpc_health import Serving, handler
 from kubeletplugin.kubelet.wire.self_check import HEALTH_CHECK, MPS_WATCH, SILENT_SECONDS, SelfCheck
-from kubeletplugin.kubelet.wire.server import SocketServer, is_answered, refuse_if_taken
+from kubeletplugin.kubelet.wire.server import is_answered, refuse_if_taken
 from tests.clock import Clock
+from tests.gpus import ConfigError
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
+from tests.plugin import SocketServer
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """GPUs are reset by the node's own nvidia-smi, and its words say why not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms, ProgramHangs
-from kubeletplugin.reports.healing.gpu_reset import GpuReset, ResetFailed
+from kubeletplugin.reports.healing.gpu_reset import GpuReset
 from tests.fakegpu.programs import Programs
+from tests.gpus import NodeIncomplete, PciAddress
+from tests.plugin import DriverPrograms, InstalledDriver, ProgramHangs, ResetFailed
 
 
 @pytest.fixture

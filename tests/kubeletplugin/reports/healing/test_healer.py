@@ -1,22 +1,16 @@
 """A GPU is reset when nobody has it, is taken back whatever happens, and keeps new pods away meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.devices.node_state import NodeState
-from driver.hardware.gpu import Gpu, NvLink
-from driver.nvml.api import Code
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.devices.vfio.users import User
-from kubeletplugin.kubelet.wire.heal import HealProgress, HealRequest
-from kubeletplugin.reports.healing.gpu_reset import ResetFailed
+from driver.hardware.gpu import NvLink
 from kubeletplugin.reports.healing.healer import reset_together
 from kubeletplugin.reports.healing.records import HealRecord, HealRecords
+from tests.gpus import Code, Gpu, NodeState, PciAddress
 from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.plugin import HealProgress, HealRequest, ResetFailed, User
 
 STEPS = (
     "sharing cleared",

@@ -1,7 +1,5 @@
 """Nodes whose use is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

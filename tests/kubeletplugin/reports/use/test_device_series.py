@@ -1,20 +1,16 @@
 """Metrics tell what each claim has of its GPU and uses of it; unknown values are left out."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from driver.devices.names import gpu_device_name
-from driver.nvml.api import NotSupported
 from fakegpu.use.state import ProcessState
-from kubeletplugin.devices.kinds.partition.record import record_of
-from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.reports.use.node_use import LINKS, ContainerGroup, ProcessContainers, container_of
+from tests.gpus import NotSupported, gpu_device_name
 from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.use.use_node import GIB, UseNode
+from tests.plugin import ContainerName, record_of
 
 
 def test_a_whole_gpu_is_told_with_whose_it_is_and_what_is_used(h100: UseNode) -> None:

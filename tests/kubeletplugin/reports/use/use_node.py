@@ -1,19 +1,15 @@
 """A node of fake GPUs whose use is told: claims with containers, and processes in these."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
 from driver.process.metrics.registry import Metrics
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.containers import ContainerName
 from kubeletplugin.plugin_metrics import PluginMetrics
 from kubeletplugin.reports.use.node_use import LINKS
+from tests.gpus import Discovery, Guard
 from tests.kubeletplugin.fake_node import NODE, FakeNode, FakePublished
+from tests.plugin import ClaimRef, ContainerName
 
 GIB = 1 << 30
 READ_SECONDS = 0.3

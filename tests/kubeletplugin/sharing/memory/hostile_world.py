@@ -3,23 +3,19 @@
 After each of them the world looks at the fake GPU itself, not at what the plugin says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from driver.errors import DriverError
-from driver.nvml.api import Code
-from driver.nvml.memory_limits import Cgroup
 from fakegpu.machine.cgroups import without_dead_groups
-from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
+from fakegpu.memory.cuda import CudaFailed
 from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
-from kubeletplugin.assembly import Parts
+from tests.gpus import Cgroup, Code, DriverError, FakeCudaClient, OutOfMemory
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, L4_BYTES, Container, MemoryNode
+from tests.plugin import Parts
 
 _GPUS = 2
 _MOST_RUNNING = 12

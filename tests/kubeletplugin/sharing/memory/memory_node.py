@@ -1,24 +1,25 @@
 """A node whose GPUs take memory limits: claims in the journal, and a runtime that starts containers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from driver.devices.names import gpu_device_name
-from driver.errors import DriverError
-from driver.hardware.inventory import Discovery
-from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Guard, Watch
-from driver.nvml.memory_limits import Cgroup, MemoryLimits
-from driver.nvml.pci_address import PciAddress
-from fakegpu.memory.cuda import FakeCudaClient
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, ShareRecord, boottime_ns
-from kubeletplugin.kubelet.wire.containers import ContainerName, ContainerStart
 from kubeletplugin.sharing.memory.claim_memory import ClaimMemory
+from tests.gpus import (
+    Cgroup,
+    Discovery,
+    DriverError,
+    FakeCudaClient,
+    Guard,
+    MemoryLimits,
+    NvmlDevice,
+    PciAddress,
+    Watch,
+    gpu_device_name,
+)
 from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.plugin import ContainerName, ContainerStart, Entry, HeldDevice, ShareRecord, boottime_ns
 
 T = TypeVar("T")
 

@@ -1,7 +1,5 @@
 """The plugin's socket for hooks in a thread of a test, and a hook that speaks to it as the real one does."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -10,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.kubelet.wire.containers import ContainerStart
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
+from tests.plugin import ContainerStart
 
 CLAIM = "0a1b2c3d-claim"
 DEVICE = f"{CLAIM}-gpu-0000-01-00-0-ts-4-mem"

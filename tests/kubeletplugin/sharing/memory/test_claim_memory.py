@@ -1,18 +1,14 @@
 """Containers of a claim never have more than the claim, whatever comes and goes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.nvml.memory_limits import MemoryLimits
-from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
-from kubeletplugin.kubelet.wire.containers import ContainerMemory, ContainerName
 from kubeletplugin.sharing.memory.gpu_limits import GpuLimits
 from kubeletplugin.sharing.memory.one_gpu import containers_in_all
+from tests.gpus import ClaimBlocked, ClaimRefused, MemoryLimits
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, MemoryNode
+from tests.plugin import ContainerMemory, ContainerName, PodResourcesUnavailable
 
 
 @pytest.mark.parametrize("mps", [False, True])

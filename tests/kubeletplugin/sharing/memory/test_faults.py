@@ -1,20 +1,25 @@
 """What NVML, the runtime and the plugin itself can do wrong takes no memory from anybody."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, NvmlError, StorageError
-from driver.nvml.api import NoMemoryLimits, NotSupported, NvmlTimeout
-from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
-from kubeletplugin.claims.journal.locks import KeyedLocks
-from kubeletplugin.kubelet.wire.containers import ContainerName, NotAnswered
+from kubeletplugin.kubelet.wire.containers import NotAnswered
 from kubeletplugin.sharing.memory.claim_memory import memory_key
 from kubeletplugin.sharing.memory.one_gpu import Ledger, Part, place_of
+from tests.gpus import (
+    NO_LIMIT_BYTES,
+    Cgroup,
+    ClaimBlocked,
+    NoMemoryLimits,
+    NotSupported,
+    NvmlError,
+    NvmlTimeout,
+    StorageError,
+)
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, Container, MemoryNode
+from tests.plugin import ContainerName, KeyedLocks
 
 
 def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:

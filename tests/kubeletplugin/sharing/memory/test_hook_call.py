@@ -1,7 +1,5 @@
 """What a hook tells is read strictly, and names in a runtime's annotations only where they can be names."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -9,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.kubelet.wire.containers import ContainerStart
 from kubeletplugin.sharing.memory.hook_socket import (
     MOST_BYTES,
     MalformedCall,
@@ -19,6 +16,7 @@ from kubeletplugin.sharing.memory.hook_socket import (
     yes,
 )
 from tests.kubeletplugin.sharing.memory.served_hooks import CGROUP, CLAIM, DEVICE, call, line
+from tests.plugin import ContainerStart
 
 CONTAINERD = {
     "io.kubernetes.cri.sandbox-namespace": "team",

@@ -1,7 +1,5 @@
 """The plugin answers hooks on a socket of its own, many at once, and nothing that is said ends it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimRefused, StorageError
-from driver.process.log import configure
-from kubeletplugin.kubelet.wire.containers import ContainerStart, NotAnswered
+from kubeletplugin.kubelet.wire.containers import NotAnswered
 from kubeletplugin.sharing.memory.hook_socket import MOST_AT_ONCE, MOST_BYTES, HookSocket
 from tests import needs
+from tests.clusters import configure
 from tests.eventually import eventually
+from tests.gpus import ClaimRefused, StorageError
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.sharing.memory.served_hooks import (
     CGROUP,
@@ -35,6 +33,7 @@ from tests.kubeletplugin.sharing.memory.served_hooks import (
     line,
     serving,
 )
+from tests.plugin import ContainerStart
 
 MANY = 48
 

@@ -1,7 +1,5 @@
 """Ten thousand random deeds, crashes among them, and nobody ever has more than their claim lets them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,14 +1,11 @@
 """The control group of a container is the one that the kernel names, and it is known again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.nvml.memory_limits import Cgroup
 from kubeletplugin.sharing.memory.cgroups import RealCgroups
+from tests.gpus import Cgroup, ClaimBlocked, ClaimRefused
 
 SYSTEMD = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope"
 CGROUPFS = "/kubepods/burstable/pod1/abc"

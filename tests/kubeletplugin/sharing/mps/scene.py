@@ -12,19 +12,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.errors import DriverError
-from driver.process.service import Service
-from fakegpu.driver_files.driver_root import CALL_LOG, build_driver_root
-from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.mps.client import PRIVILEGED, Connection, CudaProcess
-from kubeletplugin.devices.host.driver_files import InstalledDriver
-from kubeletplugin.devices.host.driver_programs import DriverPrograms
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
+from fakegpu.driver_files.driver_root import CALL_LOG
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
-from kubeletplugin.sharing.mps.folders import DaemonFolder
-from kubeletplugin.sharing.mps.processes import CONTROL, daemons, end_left_over, kill, mps_processes
+from kubeletplugin.sharing.mps.processes import kill
 from kubeletplugin.sharing.mps.supervisor import Supervisor
+from tests.clusters import Service
+from tests.gpus import PRIVILEGED, Connection, CudaProcess, DriverError, FakeMachine, build_driver_root
+from tests.plugin import (
+    CONTROL,
+    DaemonFolder,
+    DriverPrograms,
+    InstalledDriver,
+    MpsDaemon,
+    daemons,
+    end_left_over,
+    mps_processes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

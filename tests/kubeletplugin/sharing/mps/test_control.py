@@ -1,7 +1,5 @@
 """The answers of the control daemon are told apart, and the supervisor answers probes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.process.pulse import Pulse
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsDaemon
-from kubeletplugin.kubelet.wire.server import SocketServer
 from kubeletplugin.sharing.mps.processes import Answers, is_amount, limit_commands, limits_fault, sort_answers
-from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, probes_of
+from kubeletplugin.sharing.mps.supervisor import Supervisor, probes_of
 from tests.clock import Clock
+from tests.clusters import Pulse
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
 from tests.kubeletplugin.stream_client import StreamClient
+from tests.plugin import SOCKET, MpsDaemon, SocketServer, handlers
 
 DAEMON = MpsDaemon("gpu", ("GPU-1", "GPU-2"), active_thread_percentage=25, pinned_memory_mib=(0, 5632))
 

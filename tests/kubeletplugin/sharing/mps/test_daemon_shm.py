@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import ClaimBlocked, ConfigError
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps import mounts
 from kubeletplugin.sharing.mps.daemon_shm import NODE_SHM, DaemonMemory, is_shared_mount
-from kubeletplugin.sharing.mps_client import MpsClient
 from tests import needs
+from tests.gpus import ClaimBlocked, ConfigError
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
     MpsScene,
@@ -26,6 +24,7 @@ from tests.kubeletplugin.sharing.mps.scene import (
 )
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
+from tests.plugin import SOCKET, MpsClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from driver.errors import ClaimBlocked, DriverError, NodeIncomplete
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState
-from kubeletplugin.sharing.mps.processes import CONTROL
+from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
     NAME,
@@ -20,6 +18,7 @@ from tests.kubeletplugin.sharing.mps.scene import (
     told,
 )
 from tests.kubeletplugin.stream_client import StreamClient
+from tests.plugin import CONTROL, MpsState
 
 if TYPE_CHECKING:
     from kubeletplugin.sharing.mps.supervisor import Supervisor

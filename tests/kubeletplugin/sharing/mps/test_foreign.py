@@ -1,19 +1,16 @@
 """MPS daemons of others are found by what /proc says of them, and named with the way to end them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from kubeletplugin.kubelet.wire.mps_daemon import MpsDaemon
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
-from kubeletplugin.sharing.mps.processes import daemons, end_left_over, mps_processes
 from tests import needs
+from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, MpsScene, mps_process
+from tests.plugin import MpsDaemon, daemons, end_left_over, mps_processes
 
 ALL, FEW = 0x1FFFFFFFFFF, 0xA80425FB  # the capabilities of a privileged container, and of any other
 HOST_USERS, POD_USERS = "user:[4026531837]", "user:[4026532999]"

@@ -9,9 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from driver.errors import ClaimBlocked
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsState
-from kubeletplugin.sharing.mps_client import MpsClient
+from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
     NAME,
@@ -22,6 +20,7 @@ from tests.kubeletplugin.sharing.mps.scene import (
 )
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
+from tests.plugin import SOCKET, MpsClient, MpsState
 
 if TYPE_CHECKING:
     from kubeletplugin.sharing.mps.supervisor import Supervisor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import ClaimBlocked, ConfigError
+from tests.gpus import ClaimBlocked, ConfigError
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, told
 from tests.kubeletplugin.stream_client import StreamClient
 

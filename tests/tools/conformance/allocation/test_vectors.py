@@ -1,12 +1,10 @@
 """Allocation is decided as Kubernetes decided it when the golden vectors were recorded."""
 
-from __future__ import annotations
-
 import pytest
 
 from kubernetes_rules.allocator import search
-from tools.conformance.allocation.area import AREA, gave_up, our_answer
-from tools.conformance.oracle import read_vectors
+from tests.clusters import our_answer, read_vectors
+from tools.conformance.allocation.area import AREA, gave_up
 
 
 @pytest.mark.parametrize("easy_tries", [search.EASY_TRIES, -1], ids=["as it is", "looking ahead at once"])

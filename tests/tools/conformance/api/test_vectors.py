@@ -1,13 +1,11 @@
 """The embedded API server answers HTTP requests as kube-apiserver did when the vectors were recorded."""
 
-from __future__ import annotations
-
 import pytest
 
+from tests.clusters import Case, read_vectors
 from tools.conformance.api.area import replayed, written_cases
 from tools.conformance.api.left_out import LEFT_OUT, differences, unequal
-from tools.conformance.area import Answer, Case
-from tools.conformance.oracle import read_vectors
+from tools.conformance.area import Answer
 
 Replayed = list[tuple[Case, Answer, Answer]]
 

@@ -1,23 +1,13 @@
 """Every GPU is offered in all tiers at once, and whatever is shared is valid."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
 
-from driver.devices.device import Device
-from kubernetes_rules.validation.dra_kinds import errors_of
+from tests.clusters import errors_of, one_rule, slices
 from tests.fakegpu.guests import VGPU_GUESTS
-from tools.conformance.nodes.mig_nodes import (
-    CONTAINER_MACHINES,
-    MIG_MACHINES,
-    State,
-    offers,
-    one_rule,
-    sample,
-    slices,
-)
+from tests.gpus import Device
+from tools.conformance.nodes.mig_nodes import CONTAINER_MACHINES, MIG_MACHINES, State, offers, sample
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES, random_rule
 
 

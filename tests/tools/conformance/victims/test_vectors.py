@@ -1,12 +1,9 @@
 """The victims are those that were the cheapest by Kubernetes' allocator when the vectors were recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
-from tools.conformance.allocation.area import our_answer
-from tools.conformance.area import Answer, Case
-from tools.conformance.oracle import read_vectors
+from tests.clusters import Case, our_answer, read_vectors
+from tools.conformance.area import Answer
 from tools.conformance.victims.area import AREA, Confirmed
 from tools.conformance.victims.cases import CASES
 

@@ -3,15 +3,13 @@
 ``python -m tools.docs.lookup --check`` says whether the pages have them.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from driver.claims.opaque import API_VERSION, KINDS, MalformedConfig, decode_any
-from fakegpu.machine.spec import known_machines
+from driver.claims.opaque import KINDS
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
+from tests.gpus import API_VERSION, MalformedConfig, decode_any, known_machines
 from tools.docs.lookup import attributes, errors
 from tools.docs.lookup.claim_fields import FIELDS, Field
 

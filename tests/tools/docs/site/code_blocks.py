@@ -1,7 +1,5 @@
 """The fenced blocks of the repository's Markdown, and what the parts of objects in them belong to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,8 +8,8 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
+from tests.clusters import ROOT
 from tests.tools.docs.site.markdown_files import markdown_files
-from tools.docs.site.places import ROOT
 
 Object = dict[str, Any]
 

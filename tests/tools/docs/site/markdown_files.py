@@ -1,11 +1,9 @@
 """All Markdown of the repository."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
-from tools.docs.site.places import ROOT
+from tests.clusters import ROOT
 
 _NOT_OURS = {"site", "dist", "node_modules", "__pycache__"}
 

@@ -1,7 +1,5 @@
 """HTML as what a reader sees of it: its words, and how many elements there are of each kind."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass

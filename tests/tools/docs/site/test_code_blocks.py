@@ -3,8 +3,6 @@
 Whole objects are judged by the embedded cluster, in ``tests/envtest/embedded/test_shipped_manifests.py``.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import tomllib
@@ -16,13 +14,11 @@ import jsonschema
 import pytest
 import yaml
 
-from driver.claims.opaque import decode_any
-from driver.policy.config import parse_config, parse_file, rule_schema
-from envtest.client.api import APPLY
-from envtest.embedded.server import EmbeddedApiServer
-from fakegpu.machine.spec import load_machine
+from driver.policy.config import rule_schema
 from gpuctl.simulate.workload import load_workload
+from tests.clusters import APPLY, ROOT, EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import shown
+from tests.gpus import decode_any, load_machine, parse_config, parse_file
 from tests.tools.docs.site.code_blocks import (
     Block,
     Object,
@@ -32,7 +28,6 @@ from tests.tools.docs.site.code_blocks import (
     is_object,
     opaque_documents,
 )
-from tools.docs.site.places import ROOT
 
 VALUES = json.loads((ROOT / "deploy" / "chart" / "values.schema.json").read_text())
 PARSERS: Mapping[str, Callable[[Block], object]] = {

@@ -1,14 +1,12 @@
 """Every page and anchor of the documentation that code, chart, rules or messages name exists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.clusters import DOCS, ROOT
 from tests.tools.docs.site.test_repository_links import anchors
-from tools.docs.site.places import DOCS, ROOT
 
 FOLDERS = (
     *("proto", "driver", "controller", "kubeletplugin", "gpuctl", "fakegpu", "kubernetes_rules", "envtest"),

@@ -1,7 +1,5 @@
 """The messages that tables of the documentation quote in their first column are messages of the code."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs.site.places import DOCS, ROOT
+from tests.clusters import DOCS, ROOT
 
 PAGES = ("troubleshooting", "install", "lifecycle", "migrate", "virtual-machines")
 FOLDERS = ("driver", "controller", "kubeletplugin", "kubernetes_rules", "gpuctl", "deploy/image")

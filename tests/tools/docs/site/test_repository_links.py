@@ -1,7 +1,5 @@
 """Every link in the Markdown of the repository leads to a file, and to a heading where it names one."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 
@@ -9,9 +7,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from tests.clusters import ROOT
 from tests.tools.docs.site.markdown_files import markdown_files
 from tools.docs.site.links import links
-from tools.docs.site.places import ROOT, resolve
+from tools.docs.site.places import resolve
 
 _GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _WRITTEN = re.compile(r"<a\b[^>]*\b(?:id|name)=\"([^\"]+)\"")

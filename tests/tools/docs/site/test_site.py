@@ -1,7 +1,5 @@
 """The site builds without a warning, holds every page, and says what the Markdown says."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -10,9 +8,10 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.clusters import DOCS, ROOT
 from tests.tools.docs.site.rendered import article, seen
 from tools.docs.site.links import links
-from tools.docs.site.places import DOCS, ROOT, adopted
+from tools.docs.site.places import adopted
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)

@@ -1,7 +1,5 @@
 """The controller of workloads keeps on through refusals, collisions, failures and deletions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,16 +1,14 @@
 """What may go wrong with claims for partitions: a clear error, and nothing leaks or is lost."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
-from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse
+from tests.gpus import ClaimBlocked, ClaimRefused, NodeIncomplete
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.shown_node import ONE, THREE
+from tests.plugin import InstanceInUse
 
 
 def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode) -> None:

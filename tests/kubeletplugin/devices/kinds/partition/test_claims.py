@@ -1,24 +1,26 @@
 """Claims for partitions: made when prepared, destroyed when unprepared, handed out side by side."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
-from driver.kinds.partition.names import static_device_name
-from driver.nvml.mig import Placement
-from fakegpu.machine.capabilities import access_minor
-from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from kubeletplugin.devices.kinds.partition.record import written
+from tests.gpus import (
+    DRIVER_NAME,
+    ClaimBlocked,
+    ClaimRefused,
+    DeviceHeld,
+    Placement,
+    access_minor,
+    gpu_device_name,
+    static_device_name,
+)
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import partition_of
 from tests.kubeletplugin.shown_node import ONE, THREE
+from tests.plugin import ClaimRef, HeldDevice, PartitionRecord
 
 
 def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode) -> None:

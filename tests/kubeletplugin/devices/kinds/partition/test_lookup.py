@@ -1,21 +1,24 @@
 """A partition's name leads to what it means on its GPU; MIG mode follows what a GPU is used for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from io import StringIO
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.kinds.partition.names import PartitionName, parse_partition_name, partition_device_name
-from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Watch
-from driver.process.log import configure
-from fakegpu.machine.mig_profiles import load_catalogue
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord
+from tests.clusters import configure
+from tests.gpus import (
+    ClaimBlocked,
+    ClaimRefused,
+    NvmlDevice,
+    PartitionName,
+    Watch,
+    load_catalogue,
+    parse_partition_name,
+    partition_device_name,
+)
 from tests.kubeletplugin.partition_scene import Scene
+from tests.plugin import PartitionRecord
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Partitions are made at exactly their place and destroyed without a trace, whatever goes wrong meanwhile."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused
-from driver.kinds.partition.names import profile_slug
-from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Watch
-from driver.nvml.mig import Placement
-from fakegpu.nvml.fake_nvml import FakeDevice
-from kubeletplugin.devices.kinds.partition.gpu_instances import InstanceInUse, describe_processes
+from kubeletplugin.devices.kinds.partition.gpu_instances import describe_processes
 from kubeletplugin.devices.kinds.partition.making import MigSwitch
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord
+from tests.gpus import ClaimBlocked, ClaimRefused, FakeDevice, NvmlDevice, Placement, Watch, profile_slug
 from tests.kubeletplugin.partition_scene import Crash, Scene
+from tests.plugin import InstanceInUse, PartitionRecord
 
 
 @pytest.mark.parametrize(

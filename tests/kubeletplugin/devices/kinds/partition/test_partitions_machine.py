@@ -4,8 +4,6 @@ After each step: every GPU instance is somebody else's or accounted for by the j
 else's stays, no two claims overlap, and what a claim was answered is there. In the end nothing is left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile
@@ -15,15 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from driver.devices.names import gpu_device_name
-from driver.errors import DriverError
-from driver.nvml.mig import GpuInstance, Placement
-from fakegpu.nvml.mig_calls import MIG_CHANGES
-from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
 from tests.examples import examples
+from tests.gpus import MIG_CHANGES, DriverError, GpuInstance, Placement, gpu_device_name
 from tests.kubeletplugin.fake_node import STEPS_OF_DESTROYING, STEPS_OF_MAKING, Crash, FakeNode
 from tests.kubeletplugin.held import partition_of
+from tests.plugin import ClaimRef, HeldDevice
 
 PLACES = (("1g.10gb", 6), ("1g.10gb", 5), ("1g.10gb", 0), ("2g.20gb", 4), ("3g.40gb", 0), ("3g.40gb", 4))
 FOREIGN = ((19, Placement(6, 1)), (9, Placement(4, 4)))

@@ -1,7 +1,5 @@
 """No sequence of calls, faults and crashes loses a partition, leaks one, or touches what is not ours."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,15 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from driver.errors import DriverError
-from driver.kinds.partition.names import profile_slug
-from driver.nvml.api import Code
-from driver.nvml.mig import GpuInstance
-from fakegpu.machine.mig_profiles import load_catalogue
-from fakegpu.nvml.mig_calls import MIG_CHANGES
-from kubeletplugin.devices.kinds.partition.record import PartitionRecord
 from tests.examples import examples
+from tests.gpus import MIG_CHANGES, Code, DriverError, GpuInstance, load_catalogue, profile_slug
 from tests.kubeletplugin.partition_scene import Crash, Scene
+from tests.plugin import PartitionRecord
 
 CATALOGUES = {
     "hgx-h100": "h100-80gb",

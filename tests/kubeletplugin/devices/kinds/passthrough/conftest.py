@@ -1,7 +1,5 @@
 """Nodes whose GPUs can be passed through."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

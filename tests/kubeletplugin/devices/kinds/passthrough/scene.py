@@ -1,20 +1,13 @@
 """A node whose GPUs can be passed through, and how its functions stand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
-from driver.claims.opaque import API_VERSION
-from driver.devices.names import DRIVER_NAME
-from driver.hardware.pci_view import pci_view, read_function
+from driver.hardware.pci_view import pci_view
 from driver.kinds.passthrough.kind import passthrough_device_name
-from driver.nvml.api import NvmlDevice
-from driver.nvml.deadline import Watch
-from driver.nvml.pci_address import PciAddress
-from fakegpu.sysfs.kernel import FakeKernel
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.gpus import API_VERSION, DRIVER_NAME, FakeKernel, NvmlDevice, PciAddress, Watch, read_function
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef
 
 QUAD = "passthrough-quad"
 """Two GPUs alone in their groups, the second with audio and USB, and two that share a group."""

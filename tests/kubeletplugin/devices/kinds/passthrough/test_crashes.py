@@ -1,7 +1,5 @@
 """The process may end at any call of the kernel and after any step: the next one goes on, or undoes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,21 +1,15 @@
 """A claim has GPUs bound to vfio with all of their group, and gives them back as they were."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
-from driver.nvml.api import DriverNotLoaded, NvmlDevice
-from driver.nvml.deadline import Watch
-from kubeletplugin.devices.vfio.users import FunctionInUse
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.kubelet.wire.controllers import NotLetGo
+from tests.gpus import ClaimBlocked, ClaimRefused, DeviceHeld, DriverNotLoaded, NvmlDevice, Watch
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
+from tests.plugin import ClaimRef, FunctionInUse, NotLetGo
 
 
 def spec(node: PassthroughNode, ref: ClaimRef) -> dict[str, Any]:

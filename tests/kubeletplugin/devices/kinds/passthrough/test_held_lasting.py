@@ -1,17 +1,14 @@
 """What a claim has outlives the plugin and the NVIDIA driver, and others hear how it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
-from kubeletplugin.reports.device_status import Observed, claim_statuses
+from kubeletplugin.reports.device_status import claim_statuses
+from tests.gpus import Discovery, Guard
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL
+from tests.plugin import ClaimRef, Observed
 
 
 def health_of(node: PassthroughNode) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Whatever happens to a node, no function has a driver that neither the journal nor an admin explains."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -4,25 +4,20 @@ What is claimed, bound by hand, held open, spoiled, killed and restarted is up t
 keeps how each function stood before any claim touched it, by its own account and not by the plugin's.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.errors import DriverError
-from driver.hardware.pci_view import iommu_group_of
-from driver.nvml.pci_address import PciAddress
 from fakegpu.machine.holds import Hold
-from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.devices.hardware import pretended_users
 from kubeletplugin.devices.vfio.binder import FUNCTIONS, GroupRecord
 from kubeletplugin.devices.vfio.function_files import Deadlines
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.gpus import DriverError, FakeKernel, PciAddress, iommu_group_of
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import Crash, pci_parts
+from tests.plugin import ClaimRef
 
 PASSED = ((0,), (1,), (2, 3))
 """The GPUs of each device that is passed through, by position on the bus."""

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
-from driver.hardware.vgpu_places import MadeVgpu
 from kubeletplugin.devices.kinds.vgpu.record import uuid_for
-from kubeletplugin.devices.vfio.users import FunctionInDoubt, FunctionNotMoved
+from kubeletplugin.devices.vfio.users import FunctionInDoubt
+from tests.gpus import ClaimBlocked, ClaimRefused, DeviceHeld, MadeVgpu
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import (
     A100,
     DEVICES,
@@ -21,6 +20,7 @@ from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import (
     with_config,
 )
 from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.plugin import FunctionNotMoved
 
 GPU = "gpu-0000-17-00-0"
 VIRTUAL_3 = "0000:17:00.7"

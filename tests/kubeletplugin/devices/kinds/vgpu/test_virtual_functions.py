@@ -1,20 +1,15 @@
 """Virtual functions are turned on for a GPU that nobody has, whatever step is the last before a crash."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, NodeIncomplete
-from driver.hardware.pci_view import read_function
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.devices.vfio.users import FunctionInUse, FunctionNotMoved
-from kubeletplugin.kubelet.wire.controllers import NotLetGo
+from tests.gpus import ClaimBlocked, NodeIncomplete, PciAddress, read_function
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, L40S, opened
 from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.plugin import FunctionInUse, FunctionNotMoved, NotLetGo
 from tests.vgpu_hosts import turn_virtual_off
 
 FIRST = {L40S: PciAddress.parse("0000:17:00.0"), A100: PciAddress.parse("0000:3b:00.0")}

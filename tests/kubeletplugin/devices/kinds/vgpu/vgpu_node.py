@@ -1,15 +1,12 @@
 """A node that is a host of vGPUs, and what its kernel shows of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.vgpu_places import MadeVgpu, made_on
-from driver.nvml.pci_address import PciAddress
-from kubeletplugin.kubelet.wire.claim_call import ClaimRef
+from tests.gpus import MadeVgpu, PciAddress, made_on
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.plugin import ClaimRef
 
 L40S, A100, A30 = "vgpu-host-l40s", "vgpu-host-a100-mdev", "vgpu-and-passthrough"
 TYPES = {
