@@ -35,7 +35,6 @@ def entry(uid: str = "u-1", *devices: HeldDevice) -> Entry:
     return Entry(uid, "team", "train", "prepared", 5, devices or (held(),), "digest")
 
 
-CUT_OFF = encode(entry())[:-20] + b"}}\n"
 OF_NO_VERSION = encode(entry()).replace(b'"schema":1', b'"schema":0')
 
 
