@@ -6,7 +6,7 @@ import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tests.processes.process import DriverProcess, failed
+from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
     from tests.processes.node import Node
@@ -36,14 +36,3 @@ def test_both_serve_and_publish_the_same_and_the_node_tells_of_it(node: Node) ->
         assert not node.spec(claim).exists()
         assert (one.stop(), other.stop()) == (0, 0)
     assert written(node) == len(node.slices())
-
-
-def test_two_without_uids_of_pods_do_not_share_a_socket_and_the_second_says_so(node: Node) -> None:
-    with node.plugin() as plugin:
-        code, lines = failed("kubeletplugin", *node.plugin_flags())
-
-        assert code == 1
-        assert f"another server answers at {node.service_socket}" in lines[0]
-        assert "give this instance its pod's UID" in lines[0]
-        assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
-        assert plugin.stop() == 0
