@@ -1,13 +1,9 @@
 """Waits for a state by polling, and says what is missing when it does not come."""
 
-from __future__ import annotations
-
 import os
 import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import TypeVar
 
 T = TypeVar("T")
 

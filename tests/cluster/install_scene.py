@@ -1,16 +1,17 @@
 """The driver installed by helm on all nodes of a real cluster, with a pod of every tier on each node."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from envtest.real.cluster import RealCluster
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
 from tests.clusters import (
@@ -27,12 +28,6 @@ from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
 from tools.testbed.chart import RELEASE, helm_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from envtest.real.cluster import RealCluster
 
 Object = dict[str, Any]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envtest.client.layout import NodeLayout
 from fakegpu.driver_files.driver_root import ContainerView
 from tests.flow.share_scene import daemon_pid
 from tests.gpus import DRIVER_NAME, MACHINES, FakeMachine, build_driver_root, build_sysfs
-
-if TYPE_CHECKING:
-    from envtest.client.layout import NodeLayout
 
 Object = dict[str, Any]
 

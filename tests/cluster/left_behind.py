@@ -1,14 +1,9 @@
 """What an installation of the driver leaves behind in a cluster: objects, and processes of MPS."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from envtest.real.cluster import RealCluster
 from tests.clusters import DRIVER_NAMESPACE
-
-if TYPE_CHECKING:
-    from envtest.real.cluster import RealCluster
 
 _NAMESPACED = (
     *("/api/v1/%s/serviceaccounts", "/api/v1/%s/configmaps", "/api/v1/%s/secrets", "/api/v1/%s/services"),

@@ -1,24 +1,19 @@
 """A node whose driver changes its version while pods run: each form of GPU, and pods with each of them."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from envtest.cluster import Cluster, Process
+from gpuctl.demo.driver_node import DriverNode
 from tests.clusters import boot_folder, paths, service_socket_name
 from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
 from tests.flow.share_scene import ask_mps, claim_of_pod, daemon_pid, is_settled
 from tests.gpus import CudaProcess, Placement, gpu_device_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from envtest.cluster import Cluster, Process
-    from gpuctl.demo.driver_node import DriverNode
 
 Object = dict[str, Any]
 

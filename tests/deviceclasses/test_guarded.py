@@ -3,10 +3,9 @@
 The scheduler gives up on a pod, for every node, when a selector has no answer for a device of any of them.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -14,9 +13,6 @@ import yaml
 from kubernetes_rules.cel.selector import SelectorInvalid
 from tests.clusters import ROOT, SelectorDevice, compile_selector
 from tests.tools.docs.site.code_blocks import blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DRIVER = "gpu.nvidia.com"
 TYPES = ("gpu", "mig", "shared", "vfio", "vgpu")

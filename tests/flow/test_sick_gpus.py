@@ -1,9 +1,10 @@
 """A GPU that falls ill takes no new pods, its pods are told or evicted, and it comes back by itself."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from driver.nvml.pci_address import PciAddress
+from gpuctl.demo.driver_node import DriverNode
 from tests.clusters import paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     allocated,
@@ -14,12 +15,6 @@ from tests.flow.claims import (
 )
 from tests.flow.mig_scene import restart_controller
 from tests.gpus import parse_gpu_device_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from driver.nvml.pci_address import PciAddress
-    from gpuctl.demo.driver_node import DriverNode
 
 Slices = list[dict[str, Any]]
 FIRST = "gpu-0000-1b-00-0"

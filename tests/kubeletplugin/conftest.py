@@ -1,10 +1,9 @@
 """Scenes and nodes whose NVML threads end with the test, and processes that crash."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,6 @@ from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import changed_files
 from tests.kubeletplugin.partition_scene import Scene
 from tests.plugin import KeyedLocks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

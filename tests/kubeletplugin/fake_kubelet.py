@@ -1,12 +1,11 @@
 """The other ends of the plugin's sockets for tests: a kubelet that calls, and claims that hold state."""
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -17,10 +16,6 @@ from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration
 from tests.clusters import Metrics, Service
 from tests.plugin import Call, ClaimRef, HealthBoard, NodeStateBoard, PreparedDevice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 WAIT_SECONDS = 20.0
 DRA_V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"

@@ -1,17 +1,10 @@
 """A node for one test."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-from tests.processes.node import new_node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.processes.node import Node
+from tests.processes.node import Node, new_node
 
 
 @pytest.fixture

@@ -1,20 +1,14 @@
 """Claims of every kind on one node of eight GPUs, all of which can be prepared at once."""
 
-from __future__ import annotations
-
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.kube.paths import RESOURCE_SLICES
 from proto import dra_v1_pb2 as v1
 from tests.gpus import DRIVER_NAME, Placement, pool_name
-from tests.processes.node import GROUP, NODE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.processes.node import Node, Object
+from tests.processes.node import GROUP, NODE, Node, Object
 
 STATIC_GPU, MADE_GPU, FRACTIONAL_GPU = 3, 4, 7
 """The GPU that an admin has cut in halves, the one that the driver cuts, the one that is shared by memory."""

@@ -4,32 +4,26 @@ In the controller, no look at the GPUs ends once a file is there. In the plugin,
 once a claim has a whole GPU. Half a second counts as hanging.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from controller.process_inputs import Given as GivenToController
+from driver.hardware.gpu import Inventory
+from driver.health.verdict import Health
+from driver.kinds.forms import Forms
+from driver.kinds.kind import OfferedKind, Policies
 from driver.kinds.whole import WholeKind
+from driver.nvml.pci_address import PciAddress
 from gpuctl.demo.brisk import command_inputs
+from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.devices.kinds.whole import HeldWhole
 from kubeletplugin.process_inputs import Given as GivenToPlugin
 from tests.plugin import HELD_KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from driver.hardware.gpu import Inventory
-    from driver.health.verdict import Health
-    from driver.kinds.forms import Forms
-    from driver.kinds.kind import OfferedKind, Policies
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.claims.journal.entry import HeldDevice
 
 HANGS_ONCE_THERE = "TESTS_HANGS_ONCE_THERE"
 """The variable with the path of the file that makes the controller hang."""

@@ -1,10 +1,10 @@
 """One node for the driver's processes: an API server, a fake machine, and a kubelet that calls the plugin."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from driver.kube.paths import claim_path
 from proto import dra_v1_pb2 as v1
@@ -15,10 +15,6 @@ from tests.gpus import DRIVER_NAME, FakeMachine, build_driver_root, build_sysfs,
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder
 from tests.plugin import cdi_spec_file_name
 from tests.processes.process import TOKEN, WAIT_SECONDS, DriverProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 NODE = "node-a"
 GROUP = "resource.k8s.io"

@@ -1,17 +1,12 @@
 """The processes find the driver by themselves, wait for one that comes late, and say where they looked."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from proto import dra_v1_pb2 as v1
 from tests.gpus import build_driver_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from proto import dra_v1_pb2 as v1
-    from tests.processes.node import Node
+from tests.processes.node import Node
 
 ROOT = "/run/nvidia/driver"
 

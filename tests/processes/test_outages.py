@@ -1,20 +1,14 @@
 """What happens when a GPU, the driver, the disk or the API server fails while the processes run."""
 
-from __future__ import annotations
-
 import resource
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.processes.node import Node
-    from tests.processes.process import DriverProcess
+from tests.processes.node import Node
+from tests.processes.process import DriverProcess
 
 
 @contextmanager

@@ -1,15 +1,10 @@
 """What a controller that was started with all of root's rights has left once it runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests import needs
-
-if TYPE_CHECKING:
-    from tests.processes.node import Node
-    from tests.processes.process import DriverProcess
+from tests.processes.node import Node
+from tests.processes.process import DriverProcess
 
 DAC_OVERRIDE, SYS_ADMIN = 1 << 1, 1 << 21
 NEEDED = {"fake": DAC_OVERRIDE, "real": DAC_OVERRIDE | SYS_ADMIN}

@@ -1,19 +1,13 @@
 """What a kubelet's probes are answered: a hung process is not alive, a sick GPU makes nothing restart."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING
 
 from tests.clusters import BRISK
 from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
+from tests.processes.node import Node
 from tests.processes.process import WAIT_SECONDS, DriverProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.processes.node import Node
 
 Answer = tuple[int, str]
 OK: Answer = (200, "ok")

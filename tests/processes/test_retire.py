@@ -1,16 +1,11 @@
 """The plugin told to retire cleans its node, says when that is done, and why it is not."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from tests.clusters import BRISK
+from tests.processes.node import Node
 from tests.processes.process import DriverProcess
 from tests.processes.test_probes import OK, asked, port_of
-
-if TYPE_CHECKING:
-    from tests.processes.node import Node
 
 
 def retiring(node: Node) -> DriverProcess:

@@ -1,20 +1,14 @@
 """Two instances of the plugin serve a node at once, as in a rolling update: what one holds, both know."""
 
-from __future__ import annotations
-
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from proto import dra_v1_pb2 as v1
 from tests.processes.every_kind import KINDS, Kind, put_claim
 from tests.processes.two_instances import EARLIER, LATER, TwoInstances, side_by_side
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from proto import dra_v1_pb2 as v1
 
 OF = {kind.name: kind for kind in KINDS}
 

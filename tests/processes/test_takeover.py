@@ -1,18 +1,13 @@
 """What one instance of the driver has prepared the next one takes over, as in an update or a rollback."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.processes.every_kind import KINDS, put_claim
 from tests.processes.two_instances import EARLIER, LATER, TwoInstances, two_instances
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 @pytest.fixture

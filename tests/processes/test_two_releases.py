@@ -1,15 +1,10 @@
 """Two releases of the driver on one node: both serve as in an update, nobody fights, and people are told."""
 
-from __future__ import annotations
-
 import uuid
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
+from tests.processes.node import Node
 from tests.processes.process import DriverProcess
-
-if TYPE_CHECKING:
-    from tests.processes.node import Node
 
 
 def written(node: Node) -> int:

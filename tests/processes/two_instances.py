@@ -1,26 +1,17 @@
 """A node on which two instances of the driver run, as in an update, and what a takeover must not change."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from proto import dra_v1_pb2 as v1
 from tests.plugin import daemons, end_left_over, mps_processes
 from tests.processes.every_kind import cut_in_halves, publish_memory
-from tests.processes.node import Node, new_node
+from tests.processes.node import Claimed, Node, Object, new_node
 from tests.processes.process import DriverProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from proto import dra_v1_pb2 as v1
-    from tests.processes.node import Claimed, Object
-
 
 EARLIER, LATER = "11111111-2222-4333-8444-000000000001", "11111111-2222-4333-8444-000000000002"
 """The instances of the driver, by the UID of the plugin's pod, beside which another may run."""

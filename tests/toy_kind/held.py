@@ -1,22 +1,17 @@
 """The held half of the toy: nothing is made, and a container gets a variable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from driver.devices.region import Region
 from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claims.cdi.spec import Edits
 from kubeletplugin.claims.journal.entry import HeldDevice
-from kubeletplugin.devices.kinds.kind import FoundKind
+from kubeletplugin.devices.kinds.kind import FoundKind, HardwareNow
+from kubeletplugin.kubelet.wire.planned import PlannedDevice
 from tests.toy_kind.offered import TOY
-
-if TYPE_CHECKING:
-    from driver.devices.region import Region
-    from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.devices.kinds.kind import HardwareNow
-    from kubeletplugin.kubelet.wire.planned import PlannedDevice
 
 
 class HeldToy(FoundKind):

@@ -3,24 +3,18 @@
 It lies on no GPU. A rule of the node configuration says how many the node has: ``toys: 2``.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from driver.devices.device import Device
-from driver.kinds.kind import Kinds, OfferedKind, PolicyField
+from driver.devices.region import Region
+from driver.hardware.gpu import Inventory
+from driver.kinds.forms import Forms
+from driver.kinds.kind import Kinds, OfferedKind, Policies, PolicyField
 from driver.kinds.registry import KINDS
 from driver.kinds.sharing.kind import SHARED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from driver.devices.region import Region
-    from driver.hardware.gpu import Inventory
-    from driver.kinds.forms import Forms
-    from driver.kinds.kind import Policies
 
 MOST_TOYS = 8
 

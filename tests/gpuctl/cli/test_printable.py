@@ -1,14 +1,14 @@
 """What tenants and nodes write is shown on an admin's terminal, commands nothing, and ends no command."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
 import re
 import unicodedata
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.table import Table
@@ -17,10 +17,6 @@ from gpuctl.cli.output import say
 from tests.clusters import ROOT, EmbeddedApiServer, commands, error_text, plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpus import DriverError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 EVIL = "\x1b[2J[/b][link=https://evil.example]free[/link]\u202e\x9b"
 UNPLACED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": EVIL}

@@ -1,21 +1,14 @@
 """What CUDA does for the probe, whoever implements it: each function is one clause, with a fresh process."""
 
-from __future__ import annotations
-
 import array
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
-from gpuctl.probe.cuda import OUT_OF_MEMORY
+from gpuctl.probe.cuda import OUT_OF_MEMORY, Cuda
 from gpuctl.probe.run import ENTRY, FACTOR, PTX
 from tests.gpus import CudaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuctl.probe.cuda import Cuda
 
 _NOT_INITIALIZED, _INVALID_DEVICE, _INVALID_CONTEXT, _NOT_FOUND = 3, 101, 201, 500
 _MIB = 1 << 20

@@ -1,8 +1,7 @@
 """The fake CUDA and the binding over a compiled library do for the probe what CUDA does."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +11,6 @@ from tests.cuda_library.library import WITHOUT_V2, CudaDouble, partition, whole_
 from tests.driver.mig_machines import device, with_mode_on
 from tests.gpuctl.probe.contract import CLAUSES
 from tests.gpus import FakeCuda, FakeMachine, compile_libcuda
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MIG = "MIG-11111111-2222-3333-4444-555555555555"
 

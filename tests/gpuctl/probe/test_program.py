@@ -1,12 +1,11 @@
 """The probe says in one line what it got of each device, and which call failed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +15,6 @@ from gpuctl.probe.run import LEAST_CHUNK_BYTES, USUAL_BYTES
 from tests import needs
 from tests.cuda_library.library import CudaDouble, whole_gpus
 from tests.gpus import VISIBLE_NODES, FakeMachine, compile_libcuda
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GIB = 1 << 30
 

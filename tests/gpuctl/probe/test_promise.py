@@ -1,9 +1,7 @@
 """A promise is kept only by the claim's own devices, with the memory that they promise and not more."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,9 +10,6 @@ from gpuctl.probe.answer import Device
 from gpuctl.probe.promise import Promised, Verdict, judged, read_promises
 from tests.clusters import commands
 from tests.gpus import VISIBLE_NODES, ConfigError, FakeMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 GIB = 1 << 30

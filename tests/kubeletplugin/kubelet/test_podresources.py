@@ -1,12 +1,11 @@
 """The kubelet's list of pod resources tells which of our devices containers hold."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Semaphore
-from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -23,10 +22,6 @@ from proto import podresources_v1_pb2 as pb
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
 from tests.plugin import ContainerName, PodResourcesUnavailable, SocketServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 DRIVER = "gpu.nvidia.com"
 

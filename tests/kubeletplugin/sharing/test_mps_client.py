@@ -1,28 +1,22 @@
 """The plugin's client of the MPS supervisor: what it sends, and what it makes of answers and of none."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsStates
-from kubeletplugin.sharing.mps.supervisor import refuse_newer
+from kubeletplugin.sharing.mps.supervisor import Supervisor, refuse_newer
 from proto import mps_v1_pb2 as v1
 from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
 from tests.plugin import SOCKET, MpsClient, MpsDaemon, MpsState, ProgramHangs, SocketServer, handlers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Time-slices are set with the node's own nvidia-smi, and a GPU that cannot says why."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +11,6 @@ from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.fakegpu.programs import Programs
 from tests.gpus import NodeIncomplete
 from tests.plugin import DriverPrograms, InstalledDriver, Interval, ProgramHangs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def found(programs: Programs) -> DriverPrograms:

@@ -1,16 +1,11 @@
 """Nodes whose GPUs take memory limits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

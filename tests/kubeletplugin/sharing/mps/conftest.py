@@ -1,16 +1,11 @@
 """Gives each test a scene whose daemons end with it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kubeletplugin.sharing.mps.scene import MpsScene
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

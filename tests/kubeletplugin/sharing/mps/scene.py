@@ -1,22 +1,22 @@
 """A node's MPS for tests: a machine, its driver root with real (fake) programs, and a supervisor."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fakegpu.driver_files.driver_root import CALL_LOG
+from kubeletplugin.kubelet.wire.mps_daemon import MpsState, MpsStates
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.processes import kill
 from kubeletplugin.sharing.mps.supervisor import Supervisor
+from kubeletplugin.sharing.mps_client import MpsClient
 from tests.clusters import Service
 from tests.gpus import PRIVILEGED, Connection, CudaProcess, DriverError, FakeMachine, build_driver_root
 from tests.plugin import (
@@ -29,12 +29,6 @@ from tests.plugin import (
     end_left_over,
     mps_processes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kubeletplugin.kubelet.wire.mps_daemon import MpsState, MpsStates
-    from kubeletplugin.sharing.mps_client import MpsClient
 
 NAME = "gpu-0000-01-00-0"
 DEADLINE_SECONDS = 30.0

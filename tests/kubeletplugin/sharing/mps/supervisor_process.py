@@ -1,7 +1,5 @@
 """The MPS supervisor as a process of its own, as users run it."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -10,12 +8,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.eventually import eventually
-
-if TYPE_CHECKING:
-    from tests.kubeletplugin.sharing.mps.scene import MpsScene
+from tests.kubeletplugin.sharing.mps.scene import MpsScene
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_SECONDS = 30.0

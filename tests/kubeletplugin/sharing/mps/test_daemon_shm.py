@@ -1,13 +1,11 @@
 """A daemon and its clients exchange memory of a limited size of their own."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,9 +23,6 @@ from tests.kubeletplugin.sharing.mps.scene import (
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import SOCKET, MpsClient
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MIB = 1 << 20
 WITHOUT_MOUNTS = ("setpriv", *(("--bounding-set", "-sys_admin") if has_rights_over_the_node() else ()))

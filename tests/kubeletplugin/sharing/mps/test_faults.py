@@ -1,13 +1,12 @@
 """A daemon that cannot start, hangs, dies, lies or refuses is told of in its own words, and mended."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
@@ -19,9 +18,6 @@ from tests.kubeletplugin.sharing.mps.scene import (
 )
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import CONTROL, MpsState
-
-if TYPE_CHECKING:
-    from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 PERCENTAGE, PINNED = "set_default_active_thread_percentage", "set_default_device_pinned_mem_limit"
 

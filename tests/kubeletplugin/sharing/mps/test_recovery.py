@@ -1,14 +1,12 @@
 """A supervisor that comes after another ends its daemons, and starts them anew with their limits."""
 
-from __future__ import annotations
-
 import signal
 from threading import Event
-from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
 
+from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import (
     DEADLINE_SECONDS,
@@ -21,9 +19,6 @@ from tests.kubeletplugin.sharing.mps.scene import (
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import SOCKET, MpsClient, MpsState
-
-if TYPE_CHECKING:
-    from kubeletplugin.sharing.mps.supervisor import Supervisor
 
 
 def test_a_client_hears_that_the_supervisor_has_gone_and_that_it_is_back(mps: MpsScene) -> None:

@@ -1,18 +1,12 @@
 """The nodes of the tests of vGPU hosts."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import FakeNode
 
 
 @pytest.fixture
