@@ -5,9 +5,7 @@ from tests.flow.claims import (
     claim_of,
     gpu_nodes,
     gpu_pod,
-    make_claim,
     make_template,
-    spec_files,
     start,
     wait_published,
     wait_released,
@@ -48,25 +46,6 @@ def test_a_killed_plugin_goes_on_where_it_was(driver: DriverNode, namespace: str
 
     wait_released(driver, uid)
     start(cluster, namespace, gpu_pod("after"))
-
-
-def test_a_lost_cdi_spec_comes_back_when_the_container_is_started_again(
-    driver: DriverNode, namespace: str
-) -> None:
-    """A reboot empties the CDI folder; here the sandbox ends, so that the kubelet prepares again."""
-    cluster = driver.cluster
-    make_claim(cluster, namespace, "kept")
-    start(cluster, namespace, gpu_pod("first", "kept"))
-    uid = cluster.api.get(paths.resource_claim("kept", namespace))["metadata"]["uid"]
-    for path in driver.node.cdi_dir.glob(f"*{uid}*"):
-        path.unlink()
-
-    cluster.restart_kubelet(0)
-    driver.wait_serving()
-    start(cluster, namespace, gpu_pod("second", "kept"))
-
-    assert uid in spec_files(driver)
-    assert gpu_nodes(cluster, namespace, "second") == gpu_nodes(cluster, namespace, "first")
 
 
 def test_an_api_server_outage_loses_nothing(driver: DriverNode, namespace: str) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.gpus import DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import class_slicing
 from tests.kubeletplugin.shown_node import ONE
@@ -72,19 +71,3 @@ def test_a_share_is_set_up_anew_when_the_kubelet_asks_again(
     for ref in (served, sliced):
         node.unprepare(ref)
     node.assert_as_before()
-
-
-def test_what_a_container_has_from_a_deleted_claim_stays_blocked(
-    node: FakeNode, reload: Callable[[], None]
-) -> None:
-    """Whoever else is given the GPU would be refused as before the reload."""
-    (device,) = node.prepare(node.claim("train", 1))
-    del node.api["team", "train"]
-    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
-    node.reconciler.run_once()
-    (before,) = node.watch.state().blocked
-    reload()
-
-    assert node.watch.state().blocked == (before,)
-    with pytest.raises(DeviceHeld):
-        node.prepare(node.claim("next", 1))

@@ -16,13 +16,6 @@ def used(*devices: PreparedDevice) -> set[str]:
     return {name.partition("=")[2] for device in devices for name in device.cdi_device_ids}
 
 
-def looks(node: FakeNode) -> list[str]:
-    """Grows with each look at a claim in the API."""
-    seen: list[str] = []
-    node.before_get = lambda: seen.append("look")
-    return seen
-
-
 def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
     ref = node.claim_shares("train", f"{gpu_device_name(node.gpus[1])}-ts-4")
     (before,) = node.prepare(ref)
@@ -108,22 +101,6 @@ def test_a_claim_that_was_released_or_prepared_anew_meanwhile_stays_as_it_is_now
     assert node.entry(ref) == now
     assert now.state == ("prepared" if comes_back else "released")
     assert (spec.stat().st_ino if spec.exists() else None) == before
-
-
-def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    node.unprepare(ref)
-    tomb = node.entry(ref)
-    node.prepare(ref)
-    node.preparer.forget(tomb)
-    assert node.entry(ref).state == "prepared"
-
-    node.unprepare(ref)
-    node.preparer.forget(tomb)
-    assert node.entry(ref).changed_ns > tomb.changed_ns
-    node.preparer.forget(node.entry(ref))
-    assert node.journal.get(ref.uid) is None
 
 
 def test_a_call_does_not_work_on_gpus_whose_locks_it_does_not_hold(node: FakeNode) -> None:

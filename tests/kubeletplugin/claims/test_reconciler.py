@@ -95,18 +95,6 @@ def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(n
     assert node.reconciler.run_once() == ()
 
 
-def test_a_journal_file_that_can_neither_be_read_nor_put_aside_frees_no_device(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    first = node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_bytes(b"\0\0")
-    (node.boot_files / "journal" / "unreadable").touch()
-
-    assert node.restart().lost == (ref.uid,)
-    with pytest.raises(DeviceHeld):
-        node.prepare(node.claim("thief", 1))
-    assert node.prepare(ref) == first
-
-
 def test_a_lost_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
@@ -115,29 +103,6 @@ def test_a_lost_claim_that_no_container_has_goes_at_the_second_look(node: FakeNo
 
     assert node.reconciler.run_once() == ()
     assert node.reconciler.run_once() == (ref.uid,)
-
-
-def test_specs_that_no_claim_of_ours_can_own_are_removed_at_the_start(node: FakeNode) -> None:
-    (node.cdi / "k8s.gpu.nvidia.com-claim_u-1.json").write_text('{"devices": [{"name": "u-1-gpu-9"}]}')
-    (node.cdi / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut")
-    (node.cdi / "other.json").write_text("{}")
-
-    assert node.restart().removed == ("u-1", "u-2")
-    assert [path.name for path in node.cdi.iterdir()] == ["other.json"]
-
-
-def test_a_spec_that_the_disk_does_not_let_go_keeps_nothing_from_starting(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    first = node.prepare(ref)
-    stuck = node.cdi / "k8s.gpu.nvidia.com-claim_u-1.json"
-    stuck.mkdir()
-    (stuck / "child").touch()
-
-    recovered = node.restart()
-
-    assert [uid for uid, _ in recovered.failed] == ["u-1"]
-    assert "u-1.json failed" in recovered.failed[0][1]
-    assert node.prepare(ref) == first
 
 
 def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:

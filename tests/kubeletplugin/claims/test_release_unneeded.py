@@ -35,20 +35,6 @@ def test_a_waiting_claim_gets_what_a_claim_had_that_is_gone_for_a_while(node: Fa
     assert not node.spec_path(gone).exists()
 
 
-def test_a_claim_in_the_way_is_asked_about_every_few_seconds_however_many_wait(node: FakeNode) -> None:
-    clock, gone = Clock(node), node.claim("gone", 1)
-    node.prepare(gone)
-    del node.api["team", "gone"]
-    asked: list[float] = []
-    node.before_get = lambda: asked.append(clock.seconds)
-
-    while not node.reconciler.release_unneeded(gone.uid):
-        assert not node.reconciler.release_unneeded(gone.uid)
-        clock.seconds += ASK_SECONDS / 4
-
-    assert asked == [100.0 + step * ASK_SECONDS for step in range(int(CERTAIN_SECONDS / ASK_SECONDS) + 1)]
-
-
 @pytest.mark.parametrize("who", ["the API server", "a container", "nobody answers"])
 def test_a_claim_in_the_way_stays_while_somebody_needs_it_or_does_not_say(node: FakeNode, who: str) -> None:
     clock, ref = Clock(node), node.claim("train", 1)

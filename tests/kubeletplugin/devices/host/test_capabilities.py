@@ -5,8 +5,6 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from kubeletplugin.devices.host.gpu_nodes import Capabilities, DeviceFolder
 from tests import needs
@@ -162,15 +160,3 @@ def test_a_node_that_nobody_made_yet_is_made_as_the_driver_wants_it(tmp_path: Pa
     assert root.nodes() == made
     DeviceFolder(str(tmp_path)).make("/dev/nvidia-caps/nvidia-cap9", 1, 3, 0o777)
     assert stat.S_IMODE((tmp_path / "dev/nvidia-caps/nvidia-cap9").stat().st_mode) == 0o664, "never for all"
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(text=st.binary(max_size=60) | st.binary(max_size=20).map(lambda tail: b"DeviceFileMinor: 3" + tail))
-def test_whatever_a_file_says_the_answer_is_a_node_or_a_clear_error(root: Root, text: bytes) -> None:
-    root.capability("gi3", text)
-    try:
-        first, _ = root.nodes()
-    except NodeIncomplete as error:
-        assert "nvidia" in str(error)
-    else:
-        assert first.path in {"/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"}

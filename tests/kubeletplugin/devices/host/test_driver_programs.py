@@ -118,13 +118,6 @@ def unkillable(tmp_path: Path, tracer: subprocess.Popen[bytes], monkeypatch: pyt
 STUCK = ["-c", "echo $$ >$PIDS; exec tail -f /dev/null"]
 
 
-def test_a_program_that_cannot_be_killed_is_given_up(unkillable: Program) -> None:
-    with pytest.raises(
-        ProgramHangs, match="cannot be killed, since it waits for the NVIDIA driver: look for Xid"
-    ):
-        run_program(unkillable, STUCK, timeout_seconds=1)
-
-
 def test_no_more_programs_are_started_than_may_be_stuck_until_one_of_them_has_ended(
     unkillable: Program, tracer: subprocess.Popen[bytes]
 ) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.devices.vfio.binder import FunctionRecord, GroupRecord
-from kubeletplugin.devices.vfio.modules import VfioAlias
 from kubeletplugin.devices.vfio.users import FunctionInDoubt
 from tests.driver.hardware.pci_trees import at
 from tests.gpus import NodeIncomplete, StorageError
@@ -68,22 +67,6 @@ def test_the_record_has_each_function_before_the_first_change(scene: GroupScene)
     assert [(one["pci"], one["driver"], one["override"]) for one in scene.record["functions"]] == [
         (address, OWN_DRIVERS[address], "") for address in FUNCTIONS
     ]
-
-
-def test_a_driver_that_says_more_of_the_function_is_taken(scene: GroupScene) -> None:
-    scene.kernel.modules["nvgrace_gpu_vfio_pci"] = "nvgrace-gpu-vfio-pci"
-    scene.aliases = (
-        VfioAlias("pci:v*d*sv*sd*bc*sc*i*", "vfio_pci"),
-        VfioAlias("pci:v000010DEd00002330sv*sd*bc*sc*i*", "nvgrace_gpu_vfio_pci"),
-    )
-    for address, device in ((GPU, "00002330"), (AUDIO, "000022F7")):
-        folder = scene.tree.root / "bus/pci/devices" / address
-        (folder / "modalias").write_text(f"pci:v000010DEd{device}sv000010DEsd00001234bc03sc02i00\n")
-    scene.bind()
-
-    assert scene.drivers() == {**BOUND, GPU: "nvgrace-gpu-vfio-pci"}
-    scene.restore()
-    assert scene.drivers() == OWN_DRIVERS
 
 
 def test_a_missing_module_is_said_before_anything_is_changed(scene: GroupScene) -> None:
@@ -169,18 +152,6 @@ def test_an_unbind_that_does_not_come_back_leaves_a_function_in_doubt_until_it_h
     assert scene.drivers() == BOUND
     scene.restore()
     assert (scene.drivers(), scene.overrides()) == (OWN_DRIVERS, {})
-
-
-def test_what_waits_for_one_function_keeps_no_other_from_being_given_back(scene: GroupScene) -> None:
-    scene.bind()
-    scene.kernel.late.add(USB)
-    with pytest.raises(FunctionInDoubt):
-        scene.restore()
-    assert scene.drivers() == {**OWN_DRIVERS, USB: ""}
-    scene.kernel.let_go()
-    scene.restore()
-
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
 
 
 @pytest.mark.parametrize("driver", ["uio_pci_generic", "vfio-pci"])

@@ -1,13 +1,12 @@
 """What NVML, the runtime and the plugin itself can do wrong takes no memory from anybody."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kubeletplugin.kubelet.wire.containers import NotAnswered
 from kubeletplugin.sharing.memory.claim_memory import memory_key
-from kubeletplugin.sharing.memory.one_gpu import Ledger, Part, place_of
+from kubeletplugin.sharing.memory.one_gpu import Ledger, Part
 from tests.gpus import (
     NO_LIMIT_BYTES,
     Cgroup,
@@ -191,18 +190,6 @@ def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l
     assert (program.allocated_bytes, l4s.hard(first)) == (6 * GIB, 6 * GIB)
 
 
-def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 30.0
-    l4s.restart()
-    device = l4s.share("u-1", 16 * GIB)
-    containers = [l4s.container(device, f"c{number}") for number in range(16)]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda one: l4s.memory.start(one.start), containers))
-    assert sum(map(l4s.hard, containers)) <= 16 * GIB
-    l4s.memory.run_once()
-    assert [l4s.hard(one) for one in containers] == [1 * GIB] * 16
-
-
 def test_a_ledger_that_cannot_be_read_keeps_its_claim_alone_from_starting(l4s: MemoryNode) -> None:
     device, other = l4s.share("u-1", 8 * GIB), l4s.share("u-2", 4 * GIB)
     l4s.run(device, "a")
@@ -257,33 +244,6 @@ def test_a_claim_that_is_gone_leaves_no_file_though_nobody_forgot_it(l4s: Memory
     assert l4s.files() == []
 
 
-def test_a_node_without_limited_containers_asks_nobody(l4s: MemoryNode) -> None:
-    def refuse() -> None:
-        raise AssertionError("NVML is asked")
-
-    l4s.meddle = refuse
-    l4s.listed_containers = AssertionError("the kubelet is asked")  # type: ignore[assignment]
-    l4s.memory.run_once()
-    l4s.memory.check_driver()
-    assert not l4s.memory.wanted.is_set()
-
-
-def test_the_driver_is_asked_about_only_while_a_container_has_a_limit(l4s: MemoryNode) -> None:
-    """It is looked at once a second, for as long as the node runs."""
-    container = l4s.run(l4s.share("u-1", 8 * GIB))
-    l4s.driver_generation = "3"
-    l4s.memory.check_driver()
-    assert l4s.memory.wanted.is_set()
-
-    l4s.memory.wanted.clear()
-    l4s.end(container)
-    for _ in range(2):
-        l4s.memory.run_once()
-    l4s.driver_generation = "4"
-    l4s.memory.check_driver()
-    assert not l4s.memory.wanted.is_set()
-
-
 PCI, OTHER = "0000:18:00.0", "0000:3b:00.0"
 NAME = ContainerName("team", "pod", "main")
 
@@ -303,16 +263,6 @@ def written(inode: str = "1", hard: str = "2") -> str:
 
 def ledger(folder: Path) -> Ledger:
     return Ledger(folder / "claims", lambda: True)
-
-
-def test_what_was_written_is_read_by_the_next_instance(tmp_path: Path) -> None:
-    first = ledger(tmp_path)
-    first.put("u-1", PCI, [part(), part(inode=8)])
-    first.put("u-1", OTHER, [part(pci=OTHER)])
-    first.put("u-2", PCI, [part("u-2")])
-    second = ledger(tmp_path)
-    assert second.places() == (("u-1", PCI), ("u-1", OTHER), ("u-2", PCI))
-    assert second.on_gpu(PCI) == (part(), part(inode=8), part("u-2"))
 
 
 @pytest.mark.parametrize(
@@ -337,16 +287,3 @@ def test_a_file_that_is_none_concerns_its_claim_alone_and_can_be_removed(
     assert found.on_gpu(PCI) == (part("u-2"),)
     found.forget("u-1", PCI)
     assert found.places() == (("u-2", PCI),)
-
-
-def test_whatever_else_lies_in_the_folder_is_left_alone(tmp_path: Path) -> None:
-    found = ledger(tmp_path)
-    for name in (
-        ".tmp-u-1_0000:18:00.0.json-0123456789ab",
-        "u-1.json",
-        "u-1_x.json",
-        "../u_0000:18:00.0.json",
-    ):
-        assert place_of(name) is None
-    (tmp_path / "claims" / "notes.json").write_text("mine")
-    assert found.places() == ()

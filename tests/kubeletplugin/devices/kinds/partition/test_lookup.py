@@ -124,18 +124,6 @@ def test_a_static_partition_that_is_not_there_is_refused(scene: Scene, made: str
         scene.static("3g-40gb", 4)
 
 
-def test_a_static_partition_that_the_admin_destroyed_exists_no_more(scene: Scene) -> None:
-    scene.turn_on()
-    scene.foreign_part(scene.foreign(9, 4, 4), 2)
-    record = scene.static("3g-40gb", 4)
-    scene.machine.reset(0)
-    assert not scene.partitions.exists(scene.pci(), record)
-    scene.turn_on()
-    scene.foreign(9, 4, 4)
-
-    assert not scene.partitions.exists(scene.pci(), record)
-
-
 def test_a_part_that_is_gone_does_not_exist_because_its_neighbour_does(scene: Scene) -> None:
     scene.turn_on()
     owner = scene.foreign(9, 4, 4)
@@ -171,16 +159,6 @@ def test_a_process_that_keeps_the_mode_on_is_named(scene: Scene) -> None:
     assert scene.mode() == (True, True)
 
 
-def test_a_mode_that_only_a_reset_turns_off_blocks_the_whole_gpu(open_scene: Callable[..., Scene]) -> None:
-    scene = open_scene("a30-quad")
-    scene.turn_on()
-
-    with pytest.raises(ClaimBlocked, match="turning it off needs a reset"):
-        scene.partitions.turn_off_for_whole(scene.pci())
-
-    assert scene.mode() == (True, True)
-
-
 @pytest.mark.parametrize("spoilt", ["in use", "an error"])
 def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Scene, spoilt: str) -> None:
     scene.turn_on()
@@ -197,18 +175,3 @@ def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Sce
     assert (line["event"], line["gpu"]) == ("MIG mode stays on", str(scene.pci()))
     assert ("in-use" if spoilt == "in use" else "nvmlDeviceSetMigMode") in line["reason"]
     assert scene.mode() == (True, True)
-
-
-def test_rest_of_a_gpu_whose_mode_needs_a_reset_does_not_even_try(
-    open_scene: Callable[..., Scene],
-) -> None:
-    scene = open_scene("dgx-a100")
-    scene.turn_on()
-    before = scene.mode()
-    scene.machine.fail("set_mig_mode")
-    lines = StringIO()
-    configure("info", lines)
-
-    scene.partitions.turn_off_if_empty(scene.pci())
-
-    assert (lines.getvalue(), scene.mode()) == ("", before)
