@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fakegpu.machine.cgroups import without_dead_groups
-from tests.clusters import DriverNode, fresh_namespace, paths, service_socket_name, wait_for, wait_for_list
+from tests.clusters import DriverNode, fresh_namespace, paths, service_socket_name, wait_for_list
 from tests.eventually import eventually
 from tests.flow.memory_scene import (
     GIB,
@@ -114,24 +114,6 @@ def test_a_restarted_container_has_its_limit_again_and_the_one_before_has_none(
 
         assert client.allocated_bytes == 0
     assert cgroup_of(driver, namespace, "train") != before
-    assert hard_gib(driver, namespace, "train") == 10
-
-
-def test_a_container_waits_for_a_plugin_that_is_away(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    memory_template(cluster, namespace, "ten", "10Gi", HELD)
-    start_held(cluster, namespace, memory_pod("train", "ten"))
-    driver.process("kubeletplugin").kill()
-
-    cluster.kill_container("train", namespace)
-    wait_for(
-        cluster.api,
-        paths.pod("train", namespace),
-        lambda stored: "running" not in status_of(stored, "main")["state"],
-    )
-    driver.start_plugin()
-
-    wait_container(cluster, namespace, "train", restarts=1)
     assert hard_gib(driver, namespace, "train") == 10
 
 

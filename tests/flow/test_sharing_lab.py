@@ -72,24 +72,3 @@ def test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu(
         end(cluster, namespace, *workers[1:], late)
         wait_no_daemon(driver)
         wait_first_gpu(driver, ("default", 0))
-
-
-def test_pods_say_how_much_memory_they_need_and_one_waits_for_it(driver: DriverNode, namespace: str) -> None:
-    cluster = driver.cluster
-    with shared(driver, namespace, (MPS_LIMITS / "nodes/memory.yaml").read_text()) as devices:
-        assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-mps-mem"]
-        workers = start_all(cluster, namespace, MPS_LIMITS / "memory-workers.yaml")
-        shares = [share_of(driver, namespace, pod) for pod in workers]
-        assert [one.consumed for one in shares] == [{"memory": f"{gib}Gi"} for gib in (10, 20, 30)]
-        with clients(driver, namespace, *workers) as limits:
-            assert [one.pinned_mib for one in limits] == [{"0": gib * 1024} for gib in (10, 20, 30)]
-            percentages = [100 * gib * 1024 // H100_MIB for gib in (10, 20, 30)]
-            assert [one.percentage for one in limits] == percentages
-        assert defaults(driver, pipes_of(driver, namespace, workers[0])) == ([f"{percentages[2]}.0"], ["30G"])
-
-        late = waiting(driver, namespace, MPS_LIMITS / "memory-fourth.yaml", "shared-mps")
-        end(cluster, namespace, workers[1])
-        wait_running(cluster, namespace, late)
-        end(cluster, namespace, workers[0], workers[2], late)
-        wait_first_gpu(driver, ("default", 0))
-        wait_no_daemon(driver)

@@ -86,21 +86,6 @@ def test_a_claims_spec_calls_the_copy_also_for_the_links_of_its_gpu(hooked: Hook
     ]
 
 
-def test_an_older_copy_stays_until_its_last_claim_is_unprepared(hooked: HookedNode) -> None:
-    hooked.upgrade("1.18.0")
-    before = hooked.claim("before", 0)
-    hooked.prepare(before)
-    hooked.upgrade("1.20.1")
-    after = hooked.claim("after", 1)
-    hooked.prepare(after)
-
-    assert "/1.18.0-" in hooked.edits(before)[1]["hooks"][0]["path"]
-    assert "/1.20.1-" in hooked.edits(after)[1]["hooks"][0]["path"]
-    assert hooked.versions() == ["1.18.0", "1.20.1"]
-    hooked.unprepare(before)
-    assert hooked.versions() == ["1.20.1"]
-
-
 def test_after_an_upgrade_running_claims_get_the_new_hook_and_then_the_older_one_goes(
     hooked: HookedNode,
 ) -> None:

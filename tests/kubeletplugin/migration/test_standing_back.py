@@ -68,17 +68,6 @@ def test_what_can_be_taken_over_is_at_once(tmp_path: Path, age_seconds: float) -
     assert scene.told == []
 
 
-def test_it_waits_for_the_end_of_the_other_driver_and_says_so_once(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.write()
-    scene.other = SOCKET
-    scene.later = [nothing, nothing, scene.end_other]
-    assert scene.run() == DECIDED
-    (said,) = scene.told
-    assert str(SOCKET) in said
-    assert scene.decisions == 1
-
-
 def test_what_has_to_end_first_is_said_while_the_other_driver_still_runs(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.write()

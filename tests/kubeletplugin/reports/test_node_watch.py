@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.reports.node_watch import NodeWatch, daemons_down
 from tests.gpus import BlockedPlacement, Inventory, NodeState, PciAddress, Placement, gpu_device_name
-from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.held import made
@@ -45,15 +45,6 @@ def left_behind(node: FakeNode) -> ClaimRef:
     return ref
 
 
-def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    before = node.journal.entries()
-    seen = node.discovery.snapshot()
-    node.unprepare(ref)
-    assert found_foreign(node, seen, before) == ()
-
-
 def test_an_instance_that_lived_within_one_look_was_its_claims(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     before = node.journal.entries()
@@ -78,14 +69,6 @@ def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_
         node.health.run_once()
 
     assert [one.reason for one in node.watch.state().blocked] == ["foreign-instance"]
-
-
-def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    node.reboot()
-    node.cut_by_hand(ONE, 6, 1)
-    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
 def test_all_of_the_gpu_of_a_lost_claim_is_blocked(node: FakeNode) -> None:
@@ -193,18 +176,6 @@ def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) ->
         assert {one for state in states for one in state.blocked} == set()
         assert NodeState((device,)) in states
         told.wait(NodeState())
-
-
-def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
-    device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
-    node.prepare(node.claim_devices("train", device))
-    node.prepare(node.claim_devices("other", other))
-    assert node.told_health()[device].health.word == "Healthy"
-
-    node.machine.lose(node.gpus[0])
-    found = node.told_health()
-    assert (found[device].health.word, found[other].health.word) == ("Unhealthy", "Healthy")
-    assert found[device].pool == POOL
 
 
 def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:

@@ -169,16 +169,6 @@ def test_a_call_that_is_nearly_over_has_too_little_time_to_say_that_a_program_ha
     assert node.watch.state().blocked == ()
 
 
-def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
-    with following(node) as telling:
-        node.sharing_reconciler.run_once()
-        node.prepare(node.claim_shares("a", node.shared("ts-4")))
-        node.sharing_reconciler.run_once()
-        assert not telling.followed.is_set()
-        node.prepare(node.claim_shares("b", node.shared("mps-4", 1)))
-        assert telling.followed.wait(30)
-
-
 def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> None:
     with following(node) as telling, watching(node) as told:
         device = node.shared("mps-4")

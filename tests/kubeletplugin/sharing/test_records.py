@@ -1,7 +1,6 @@
 """What was changed on a GPU is remembered until it is put back, whatever happens to the file meanwhile."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,11 +125,3 @@ def test_of_what_is_no_device_nothing_is_assumed(tmp_path: Path, records: Sharin
     assert (records.all(), records.get("gpu-of-nobody")) == ((), None)
     assert not file(tmp_path, "gpu-of-nobody").exists()
     assert records.assume("gpu-of-nobody") is None
-
-
-def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: SharingRecords) -> None:
-    names = ["README", "notes.json", "GPU-1.json", f".tmp-{GROUP}.json-0011", f"{GROUP}.unreadable", "..json"]
-    for name in names:
-        (tmp_path / "sharing" / name).write_text("not ours")
-    assert records.all() == ()
-    assert sorted(os.listdir(tmp_path / "sharing")) == sorted(names)

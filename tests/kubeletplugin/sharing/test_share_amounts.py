@@ -83,10 +83,6 @@ def test_an_amount_is_read_with_and_without_the_domain(
     assert found.share == share
 
 
-def test_admin_access_shares_nothing() -> None:
-    assert sharing("mps-4", {}, GpuConfig("TimeSlicing", "Long"), None, admin=True) is None
-
-
 @pytest.mark.parametrize(
     ("form", "config", "share_id", "why"),
     [
@@ -101,13 +97,6 @@ def test_what_can_never_be_shared_so_is_refused(
 ) -> None:
     with pytest.raises(ClaimRefused, match=why):
         sharing(form, {"shares": "1"}, config, share_id)
-
-
-@pytest.mark.parametrize("config", [None, GpuConfig(), GpuConfig("MPS")])
-def test_no_strategy_or_the_same_is_the_devices(config: GpuConfig | None) -> None:
-    found = sharing("mps-4", {"shares": "1"}, config)
-    assert found is not None
-    assert (found.strategy, found.interval) == ("MPS", "")
 
 
 def test_what_partitions_do_by_themselves_needs_nothing() -> None:

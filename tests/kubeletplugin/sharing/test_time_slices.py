@@ -9,7 +9,6 @@ from kubeletplugin.devices.host.driver_programs import KILL_SECONDS
 from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.sharing.time_slices import TimeSlices
 from tests.fakegpu.programs import Programs
-from tests.gpus import NodeIncomplete
 from tests.plugin import DriverPrograms, InstalledDriver, Interval, ProgramHangs
 
 
@@ -39,13 +38,6 @@ def test_words_that_are_not_understood_say_nothing_of_the_interval(tmp_path: Pat
     reason = TimeSlices(found(guest)).set(guest.uuid(0), "Short")
     assert reason is not None
     assert "Not Supported" in reason
-
-
-def test_a_missing_nvidia_smi_is_named(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, "a30-quad")
-    (programs.root / "usr/bin/nvidia-smi").unlink()
-    with pytest.raises(NodeIncomplete, match="program nvidia-smi is missing below"):
-        TimeSlices(found(programs)).set(programs.uuid(0), "Short")
 
 
 def test_an_nvidia_smi_that_hangs_is_killed(tmp_path: Path) -> None:

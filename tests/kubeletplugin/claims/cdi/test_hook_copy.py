@@ -155,17 +155,6 @@ def test_the_copy_on_the_host_is_named_and_lies_beside_nvidias(tmp_path: Path) -
     assert hook.sockets == str(tmp_path / "data/memory/sockets")
 
 
-def test_a_copy_that_was_removed_or_may_not_be_run_is_made_again_when_it_is_needed(tmp_path: Path) -> None:
-    found = hooks(tmp_path, memory=memory_hook_program(tmp_path / "image" / MEMORY_HOOK))
-    program = Path(found.of_memory().program)
-
-    shutil.rmtree(hooks_folder(tmp_path / "data"))
-    assert Path(found.of_memory().program).is_file()
-    program.chmod(0o600)
-    found.of_memory()
-    assert program.stat().st_mode & 0o777 == 0o755
-
-
 def test_a_copy_that_cannot_be_made_is_refused_with_the_reason_until_it_can(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     hooks_folder(tmp_path / "data").touch()  # a file is in the way

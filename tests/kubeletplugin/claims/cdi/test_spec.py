@@ -82,11 +82,6 @@ def test_host_paths_are_those_of_the_host_not_of_the_plugins_container() -> None
     assert "hostPath" not in built["containerEdits"]["deviceNodes"][0]
 
 
-def hooks_of(hook: Hook, files: DriverFiles = FILES, host: HostPaths = CONTAINER) -> list[Any]:
-    edits = json.loads(f"{{{file_edits(files, host, hook).members[1:]}}}")
-    return [call["args"][1:] for call in edits.get("hooks", [])]
-
-
 ALL_CALLS = Hook("/opt/nvidia-cdi-hook", frozenset({LINKS, CUDA_COMPAT, CACHE, NO_NODES, PROFILE}))
 
 
@@ -123,19 +118,6 @@ def test_settings_have_places_of_their_own_in_the_container() -> None:
         "containerPath": "/etc/vulkan/a.json",
         "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
     } in mounts
-
-
-def test_a_devices_links_are_made_by_a_call_of_its_own() -> None:
-    edits = Edits((CONTROL,), links=(Link("/dev/dri/by-path/pci-1-card", "../card1"),))
-    devices = [CdiDevice("u-1", edits)]
-    built = json.loads(build_spec(devices, [CONTROL], file_edits(FILES, SAME, ALL_CALLS), SAME))
-
-    validate(built)
-    (call,) = built["devices"][0]["containerEdits"]["hooks"]
-    assert call["args"][1:] == [LINKS, "--link", "../card1::/dev/dri/by-path/pci-1-card"]
-    assert (
-        "hooks" not in json.loads(build_spec(devices, [CONTROL], file_edits(FILES, SAME), SAME))["devices"][0]
-    )
 
 
 @pytest.mark.parametrize(
@@ -193,18 +175,6 @@ def test_a_spec_is_renamed_within_its_folder_from_a_name_that_is_no_specs(tmp_pa
     assert unfinished.parent == finished.parent
     assert unfinished.suffix not in (".json", ".yaml")
     assert finished.name == "k8s.gpu.nvidia.com-claim_u-1.json"
-
-
-def test_a_spec_is_there_until_it_is_removed(tmp_path: Path) -> None:
-    store = CdiStore(tmp_path)
-    assert (store.read("u-1"), store.uids()) == (None, ())
-    store.write("u-2", b"{}")
-    store.write("u-1", b"[]")
-    assert (store.read("u-1"), store.uids()) == (b"[]", ("u-1", "u-2"))
-    assert (tmp_path / "k8s.gpu.nvidia.com-claim_u-1.json").stat().st_mode & 0o444 == 0o444
-    for _ in range(2):
-        store.remove("u-1")
-    assert store.uids() == ("u-2",)
 
 
 def test_what_the_disk_refuses_names_the_file(tmp_path: Path) -> None:

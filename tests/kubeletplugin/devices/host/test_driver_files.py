@@ -71,13 +71,6 @@ def test_containers_get_the_program_that_a_script_of_the_host_starts(tmp_path: P
     ]
 
 
-def test_a_folder_reached_by_two_names_is_taken_once(tmp_path: Path) -> None:
-    install(tmp_path, "580.65.06")
-    (tmp_path / "lib").symlink_to("usr/lib")
-
-    assert len(DriverRoot(tmp_path).files().libraries) == 2
-
-
 def test_the_hook_of_the_driver_is_found(tmp_path: Path) -> None:
     install(tmp_path, "580.65.06", "usr/lib64")
     (tmp_path / "usr/bin").mkdir()

@@ -8,7 +8,6 @@ import pytest
 
 from driver.hardware.pci import drm_folder
 from fakegpu.machine.capabilities import null_device
-from kubeletplugin.devices.host import gpu_nodes
 from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, GpuNodes, HostNow, VfioNodes
 from tests import needs
 from tests.gpus import (
@@ -60,19 +59,6 @@ def scene(tmp_path: Path) -> Scene:
 
 def numbers(nodes: tuple[DeviceNode, ...]) -> dict[str, tuple[int, int]]:
     return {node.path: (node.major, node.minor) for node in nodes}
-
-
-def test_nothing_is_looked_for_again_while_the_folders_stay(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, control = scene.nodes.whole(scene.pci(), 0, scene.now()), scene.nodes.control(scene.now())
-
-    def nobody_asks(*_: object) -> DeviceNode:
-        raise AssertionError("a node was looked for again")
-
-    monkeypatch.setattr(gpu_nodes.DeviceFolder, "find", nobody_asks)
-    assert scene.nodes.whole(scene.pci(), 0, scene.now()) == whole
-    assert scene.nodes.control(scene.now()) == control
 
 
 @pytest.mark.parametrize("name", ["nvidia0", "dri/renderD128"])

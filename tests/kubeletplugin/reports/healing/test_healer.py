@@ -7,7 +7,6 @@ import pytest
 
 from driver.hardware.gpu import NvLink
 from kubeletplugin.reports.healing.healer import reset_together
-from kubeletplugin.reports.healing.records import HealRecord, HealRecords
 from tests.gpus import Code, Gpu, NodeState, PciAddress
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.plugin import HealProgress, HealRequest, ResetFailed, User
@@ -339,22 +338,6 @@ def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(tmp_path: Pa
         assert "there are still claim team/train" in heal(node)[-1].message
     finally:
         node.stop()
-
-
-GPU = PciAddress(0, 0x8A, 0, 0)
-RECORD = HealRecord(str(GPU), persistent=True, healed_boottime_milliseconds=17)
-
-
-def records(folder: Path) -> HealRecords:
-    return HealRecords(folder / "healing", lambda: True)
-
-
-@pytest.mark.parametrize("text", ["{}", "[", '{"pci": "0000:01:00.0"}'])
-def test_what_cannot_be_read_does_not_count(tmp_path: Path, text: str) -> None:
-    records(tmp_path).put(RECORD)
-    (tmp_path / f"healing/{GPU}.json").write_text(text)
-    assert records(tmp_path).records() == ()
-    assert records(tmp_path).get(GPU) == HealRecord(str(GPU))
 
 
 ONE, TWO, THREE, FOUR = (PciAddress(0, bus, 0, 0) for bus in (1, 2, 3, 4))

@@ -141,17 +141,6 @@ def test_a_claim_of_several_pods_names_none_and_its_containers_each(h100: UseNod
     assert sorted((one["pod"], value) for one, value in containers) == [("one", GIB), ("two", 2 * GIB)]
 
 
-def test_series_end_with_the_claim_and_the_gpu_stays(h100: UseNode) -> None:
-    ref = h100.claim("train", 2)
-    h100.prepare(ref)
-    assert h100.of_gpu(2)["memory_allocated_bytes"] == h100.of_gpu(2)["memory_total_bytes"]
-    h100.unprepare(ref)
-
-    assert h100.samples("device_info") == []
-    assert h100.of_gpu(2)["memory_allocated_bytes"] == 0
-    assert h100.of_gpu(2)["info"] == 1
-
-
 def test_a_gpu_tells_what_it_draws_and_how_hot_it_is(h100: UseNode) -> None:
     h100.machine.use(4, compute=0.5, power_milliwatts=350_500, temperature_celsius=66)
 
@@ -271,9 +260,3 @@ def test_a_container_without_a_link_is_not_known_and_looked_for_again(host: Host
     assert containers.of([7]) == {}
     host.link(f"train-0_team_main-{ID}.log")
     assert containers.of([7]) == {7: ContainerName("team", "train-0", "main")}
-
-
-def test_where_the_hosts_root_is_not_seen_no_container_has_a_name(host: Host) -> None:
-    host.process(7, f"/kubepods/pod{UID}/{ID}")
-    host.process(8, "/system.slice/cron.service")
-    assert ProcessContainers(host.proc, host.root / "elsewhere").of([7, 8]) == {8: None}

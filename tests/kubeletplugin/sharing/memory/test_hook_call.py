@@ -15,8 +15,7 @@ from kubeletplugin.sharing.memory.hook_socket import (
     no,
     yes,
 )
-from tests.kubeletplugin.sharing.memory.served_hooks import CGROUP, CLAIM, DEVICE, call, line
-from tests.plugin import ContainerStart
+from tests.kubeletplugin.sharing.memory.served_hooks import call, line
 
 CONTAINERD = {
     "io.kubernetes.cri.sandbox-namespace": "team",
@@ -31,10 +30,6 @@ KUBELET = {
 }
 NAMES = ("team", "train-0", "main")
 UNKNOWN = ("", "", "")
-
-
-def test_a_container_of_containerd_is_read_with_its_names() -> None:
-    assert container_start(line(call())) == ContainerStart(CLAIM, DEVICE, "abc", CGROUP, *NAMES)
 
 
 @pytest.mark.parametrize(

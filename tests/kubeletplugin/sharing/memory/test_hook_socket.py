@@ -19,7 +19,7 @@ from kubeletplugin.sharing.memory.hook_socket import MOST_AT_ONCE, MOST_BYTES, H
 from tests import needs
 from tests.clusters import configure
 from tests.eventually import eventually
-from tests.gpus import ClaimRefused, StorageError
+from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.sharing.memory.served_hooks import (
     CGROUP,
@@ -134,17 +134,6 @@ def test_a_hook_that_was_ended_meanwhile_harms_nobody(folder: Path) -> None:
         assert asked(server.path, line(call())) == OK
 
 
-def test_many_containers_that_start_at_once_are_looked_after_together(folder: Path) -> None:
-    together = threading.Barrier(MANY)
-
-    def meet(_start: ContainerStart) -> None:
-        together.wait(20)
-
-    with serving(folder, "one", meet) as server, ThreadPoolExecutor(MANY) as pool:
-        calls = [line(call(state={"id": f"c{number}"})) for number in range(MANY)]
-        assert list(pool.map(lambda said: asked(server.path, said), calls)) == [OK] * MANY
-
-
 def test_who_comes_while_too_many_are_looked_after_hears_nothing_and_asks_again(folder: Path) -> None:
     together = threading.Barrier(MOST_AT_ONCE + 1)
 
@@ -249,18 +238,3 @@ def test_a_later_instances_socket_is_left_to_it(folder: Path) -> None:
     assert asked(second.path, line(call())) == OK
     second.stop()
     thread.join(20)
-
-
-def test_a_folder_that_cannot_be_made_is_named(folder: Path) -> None:
-    folder.parent.touch()
-    with pytest.raises(
-        StorageError, match=r"cannot make the socket .*one\.sock: .* make --plugins-dir writable"
-    ):
-        HookSocket(folder, "one", agree).open()
-
-
-def test_a_stop_before_the_begin_is_the_end(folder: Path) -> None:
-    server = HookSocket(folder, "one", agree)
-    server.stop()
-    server.run()
-    assert not folder.exists()

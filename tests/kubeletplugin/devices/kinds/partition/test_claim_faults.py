@@ -34,16 +34,6 @@ def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: Fa
     assert (node.starts(0), node.instances(1)) == ([6], ())
 
 
-def test_a_partition_that_was_destroyed_behind_our_back_is_made_again_by_the_replay(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    before = node.prepare(ref)
-    node.machine.reset(node.gpus[0])
-    assert not node.instances()
-
-    assert node.prepare(ref) == before
-    assert node.starts() == [6]
-
-
 @pytest.mark.parametrize("how", ["lost", "without its library"])
 def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     node: FakeNode, how: str

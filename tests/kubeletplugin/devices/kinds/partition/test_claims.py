@@ -15,11 +15,10 @@ from tests.gpus import (
     Placement,
     access_minor,
     gpu_device_name,
-    static_device_name,
 )
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import partition_of
-from tests.kubeletplugin.shown_node import ONE, THREE
+from tests.kubeletplugin.shown_node import ONE
 from tests.plugin import ClaimRef, HeldDevice, PartitionRecord
 
 
@@ -137,14 +136,3 @@ def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode
     allocation = node.api[ref.namespace, ref.name]["status"]["allocation"]
     allocation["devices"]["results"][0]["request"] = "gpu-0/part"
     assert node.prepare(ref)
-
-
-def test_a_partition_of_an_admin_and_one_of_ours_in_one_claim(node: FakeNode) -> None:
-    theirs = node.cut_by_hand(THREE, 4, 4)
-    devices = (static_device_name(node.gpus[0], "3g.40gb", 4), node.partition(0, "1g.10gb", 0))
-    ref = node.claim_devices("both", *devices)
-    assert len(node.prepare(ref)) == 2
-    assert node.starts() == [0, 4]
-    assert len(node.prepare(ref)) == 2
-    node.unprepare(ref)
-    assert node.instances() == (theirs,)
