@@ -24,6 +24,10 @@ MOST_TESTS = {("driver", "controller", "kubeletplugin"): 1.0}
 MOST_OTHER_TESTS = 0.6
 NOT_COUNTED = ("contract", "crash", "faults", "machine", "no_over_commit", "sequences", "sweep")
 """Words in the names of tests that try whole worlds: state machines, sweeps of crashes, contracts."""
+DOORS = ("tests/gpus.py", "tests/plugin.py", "tests/clusters.py")
+"""Tests import from these what many of them need, so that a module that moves changes them alone."""
+WITHOUT_DOORS = ("tests/toy_kind/", "tests/guest/inside/", "tests/conftest.py")
+"""A kind as others would write one; what an emulated machine imports; what each single test waits for."""
 NAMES_THAT_SAY_NOTHING = frozenset(
     {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc", "shared", "core"}
 )
@@ -174,6 +178,23 @@ def test_tests_are_no_longer_than_what_they_test() -> None:
         for folders, most in limits.items()
         if (share := sum(tests[one] for one in folders) / sum(code[one] for one in folders)) > most
     } == {}
+
+
+def test_what_a_door_has_is_imported_through_it() -> None:
+    opened = {pair for door in DOORS for pair in imported_pairs(ROOT / door)}
+    assert {
+        file: passed_by
+        for path in modules()
+        if (file := path.relative_to(ROOT).as_posix()).startswith("tests/")
+        and not file.startswith((*DOORS, *WITHOUT_DOORS))
+        and (passed_by := imported_pairs(path) & opened)
+    } == {}
+
+
+def imported_pairs(path: Path) -> set[tuple[str, str]]:
+    """The modules and names that a file imports under the same name."""
+    found = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom))
+    return {(node.module or "", one.name) for node in found for one in node.names if one.asname is None}
 
 
 def test_comments_docstrings_and_blank_lines_are_not_code() -> None:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envtest.real.cluster import RealCluster
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
 from tests.clusters import (
     CHART,
     DRIVER_NAMESPACE,
     NAMESPACE,
+    RealCluster,
     find_assets,
     paths,
     wait_for,

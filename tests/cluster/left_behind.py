@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from envtest.real.cluster import RealCluster
-from tests.clusters import DRIVER_NAMESPACE
+from tests.clusters import DRIVER_NAMESPACE, RealCluster
 
 _NAMESPACED = (
     *("/api/v1/%s/serviceaccounts", "/api/v1/%s/configmaps", "/api/v1/%s/secrets", "/api/v1/%s/services"),

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envtest.cluster import Cluster, Process
-from gpuctl.demo.driver_node import DriverNode
-from tests.clusters import boot_folder, paths, service_socket_name
+from tests.clusters import Cluster, DriverNode, Process, boot_folder, paths, service_socket_name
 from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered

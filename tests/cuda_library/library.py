@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fakegpu.cuda.compiled import SONAME, Described, text_of
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import FakeMachine
 
 WITHOUT_V2 = "-DWITHOUT_UUID_V2"
 """Makes a library as old as R465: no UUIDs of MIG devices, no attribute about MPS."""

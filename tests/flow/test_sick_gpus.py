@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from driver.nvml.pci_address import PciAddress
-from gpuctl.demo.driver_node import DriverNode
-from tests.clusters import paths, wait_for, wait_for_list, wait_gone
+from tests.clusters import DriverNode, paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -14,7 +12,7 @@ from tests.flow.claims import (
     start,
 )
 from tests.flow.mig_scene import restart_controller
-from tests.gpus import parse_gpu_device_name
+from tests.gpus import PciAddress, parse_gpu_device_name
 
 Slices = list[dict[str, Any]]
 FIRST = "gpu-0000-1b-00-0"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.nvml.library import SONAME
-from driver.nvml.memory_limits import NO_LIMIT_BYTES
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.machine.fake_machine import FakeMachine
+from tests.gpus import NO_LIMIT_BYTES, FakeMachine
 
 _HERE = Path(__file__).parent
 _C = ("-O1", "-Wall", "-Wextra", "-Werror")

@@ -13,17 +13,14 @@ from importlib import import_module
 from pathlib import Path
 
 from controller.process_inputs import Given as GivenToController
-from driver.hardware.gpu import Inventory
-from driver.health.verdict import Health
 from driver.kinds.forms import Forms
 from driver.kinds.kind import OfferedKind, Policies
 from driver.kinds.whole import WholeKind
-from driver.nvml.pci_address import PciAddress
 from gpuctl.demo.brisk import command_inputs
-from kubeletplugin.claims.journal.entry import HeldDevice
 from kubeletplugin.devices.kinds.whole import HeldWhole
 from kubeletplugin.process_inputs import Given as GivenToPlugin
-from tests.plugin import HELD_KINDS
+from tests.gpus import Health, Inventory, PciAddress
+from tests.plugin import HELD_KINDS, HeldDevice
 
 HANGS_ONCE_THERE = "TESTS_HANGS_ONCE_THERE"
 """The variable with the path of the file that makes the controller hang."""

@@ -11,12 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fakegpu.driver_files.driver_root import CALL_LOG
-from kubeletplugin.kubelet.wire.mps_daemon import MpsState, MpsStates
+from kubeletplugin.kubelet.wire.mps_daemon import MpsStates
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.processes import kill
 from kubeletplugin.sharing.mps.supervisor import Supervisor
-from kubeletplugin.sharing.mps_client import MpsClient
 from tests.clusters import Service
 from tests.gpus import PRIVILEGED, Connection, CudaProcess, DriverError, FakeMachine, build_driver_root
 from tests.plugin import (
@@ -24,7 +23,9 @@ from tests.plugin import (
     DaemonFolder,
     DriverPrograms,
     InstalledDriver,
+    MpsClient,
     MpsDaemon,
+    MpsState,
     daemons,
     end_left_over,
     mps_processes,
