@@ -1,8 +1,8 @@
 """The two parts of the tests: what ``make test`` runs, and the rest, which ``make test-all`` runs after it.
 
-``make test`` has the tests of every module that users run or import, and one flow for each kind of device
-and each way to share one. Everything else is the rest: all other flows, the driver's processes, what is
-generated, the documentation.
+``make test`` has the tests of every module that runs on nodes or for users, and one flow for each kind of
+device and each way to share one. Everything else is the rest: the fake GPUs, the embedded cluster, all other
+flows, the driver's processes, what is generated, the documentation.
 """
 
 import time
@@ -21,9 +21,7 @@ QUICK_FOLDERS = (
     "tests/controller",
     "tests/kubeletplugin",
     "tests/gpuctl",
-    "tests/fakegpu",
     "tests/kubernetes_rules",
-    "tests/envtest",
     "tests/deploy/policies",
     "tests/tools/conformance/allocation",
     "tests/tools/conformance/api",
@@ -33,13 +31,6 @@ TAKE_LONG = (
     "tests/controller/test_main.py",
     "tests/controller/uninstall/test_program.py",
     "tests/controller/webhook/test_main.py",
-    "tests/envtest/embedded/test_shipped_manifests.py",
-    "tests/envtest/test_standalone.py",
-    "tests/fakegpu/mps/test_mps.py",
-    "tests/fakegpu/mps/test_transcripts.py",
-    "tests/fakegpu/recorded/test_recorded.py",
-    "tests/fakegpu/sysfs/test_sequences.py",
-    "tests/fakegpu/test_smi.py",
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_lent_gpus.py::test_the_story_is_told_with_idle_gpus_alone",
     "tests/gpuctl/demo/test_story.py",
@@ -48,12 +39,13 @@ TAKE_LONG = (
     "tests/gpuctl/probe/test_program.py",
     "tests/gpuctl/verify/change/test_crash_sweep.py",
     "tests/gpuctl/verify/change/test_machines.py",
+    "tests/gpuctl/verify/change/test_undo.py",
     "tests/gpuctl/verify/test_cuda_checks.py",
     "tests/kubeletplugin/claims/test_crashes.py",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",
-    "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py::test_the_next_start_finishes_what_a_crash_has_left",
+    "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py",
     "tests/kubeletplugin/sharing/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/sharing/mps/test_daemon_shm.py",
     "tests/kubeletplugin/sharing/mps/test_faults.py",
