@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from driver.process.log import configure
 from envtest.embedded.server import Unforeseen
@@ -46,6 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Not on real clusters: there, MPS daemons have a /dev/shm of their own, which would hide the node's
     folders.
     """
+    if config.getoption("--hypothesis-profile") is None:
+        # Hypothesis draws the constants of all modules that are loaded, too, so that any change of the code
+        # would change the examples of all tests. It also reads every module for that, in each worker.
+        providers._get_local_constants = Constants  # noqa: SLF001 - there is no setting for it
     if name := config.getoption("--part"):
         _keep_files_in_memory()
         config.pluginmanager.register(Part(name, config.rootpath))
