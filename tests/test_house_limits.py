@@ -26,8 +26,8 @@ NOT_COUNTED = ("contract", "crash", "faults", "machine", "no_over_commit", "sequ
 """Words in the names of tests that try whole worlds: state machines, sweeps of crashes, contracts."""
 DOORS = ("tests/gpus.py", "tests/plugin.py", "tests/clusters.py")
 """Tests import from these what many of them need, so that a module that moves changes them alone."""
-WITHOUT_DOORS = ("tests/toy_kind/", "tests/guest/inside/", "tests/conftest.py")
-"""A kind as others would write one; what an emulated machine imports; what each single test waits for."""
+WITHOUT_DOORS = ("tests/toy_kind/", "tests/guest/inside/", "tests/envtest/standalone/", "tests/conftest.py")
+"""A kind and a driver as others write them; what an emulated machine imports; what each test waits for."""
 NAMES_THAT_SAY_NOTHING = frozenset(
     {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc", "shared", "core"}
 )

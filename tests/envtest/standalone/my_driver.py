@@ -3,6 +3,8 @@
 Arguments: a kubeconfig, the node's name, the kubelet's folder, the folder of CDI specs.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import threading
@@ -15,9 +17,9 @@ import grpc
 import yaml
 from google.protobuf.message import Message
 
+from envtest.client.api import ApiClient
 from envtest.kubelet_api import dra_v1_pb2 as dra
 from envtest.kubelet_api import registration_v1_pb2 as registration
-from tests.clusters import ApiClient
 
 DRIVER = "device.example.com"
 KIND = "example.com/device"
