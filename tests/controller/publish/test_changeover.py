@@ -7,7 +7,8 @@ import pytest
 from controller.publish.changeover import is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
-from tests.clusters import Backoff, Published, with_blocked
+from driver.policy.offers import Doubt
+from tests.clusters import Backoff, Published, Seen, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import (
     BALANCED,
@@ -25,7 +26,7 @@ from tests.controller.mig_node import (
     slices,
     taint_keys,
 )
-from tests.controller.pool import NOBODY, Pool
+from tests.controller.pool import NOBODY, Claims, Pool
 from tests.gpus import (
     TAINT_BLOCKED,
     ApiError,
@@ -145,6 +146,31 @@ def test_a_new_controller_goes_on_where_the_old_one_stood(steps: int) -> None:
     assert pool.becomes(offers(BALANCED))
 
 
+def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look() -> None:
+    pool = Pool(CLAIMED, stored=EMPTY)
+    pool.step(offers(BALANCED))
+    assert is_kept_free(pool)
+
+    pool.remembered, pool.claims = Published(), Claims(FORBIDDEN)
+    pool.changeover = replace(pool.changeover, allocated=pool.claims.allocated)
+    pool.step(offers(BALANCED))
+
+    assert is_kept_free(pool)
+    assert taint_keys(pool.of(SECOND)) == {()}
+
+
+def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
+    pool = Pool(CLAIMED, stored=offers(BALANCED))
+    pool.step(offers(BALANCED))
+
+    pool.stored = []
+    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
+    pool.remembered = pool.changeover.step(pool.remembered, seen)
+    pool.stored = slices(pool.remembered.offers)
+
+    assert is_kept_free(pool)
+
+
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
     stored = slices(offers(DYNAMIC))
 
@@ -241,6 +267,32 @@ def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
     assert pool.free() == ()
 
 
+def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
+    pool = Pool(stored=offers(WHOLE))
+    held = frozenset(names(offers(WHOLE).devices))
+    pool.step(offers(BALANCED), held)
+
+    assert pool.step(offers(BALANCED), held) is None
+    assert pool.claims.looks == 0
+    assert pool.free() == ()
+
+    pool.step(offers(BALANCED))
+    assert pool.claims.looks == 1
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_claims_that_cannot_be_read_leave_the_devices_and_are_read_again() -> None:
+    pool = Pool(FORBIDDEN, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
+    pool.step(offers(BALANCED))
+
+    assert pool.step(offers(BALANCED)) is not None
+    assert IN_USE in names(pool.devices)
+    assert is_kept_free(pool)
+
+    assert pool.step(offers(BALANCED)) is None
+    assert pool.becomes(offers(BALANCED))
+
+
 def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
     stays = frozenset(names(offers(BALANCED).devices)) & set(names(offers(DYNAMIC).devices))
     pool = Pool(stays, stored=offers(DYNAMIC))
@@ -322,6 +374,25 @@ def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode
 
     assert IN_USE in names(pool.of(FIRST))
     assert is_kept_free(pool)
+
+
+def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
+    pool = Pool(stored=offers(DYNAMIC))
+    lost = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")
+    doubtful = replace(
+        offers(DYNAMIC),
+        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != FIRST),
+        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != FIRST),
+        doubts=(Doubt(FIRST, whole=True, taints=(lost,)),),
+    )
+    pool.step(doubtful)
+    before = pool.stored
+
+    pool.stored = []
+    pool.step(doubtful)
+
+    assert pool.stored == before
+    assert set(names(pool.devices)) == set(names(offers(DYNAMIC).devices))
 
 
 def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:

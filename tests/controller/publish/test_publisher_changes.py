@@ -7,7 +7,7 @@ from tests.clusters import EmbeddedApiServer
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, SMALL, WHOLE, names, offers
-from tests.controller.published import SLICES, Published, gpus
+from tests.controller.published import GROUP, SLICES, Published, gpus
 from tests.eventually import eventually
 from tests.gpus import Incident, Offers, Region, Taint
 
@@ -136,6 +136,34 @@ def keeps_the_place_free(published: Published) -> None:
     )
 
 
+def test_a_wipe_during_a_change_hands_out_no_place_of_a_claim(running: Published) -> None:
+    allocate(running.server, "train", IN_USE)
+    wants(running, offers(BALANCED))
+    waits_for_the_claim(running)
+
+    running.server.delete(SLICES)
+
+    keeps_the_place_free(running)
+    end_claim(running.server, "train")
+    becomes(running, offers(BALANCED))
+
+
+def test_a_claim_keeps_its_place_off_a_pool_that_was_wiped_while_no_controller_ran(
+    running: Published, again: Published
+) -> None:
+    """So it is after a reboot with another configuration, before the claim's pod has started again."""
+    allocate(running.server, "train", IN_USE)
+    running.end()
+    running.server.delete(SLICES)
+
+    wants(again, offers(BALANCED))
+    again.start()
+
+    keeps_the_place_free(again)
+    end_claim(again.server, "train")
+    becomes(again, offers(BALANCED))
+
+
 def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_its_place(
     published: Published,
 ) -> None:
@@ -207,6 +235,21 @@ def test_an_api_server_that_drops_fields_gets_nothing_until_it_stores_them(
 
     becomes(published, wanted)
     eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
+
+
+def test_no_device_is_ever_stored_without_its_counters(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.verbs.disabled_gates = frozenset({"DRAPartitionableDevices"})
+    wants(published, offers(DYNAMIC))
+    published.start()
+    eventually("an event", lambda: server.objects("events"))
+    published.clock.now += 900
+    published.look()
+    published.look()
+
+    changes = server.store.changes_after((GROUP, "resourceslices"), 0)
+    assert [one for change in changes for one in change.item["spec"].get("devices", [])] == []
 
 
 def test_a_field_that_is_dropped_later_takes_the_devices_away(running: Published) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.reports.node_watch import NodeWatch, daemons_down
 from tests.gpus import BlockedPlacement, Inventory, NodeState, PciAddress, Placement, gpu_device_name
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.held import made
@@ -36,6 +36,11 @@ def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> t
     return watch.foreign(seen, before)
 
 
+def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
+    left_behind(node)
+    assert blocked(node) == []
+
+
 def left_behind(node: FakeNode) -> ClaimRef:
     """A claim that has ended and whose partition a process still uses."""
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
@@ -43,6 +48,15 @@ def left_behind(node: FakeNode) -> ClaimRef:
     node.machine.set_processes(node.partition_uuid(ref), (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
     return ref
+
+
+def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    before = node.journal.entries()
+    seen = node.discovery.snapshot()
+    node.unprepare(ref)
+    assert found_foreign(node, seen, before) == ()
 
 
 def test_an_instance_that_lived_within_one_look_was_its_claims(node: FakeNode) -> None:
@@ -69,6 +83,14 @@ def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_
         node.health.run_once()
 
     assert [one.reason for one in node.watch.state().blocked] == ["foreign-instance"]
+
+
+def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.reboot()
+    node.cut_by_hand(ONE, 6, 1)
+    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
 def test_all_of_the_gpu_of_a_lost_claim_is_blocked(node: FakeNode) -> None:
@@ -120,6 +142,17 @@ def test_a_gpu_that_left_is_unhealthy_while_a_claim_has_it_and_then_forgotten(no
     assert name not in node.told_health()
 
 
+def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
+    ref = node.claim("whole", 1)
+    with watching(node) as told:
+        told.wait(NodeState())
+        other = node.instance()
+        other.preparer.prepare(ref, node.call())
+        other.peers.close()
+        node.health.run_once()
+        told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
+
+
 def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
     with watching(node) as told:
         ref = left_behind(node)
@@ -129,6 +162,14 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
         node.machine.set_processes(node.partition_uuid(ref), ())
         assert node.reconciler.finish_releases() == (ref.uid,)
         told.wait(NodeState())
+
+
+def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:
+    """On a busy machine its GPU was blocked, and the next shares went to another one."""
+    node.mps.follow(node.watch.daemons)
+    node.prepare(node.claim_shares("train", f"{gpu_device_name(node.gpus[0])}-mps-4"))
+
+    assert node.watch.state().blocked == ()
 
 
 def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_missed(node: FakeNode) -> None:
@@ -176,6 +217,18 @@ def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) ->
         assert {one for state in states for one in state.blocked} == set()
         assert NodeState((device,)) in states
         told.wait(NodeState())
+
+
+def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
+    device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
+    node.prepare(node.claim_devices("train", device))
+    node.prepare(node.claim_devices("other", other))
+    assert node.told_health()[device].health.word == "Healthy"
+
+    node.machine.lose(node.gpus[0])
+    found = node.told_health()
+    assert (found[device].health.word, found[other].health.word) == ("Unhealthy", "Healthy")
+    assert found[device].pool == POOL
 
 
 def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:
