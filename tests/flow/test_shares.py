@@ -1,11 +1,12 @@
 """Time-sliced shares, and shares beside whole GPUs and partitions: who gets them, and what is left."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.clusters import DriverNode, fresh_namespace, paths
-from tests.flow.claims import gpu_pod, make_template, request, start, wait_released, wait_running
+from tests.clusters import DriverNode, fresh_namespace, paths, wait_for
+from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (
     LIMITS,
@@ -43,6 +44,31 @@ def test_shares_of_two_namespaces_are_on_one_gpu_and_the_fifth_is_on_the_next(
                 uuids += uuids_seen(driver, where, f"pod-{number}")
         gpus = sorted(driver.machine.state.gpus)
         assert uuids == [driver.machine.uuid(gpus[0])] * 4 + [driver.machine.uuid(gpus[1])]
+
+
+def test_a_share_has_one_id_from_the_scheduler_to_the_container(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, TWO_GPUS):
+        make_claim(cluster, namespace, "share", request(device_class=SHARED))
+        start(cluster, namespace, gpu_pod("one", "share"))
+        (share,) = given(driver, namespace, "one")
+        assert share.share_id is not None
+        assert share.held["share_id"] == share.share_id
+        cdi = share.held["cdi_device"]
+        assert share.share_id in cdi
+        assert share.uid in cdi
+        kubelet = (driver.node.kubelet_dir / "dra_manager_state").read_text().replace("\\", "")
+        assert re.search(rf'"k8s\.{re.escape(DRIVER_NAME)}/claim={cdi}"', kubelet)
+        assert re.search(rf'"share_?id":"{share.share_id}"', kubelet.replace(" ", ""), re.IGNORECASE)
+        (spec,) = driver.node.cdi_dir.glob(f"*{share.uid}*")
+        assert f'"{cdi}"' in spec.read_text()
+        told = wait_for(
+            cluster.api,
+            paths.resource_claim("share", namespace),
+            lambda claim: "devices" in claim["status"],
+        )
+        (status,) = told["status"]["devices"]
+        assert (status["device"], status["shareID"]) == (share.device, share.share_id)
 
 
 def with_interval(interval: str) -> Object:

@@ -79,6 +79,16 @@ def test_a_watch_follows_the_state_until_the_plugin_stops(plugin: Plugin, kubele
         assert [answer.status for answer in answers] == [Response.NOT_SERVING]
 
 
+def test_a_watch_of_an_unknown_service_says_so_once_and_stays_open(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    with watch(kubelet, "unheard.of") as answers:
+        assert next(answers).status == Response.SERVICE_UNKNOWN
+        plugin.sockets.serving.up(READY_PART)
+        plugin.service.stop()
+        assert list(answers) == []
+
+
 V1 = "/v1.DRAResourceHealth/NodeWatchResources"
 V1ALPHA1 = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
 WELL = DeviceHealth("node/gpu", "gpu-0", Health("Healthy"), 1_700_000_000)

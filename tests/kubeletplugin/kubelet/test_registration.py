@@ -86,3 +86,13 @@ def test_the_log_says_why_when_the_registration_is_late() -> None:
     line = json.loads(log.getvalue())
     assert (line["level"], line["event"]) == ("error", "not registered with the kubelet")
     assert "/registry/reg.sock" in line["why"]
+
+
+def test_nothing_is_said_when_the_plugin_stops_before_it_is_late() -> None:
+    log = io.StringIO()
+    configure("info", log)
+    registration = a_registration()
+    registration.close()
+    registration.explain_when_late(late_seconds=WAIT_SECONDS)
+    structlog.reset_defaults()
+    assert log.getvalue() == ""
