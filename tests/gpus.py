@@ -1,6 +1,6 @@
-"""What most tests need of the driver and the fake NVIDIA stack; if a module moves, only this file changes."""
+"""What many tests need of the driver and the fake NVIDIA stack; if a module moves, this file changes."""
 
-from driver.claims.opaque import API_VERSION, GpuConfig, MalformedConfig, MigDeviceConfig, decode_any
+from driver.claims.opaque import GpuConfig, MalformedConfig, MigDeviceConfig, decode_any
 from driver.devices import taints
 from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy, Taint, Version
 from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
@@ -40,9 +40,7 @@ from driver.kinds.partition.names import (
     parse_partition_name,
     partition_device_name,
     profile_slug,
-    static_device_name,
 )
-from driver.kinds.registry import KINDS
 from driver.nvml.api import (
     NODE_CALLS,
     Code,
@@ -50,7 +48,6 @@ from driver.nvml.api import (
     GpuLost,
     InstanceNotFound,
     NoMemoryLimits,
-    NotFound,
     NotSupported,
     NvLinkEnd,
     Nvml,
@@ -77,14 +74,13 @@ from fakegpu.cuda.compiled import compile_libcuda
 from fakegpu.cuda.fake_cuda import FakeCuda
 from fakegpu.driver_files.driver_root import build_device_nodes, build_driver_root, build_sysfs
 from fakegpu.driver_files.host_layouts import HOST_LAYOUTS, lay_driver
-from fakegpu.driver_files.layouts import LAYOUTS, Layout
 from fakegpu.machine.capabilities import VISIBLE_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.machine.spec import MACHINES, known_machines, load_machine
 from fakegpu.memory.cuda import FakeCudaClient, OutOfMemory
-from fakegpu.mps.client import PRIVILEGED, Connection, CudaProcess
+from fakegpu.mps.client import CudaProcess
 from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml
 from fakegpu.nvml.mig_calls import MIG_CHANGES
 from fakegpu.sysfs.functions import functions_of

@@ -38,16 +38,12 @@ def _capability(number: int, what: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not has_capability(number), reason=f"needs {what} {_RUN_AS_ROOT}")
 
 
-BUSYBOX, GCC, GIT, PROMTOOL, SETPRIV = map(_tool, ("busybox", "gcc", "git", "promtool", "setpriv"))
+BUSYBOX, GCC, PROMTOOL, SETPRIV = map(_tool, ("busybox", "gcc", "promtool", "setpriv"))
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root (run the tests as root)")
 DROPS = _capability(8, "rights that it can drop")
 CHANGES_ROOT = _capability(18, "the right to change the root folder")
 MOUNTS = _capability(21, "the right to mount")
 MAKES_NODES = _capability(27, "the right to make device nodes")
-RUNC = pytest.mark.skipif(
-    shutil.which("runc") is None or not has_capability(21),
-    reason="needs runc and the right to mount (install runc, and run the tests as root)",
-)
 IPV6 = pytest.mark.skipif(not has_ipv6(), reason="needs IPv6 (run the tests on a machine that has it)")
 
 

@@ -117,16 +117,6 @@ class NvidiaDriver:
             for answer in answers
         ]
 
-    def half_prepare(self, namespace: str, name: str, uid: str) -> None:
-        """Leave a claim in the state in which a crash during its preparation leaves it."""
-        self._claims[uid] = {
-            "checkpointState": "PrepareStarted",
-            "status": {},
-            "name": name,
-            "namespace": namespace,
-        }
-        self._write()
-
     def unprepare(self, uid: str) -> None:
         """Forget a claim, and remove its CDI spec."""
         self._claims.pop(uid, None)

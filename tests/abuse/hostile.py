@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from driver.claims.opaque import KINDS
-from tests.gpus import API_VERSION, DRIVER_NAME
+from driver.claims.opaque import API_VERSION, KINDS
+from tests.gpus import DRIVER_NAME
 
 TEXTS = st.one_of(
     st.text(max_size=12),

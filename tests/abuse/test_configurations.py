@@ -5,10 +5,10 @@ from typing import Any
 
 from hypothesis import given, settings
 
+from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
 from tests.abuse.hostile import CONFIGS, DOCUMENTS, VALUES
 from tests.abuse.shown import assert_fit_to_be_shown
-from tests.clusters import review
 from tests.controller.webhook.reviewed import asked, claim, config
 from tests.examples import examples
 from tests.gpus import ClaimBlocked, ClaimRefused, DriverError, MalformedConfig, decode_any

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeletplugin.kubelet.dra_service import DraService
+from kubeletplugin.kubelet.wire.claim_call import Call
 from proto import dra_v1_pb2 as v1
 from tests.abuse.hostile import TEXTS
 from tests.abuse.shown import assert_fit_to_be_shown
 from tests.clusters import Metrics
 from tests.examples import examples
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.plugin import Call, ClaimRef, PreparedDevice
+from tests.plugin import ClaimRef, PreparedDevice
 
 UIDS = [f"0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c1{digit}" for digit in range(3)]
 

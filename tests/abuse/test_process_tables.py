@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
-from kubeletplugin.sharing.mps.processes import PIPE_DIRECTORY, VISIBLE_DEVICES
+from kubeletplugin.sharing.mps.processes import CONTROL, PIPE_DIRECTORY, VISIBLE_DEVICES
 from tests.examples import examples
-from tests.plugin import CONTROL, MpsDaemon, mps_processes
+from tests.plugin import MpsDaemon, mps_processes
 
 PIPES = Path("/run/gpu.nvidia.com/mps/gpu-0000-1b-00-0/pipe")
 DAEMON = MpsDaemon("gpu-0000-1b-00-0", ("GPU-1",))

@@ -10,25 +10,14 @@ from click import Context
 from controller.__main__ import main as controller_main
 from controller.preemptor.__main__ import main as preemptor_main
 from controller.webhook.__main__ import main as webhook_main
-from envtest.client.api import FIELD_MANAGER
+from driver.kube.paths import NODES
+from envtest.client.api import APPLY, FIELD_MANAGER
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main
-from tests.clusters import (
-    APPLY,
-    CHART,
-    DRIVER_NAMESPACE,
-    HELMS,
-    NODES,
-    ApiRefused,
-    HelmRefused,
-    KubeClient,
-    RealApiServer,
-    object_path,
-    rendered,
-)
+from tests.clusters import DRIVER_NAMESPACE, ApiRefused, KubeClient, RealApiServer, object_path
 from tests.gpus import parse_file
-from tools.testbed.chart import helm
+from tools.testbed.chart import CHART, HELMS, HelmRefused, helm, rendered
 
 Object = dict[str, Any]
 

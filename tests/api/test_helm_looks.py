@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from envtest.real.api_server import api_server_alone
-from tests.clusters import CHART, HELMS, HelmRefused, RealApiServer, find_assets
-from tools.testbed.chart import RELEASE, helm_in, install_chart
+from tests.clusters import RealApiServer, find_assets
+from tools.testbed.chart import CHART, HELMS, RELEASE, HelmRefused, helm_in, install_chart
 
 Object = dict[str, Any]
 

@@ -5,10 +5,10 @@ from typing import Any
 import yaml
 
 from controller.uninstall.steps import Patience
-from envtest.client.api import FIELD_MANAGER
-from tests.clusters import APPLY, DRIVER_NAMESPACE, NAMESPACE, RealApiServer, rendered
+from envtest.client.api import APPLY, FIELD_MANAGER
+from tests.clusters import DRIVER_NAMESPACE, RealApiServer
 from tools.chart.values import opt_in_toggles
-from tools.testbed.chart import rendered_text, stale_manifests
+from tools.testbed.chart import NAMESPACE, rendered, rendered_text, stale_manifests
 
 Object = dict[str, Any]
 HELM_WAITS_SECONDS = 300

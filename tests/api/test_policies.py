@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from envtest.client.api import MERGE
+from envtest.client.api import APPLY, MERGE
 from tests.api.conftest import new_namespace
 from tests.api.policy_rows import (
     ADMIN,
@@ -32,7 +32,7 @@ from tests.api.policy_rows import (
     result,
 )
 from tests.api.written import slice_of
-from tests.clusters import APPLY, DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
 from tests.eventually import eventually
 
 Object = dict[str, Any]

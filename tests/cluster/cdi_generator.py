@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fakegpu.driver_files.layouts import VERSION, install_driver
+from fakegpu.driver_files.layouts import VERSION, Layout, install_driver
 from tests.clusters import go_programs
-from tests.gpus import FakeMachine, Gpu, Layout, build_device_nodes, build_sysfs
+from tests.gpus import FakeMachine, Gpu, build_device_nodes, build_sysfs
 from tests.plugin import Hook, InstalledDriver
 from tools.conformance.cdi_edits import ALL_CALLS, generator_arguments, own_spec
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import DriverNode, Oracle, find_assets
+from tests.clusters import DriverNode, find_assets
 from tests.flow.claims import restored
+from tools.conformance.oracle import Oracle
 
 pytest_plugins = ["tools.testbed.fixtures"]
 

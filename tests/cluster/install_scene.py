@@ -14,9 +14,7 @@ from typing import Any
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
 from tests.clusters import (
-    CHART,
     DRIVER_NAMESPACE,
-    NAMESPACE,
     RealCluster,
     find_assets,
     paths,
@@ -27,7 +25,7 @@ from tests.clusters import (
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
-from tools.testbed.chart import RELEASE, helm_in
+from tools.testbed.chart import CHART, NAMESPACE, RELEASE, helm_in
 
 Object = dict[str, Any]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fakegpu.driver_files.layouts import LAYOUTS, Layout
 from tests.cluster.cdi_generator import FakeNode
-from tests.gpus import LAYOUTS, Layout
 from tests.plugin import InstalledDriver
 from tools.conformance.cdi_edits import (
     ACCEPTED,

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tests.cluster.prometheus import promtool
-from tests.clusters import HELMS, rendered
 from tests.deploy.monitoring.rule_files import DASHBOARDS, RULES, alerts
+from tools.testbed.chart import HELMS, rendered
 
 Object = dict[str, Any]
 OF_MONITORING = {"ServiceMonitor", "PrometheusRule"}

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from driver.kinds.registry import KINDS
+from kubeletplugin.claims.metadata import document
 from tests.clusters import go_programs
 from tests.deviceclasses.published_nodes import of_machine
-from tests.gpus import KINDS, known_machines
+from tests.gpus import known_machines
 from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import held_kinds
 from tests.kubeletplugin.share_node import config
-from tests.plugin import ClaimRef, HeldDevice, MetadataClaim, MetadataDevice, device_attributes, document
+from tests.plugin import ClaimRef, HeldDevice, MetadataClaim, MetadataDevice, device_attributes
 
 VERSIONS = ["v1beta1", "v1alpha1"]
 Object = dict[str, Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envtest.real.startup import start_cluster
-from tests.clusters import BRISK_ON_REAL, DriverNode, memory_hook, paths, wait_for
+from tests.clusters import BRISK_ON_REAL, DriverNode, paths, wait_for
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import (
     HOLDS,
@@ -22,6 +22,7 @@ from tests.flow.memory_scene import (
     status_of,
     wait_container,
 )
+from tools.testbed.memory_hook import memory_hook
 
 RULES = "version: v1\nrules:\n  - shared: {strategy: TimeSlicing, memory: {step: 1Gi}}\n"
 NAMESPACE = "default"

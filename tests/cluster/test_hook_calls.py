@@ -4,9 +4,9 @@ import json
 import subprocess
 from pathlib import Path
 
+from fakegpu.driver_files.layouts import LAYOUTS
 from tests.cluster.cdi_generator import FakeNode
 from tests.clusters import go_programs
-from tests.gpus import LAYOUTS
 from tests.plugin import NO_NODES
 
 PARAMETERS = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: {modify}\nDeviceFileMode: 438\n"

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from driver.claims.opaque import API_VERSION
 from tests.clusters import DriverNode, paths, wait_for_list
 from tests.flow.claims import gpu_pod, make_template, request, start, wait_published, wait_running
-from tests.gpus import API_VERSION, DRIVER_NAME
+from tests.gpus import DRIVER_NAME
 
 PLACE = "@"
 NESTED = b"[" * 2500 + b"]" * 2500

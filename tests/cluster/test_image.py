@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import NAMESPACE, PACKAGE_ROOT, RealCluster, paths, rendered, wait_for, wait_for_list
+from tests.clusters import PACKAGE_ROOT, RealCluster, paths, wait_for, wait_for_list
 from tests.controller.webhook.peer import make_pair
+from tools.testbed.chart import NAMESPACE, rendered
 from tools.testbed.driver_image import IMAGE, build_anew
 
 PROCESSES = (

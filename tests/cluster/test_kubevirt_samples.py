@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeletplugin.claims.metadata import CONTAINER_FOLDER, metadata_mounts, pod_claim_name, requests_of
+from kubeletplugin.claims.metadata import (
+    CONTAINER_FOLDER,
+    document,
+    metadata_mounts,
+    pod_claim_name,
+    requests_of,
+)
 from tests.cluster.virt_launcher import Refused, host_devices
 from tests.gpus import AttributeValue
 from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
-from tests.plugin import Entry, HeldDevice, MetadataClaim, MetadataDevice, device_attributes, document
+from tests.plugin import Entry, HeldDevice, MetadataClaim, MetadataDevice, device_attributes
 from tests.toy_kind.held import HeldToy
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "kubevirt"

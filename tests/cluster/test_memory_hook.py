@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import memory_hook
 from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.sharing.memory.served_hooks import CLAIM, DEVICE, call, serving
 from tests.plugin import ContainerStart
+from tools.testbed.memory_hook import memory_hook
 
 ENDED = 1
 MANY = 48

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from tests.clusters import Oracle
 from tools.conformance.nodes.mig_area import AREA, written_cases
+from tools.conformance.oracle import Oracle
 
 
 def test_every_slice_of_every_machine_and_sample_is_taken_and_allocated_from(oracle: Oracle) -> None:

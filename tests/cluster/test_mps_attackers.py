@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fakegpu.mps.client import DaemonGone
+from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
 from gpuctl.demo.driver_node import MPS
 from tests.clusters import CommandFailed, DriverNode, RealCluster
 from tests.eventually import eventually
@@ -25,7 +25,7 @@ from tests.flow.share_scene import (
     pipes_of,
     shared,
 )
-from tests.gpus import PRIVILEGED, Connection, CudaProcess, gpu_device_name
+from tests.gpus import CudaProcess, gpu_device_name
 
 Object = dict[str, Any]
 

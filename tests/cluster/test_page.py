@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import DriverNode, EmbeddedApiServer, Tab, chromium, fresh_namespace, paths
+from tests.clusters import DriverNode, EmbeddedApiServer, fresh_namespace, paths
 from tests.flow.claims import gpu_pod, make_template, start
 from tests.flow.page_scene import served_page
 from tests.gpuctl.web.pages import DRA, Page, add_claim, add_class, give, page_of, publish, waiting_pod
+from tools.testbed.chromium import Tab, chromium
 
 FOCUSED = (
     "document.activeElement.tagName + ' ' + (document.activeElement.innerText || document.activeElement.id)"

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import EmbeddedApiServer, Tab, chromium
+from tests.clusters import EmbeddedApiServer
 from tests.gpuctl.web.busy_cluster import BY_LIMIT, FAILING, LONG_NODE, NODE, WAITING, add_everything
 from tests.gpuctl.web.pages import Page, add_class, page_of, publish
+from tools.testbed.chromium import Tab, chromium
 
 PAGES = {
     "overview": "",

@@ -3,8 +3,8 @@
 import itertools
 from random import Random
 
-from tests.clusters import Oracle, handed_out_twice
-from tools.conformance.nodes.passthrough_area import AREA, written_cases
+from tools.conformance.nodes.passthrough_area import AREA, handed_out_twice, written_cases
+from tools.conformance.oracle import Oracle
 
 
 def test_every_combination_is_taken_allocated_and_excludes_its_other_forms(oracle: Oracle) -> None:

@@ -10,7 +10,6 @@ import yaml
 
 from tests.cluster.installed_node import InstalledNode, values_of_fakes
 from tests.clusters import (
-    HELMS,
     PACKAGE_ROOT,
     RealCluster,
     find_assets,
@@ -23,6 +22,7 @@ from tools.scenarios.page import read_page
 from tools.scenarios.places.place import Place, session_environment
 from tools.scenarios.running import STEP_SECONDS, run_step
 from tools.scenarios.session import Session
+from tools.testbed.chart import HELMS
 
 README = PACKAGE_ROOT / "README.md"
 IMAGE = "localhost/gpu-dra:0.1.0"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Oracle, claim, exactly, one_rule, slices
 from tests.deviceclasses.shipped_classes import DEFAULT, expressions
 from tests.fakegpu.guests import UNLICENSED
 from tests.gpus import DRIVER_NAME, unshared_name
-from tools.conformance.allocation.objects import Json
+from tools.conformance.allocation.objects import Json, claim, exactly
 from tools.conformance.nodes.mig_area import ask
-from tools.conformance.nodes.mig_nodes import offers
+from tools.conformance.nodes.mig_nodes import offers, one_rule, slices
 from tools.conformance.nodes.shares_area import AREA, written_cases
+from tools.conformance.oracle import Oracle
 
 GIB = 2**30
 OWN = f"device.attributes['{DRIVER_NAME}']"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import ROOT, Tab, chromium
+from tools.docs.site.places import ROOT
+from tools.testbed.chromium import Tab, chromium
 
 pytestmark = pytest.mark.timeout(300)  # the first test waits for the whole site
 

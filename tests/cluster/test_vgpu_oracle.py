@@ -3,8 +3,8 @@
 import itertools
 from random import Random
 
-from tests.clusters import Oracle
 from tools.conformance.nodes.vgpu_area import AREA, mixed
+from tools.conformance.oracle import Oracle
 
 
 def test_every_layout_of_a_host_is_taken_and_decided_as_we_do(oracle: Oracle) -> None:

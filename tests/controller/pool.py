@@ -3,8 +3,8 @@
 import time
 from dataclasses import replace
 
-from controller.publish.changeover import published
-from tests.clusters import Backoff, Changeover, Published, Seen, with_blocked
+from controller.publish.changeover import Published, Seen, published
+from tests.clusters import Backoff, Changeover, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import POOL, names, slices, taint_keys
 from tests.gpus import ApiError, Device, NodeState, Offers

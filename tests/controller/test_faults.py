@@ -17,12 +17,13 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+from controller.publish.changeover import Published, Seen
 from driver.hardware.call_effects import DECIDING
 from driver.hardware.inventory import NODE_WORKER
 from driver.nvml.api import GPU_CALLS
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.machine.state import MachineState, MemoryStore
-from tests.clusters import Backoff, Changeover, IncidentStore, Metrics, Observer, Published, Seen
+from tests.clusters import Backoff, Changeover, IncidentStore, Metrics, Observer
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
 from tests.controller.timeless_guard import TimelessGuard

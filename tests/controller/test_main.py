@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from driver.kube.paths import NODES
 from proto import node_state_v1_pb2 as v1
-from tests.clusters import BRISK, NODES, EmbeddedApiServer, KubeClient, object_path
+from tests.clusters import BRISK, EmbeddedApiServer, KubeClient, object_path
 from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.clusters import VGPU_HOSTS, PlannedNode, SelectorDevice, inventory, look, plan_inventory
+from tests.clusters import PlannedNode, SelectorDevice, plan_inventory
 from tests.gpus import (
     Code,
     FakeMachine,
@@ -16,6 +16,7 @@ from tests.gpus import (
     known_machines,
     parse_config,
 )
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
 
 Object = dict[str, Any]
 

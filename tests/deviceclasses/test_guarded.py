@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from kubernetes_rules.cel.selector import SelectorInvalid
-from tests.clusters import ROOT, SelectorDevice, compile_selector
+from tests.clusters import SelectorDevice, compile_selector
 from tests.tools.docs.site.code_blocks import blocks
+from tools.docs.site.places import ROOT
 
 DRIVER = "gpu.nvidia.com"
 TYPES = ("gpu", "mig", "shared", "vfio", "vgpu")

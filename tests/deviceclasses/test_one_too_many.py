@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Allocator, claim, exactly
+from tests.clusters import Allocator
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     MIG_MACHINES,
@@ -14,6 +14,7 @@ from tests.deviceclasses.published_nodes import (
     plan,
 )
 from tests.deviceclasses.shipped_classes import ALL
+from tools.conformance.allocation.objects import claim, exactly
 
 Object = dict[str, Any]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import VGPU_HOSTS, PlannedNode
+from tests.clusters import PlannedNode
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
@@ -24,6 +24,7 @@ from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, 
 from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 from tests.gpus import known_machines
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
 
 def node_config(name: str) -> str:

@@ -1,8 +1,7 @@
 """Machines for tests of what is offered: their inventories, with MIG mode as the test wants it."""
 
-from tests.clusters import look
 from tests.gpus import FakeMachine, Gpu, GpuMig, NodeConfig, NvmlDevice, load_machine, parse_config
-from tools.conformance.nodes.mig_nodes import MIG_MACHINES
+from tools.conformance.nodes.mig_nodes import MIG_MACHINES, look
 
 __all__ = ["MIG_MACHINES", "look"]
 

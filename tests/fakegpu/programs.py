@@ -5,8 +5,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from fakegpu.mps.client import DaemonGone
-from tests.gpus import PRIVILEGED, Connection, FakeMachine, build_driver_root
+from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
+from tests.gpus import FakeMachine, build_driver_root
 
 DEADLINE_SECONDS = 30
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from driver.nvml.api import NotFound
 from fakegpu.machine.cgroups import CGROUP_ROOT
 from tests.clusters import Cluster, DriverNode, KubeletTimes, paths, wait_for
 from tests.flow.claims import gpu_pod, request
 from tests.flow.mig_scene import template
 from tests.flow.several_machines import installed_on
 from tests.flow.share_scene import given
-from tests.gpus import FakeCudaClient, MemoryLimits, NotFound, OutOfMemory, PciAddress
+from tests.gpus import FakeCudaClient, MemoryLimits, OutOfMemory, PciAddress
 
 HOLDS, COUNTS = "l4-quad", "l40s-octo"
 """A machine whose NVIDIA driver holds shares to their memory, and one where they are counted alone."""

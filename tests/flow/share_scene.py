@@ -21,7 +21,7 @@ from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered
 from tests.gpus import ComputeMode, CudaProcess
 
-LAB, MPS_LIMITS = (PACKAGE_ROOT / "deploy" / "scenarios" / name for name in ("sharing-lab", "mps-limits"))
+MPS_LIMITS = PACKAGE_ROOT / "deploy" / "scenarios" / "mps-limits"
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "shared"
 NODE_CONFIGS = PACKAGE_ROOT / "deploy" / "examples" / "node-config"
 EXTENDED_CLASS = "deviceclasses/opt-in/gpu-shared.yaml"

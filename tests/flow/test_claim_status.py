@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from driver.claims.opaque import API_VERSION
 from tests.clusters import Cluster, DriverNode, paths, wait_for, wait_for_list
 from tests.flow.claims import allocated, gpu_pod, request, start
-from tests.gpus import API_VERSION, DRIVER_NAME
+from tests.gpus import DRIVER_NAME
 
 Object = dict[str, Any]
 

@@ -26,7 +26,7 @@ from tests.flow.memory_scene import (
 )
 from tests.gpus import OutOfMemory
 
-HELD, COUNTED = "shared-memory", "shared-timesliced"
+HELD = "shared-memory"
 NEXT_POD = "0b9dc6a0-8f43-4f2b-9d0c-5f6ad1bd9e05"
 """The UID of the pod that takes the plugin's place in a rolling update."""
 

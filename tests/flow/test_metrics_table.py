@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from driver.process.metrics.table import Process
-from tests.clusters import TABLE, DriverNode, fresh_namespace
+from driver.process.metrics.table import TABLE, Process
+from tests.clusters import DriverNode, fresh_namespace
 from tests.eventually import eventually
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import HOLDS, RULES, TIMES, memory_pod, memory_template, start_held

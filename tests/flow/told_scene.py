@@ -4,11 +4,12 @@ from typing import Any
 
 import grpc
 
+from kubeletplugin.claims.journal.entry import decode
 from proto import podresources_v1_pb2 as pb
 from tests.clusters import DriverNode, paths, wait_for
 from tests.flow.metadata_scene import devices_told, metadata_files
 from tests.gpus import DRIVER_NAME
-from tests.plugin import Entry, HeldDevice, decode
+from tests.plugin import Entry, HeldDevice
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]

@@ -7,10 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.clusters import go_programs, memory_hook
+from tests.clusters import go_programs
 from tests.guest.inside.memory.built import BUILT, Built
 from tests.guest.machine.run import FOLDER_IN_GUEST, run_in_guest
 from tests.nvml_library.library import compile_first, compile_nvml
+from tools.testbed.memory_hook import memory_hook
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = Path(__file__).parent / "inside"

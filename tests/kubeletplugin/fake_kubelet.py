@@ -11,11 +11,12 @@ import grpc
 from google.protobuf.message import Message
 
 from kubeletplugin.kubelet.plugin_sockets import PluginSockets, open_sockets
+from kubeletplugin.kubelet.wire.claim_call import Call
 from proto import dra_v1_pb2 as v1
 from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration
 from tests.clusters import Metrics, Service
-from tests.plugin import Call, ClaimRef, HealthBoard, NodeStateBoard, PreparedDevice
+from tests.plugin import ClaimRef, HealthBoard, NodeStateBoard, PreparedDevice
 
 WAIT_SECONDS = 20.0
 DRA_V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"

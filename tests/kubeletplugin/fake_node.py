@@ -21,6 +21,7 @@ from kubeletplugin.devices.hardware import Hardware, pretended_users
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Deadlines, Users
+from kubeletplugin.kubelet.wire.claim_call import Call
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.shares import MpsFolders
@@ -46,7 +47,6 @@ from tests.kubeletplugin.shown_node import ShownNode
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import (
     NO_HOOK,
-    Call,
     ClaimRef,
     ContainerName,
     Controllers,

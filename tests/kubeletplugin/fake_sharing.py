@@ -8,17 +8,9 @@ from pathlib import Path
 from fakegpu.smi.program import reset_gpus
 from kubeletplugin.kubelet.wire.mps_daemon import checked_daemon, checked_name, read_spec, write_spec
 from kubeletplugin.reports.healing.gpu_reset import GpuReset
-from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 from tests.gpus import ClaimBlocked, Code, DriverError, FakeMachine, NvmlCallFailed, PciAddress
-from tests.plugin import (
-    DriverPrograms,
-    InstalledDriver,
-    Interval,
-    MpsClient,
-    MpsDaemon,
-    MpsState,
-    ResetFailed,
-)
+from tests.plugin import DriverPrograms, InstalledDriver, MpsClient, MpsDaemon, MpsState, ResetFailed
 
 INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 

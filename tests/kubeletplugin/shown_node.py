@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kubeletplugin.sharing.time_slices import Interval
 from tests.gpus import (
     ComputeMode,
     FakeMachine,
@@ -22,7 +23,6 @@ from tests.kubeletplugin.fake_sharing import FakeMps, time_slice
 from tests.plugin import (
     ClaimRef,
     Entry,
-    Interval,
     Journal,
     MpsDaemon,
     Peers,

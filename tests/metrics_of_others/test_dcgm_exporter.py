@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from driver.process.metrics.table import TABLE
 from tests import needs
-from tests.clusters import TABLE, PlannedNode
+from tests.clusters import PlannedNode
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     BY_MEMORY,

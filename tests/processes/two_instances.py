@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+from kubeletplugin.sharing.mps.processes import daemons
 from proto import dra_v1_pb2 as v1
-from tests.plugin import daemons, end_left_over, mps_processes
+from tests.plugin import end_left_over, mps_processes
 from tests.processes.every_kind import cut_in_halves, publish_memory
 from tests.processes.node import Claimed, Node, Object, new_node
 from tests.processes.process import DriverProcess

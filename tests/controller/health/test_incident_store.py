@@ -20,8 +20,9 @@ from controller.health.incident_store import (
     write_incidents,
 )
 from driver.hardware.gpu import Condition
+from driver.process.log import configure
 from tests.clock import Clock
-from tests.clusters import IncidentStore, configure
+from tests.clusters import IncidentStore
 from tests.gpus import (
     XID_CLASSES,
     Gpu,

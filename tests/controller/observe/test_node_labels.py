@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from controller.observe.node_watch import NodeLabels
-from tests.clusters import NODES, EmbeddedApiServer, KubeClient
+from driver.kube.paths import NODES
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.gpus import ApiError
 
 

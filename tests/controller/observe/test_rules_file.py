@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.observe.rules_file import RulesFile
-from tests.clusters import configure
+from driver.process.log import configure
 from tests.controller.heard_events import HeardEvents
 from tests.gpus import ConfigError
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import one_rule
 from tests.controller.observed import Observed
 from tests.gpus import FakeMachine, Guard, NodeState, PciAddress, build_sysfs
 from tests.vgpu_hosts import with_virtual_off
+from tools.conformance.nodes.mig_nodes import one_rule
 
 FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
 WORD = one_rule("vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}")

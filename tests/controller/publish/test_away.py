@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Backoff, Changeover, Published, Seen
+from controller.publish.changeover import Published, Seen
+from tests.clusters import Backoff, Changeover
 from tests.controller.mig_node import POOL, slices
 from tests.controller.observed import Observed
 from tests.gpus import FakeKernel, FakeMachine, Guard, NodeState, build_sysfs, gpu_device_name, parse_config

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.changeover import is_whole, published
+from controller.publish.changeover import Published, Seen, is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
 from driver.policy.offers import Doubt
-from tests.clusters import Backoff, Published, Seen, with_blocked
+from tests.clusters import Backoff, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import (
     BALANCED,

@@ -8,8 +8,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.publish.changeover import published
-from tests.clusters import Backoff, Changeover, Published, Seen, with_blocked
+from controller.publish.changeover import Published, Seen, published
+from tests.clusters import Backoff, Changeover, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
 from tests.examples import all_examples

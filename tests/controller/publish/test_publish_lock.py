@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.publish.publish_lock import PublishLock
-from tests.clusters import configure
+from driver.process.log import configure
 
 
 class Waiting:

@@ -7,7 +7,8 @@ import pytest
 
 from controller.publish.publisher import Wanted
 from driver.policy.offers import Doubt
-from tests.clusters import ALWAYS, EmbeddedApiServer
+from envtest.embedded.server import ALWAYS
+from tests.clusters import EmbeddedApiServer
 from tests.controller.published import POOL, SLICES, Published, gpus
 from tests.eventually import eventually
 from tests.gpus import ConfigError, Offers, Taint

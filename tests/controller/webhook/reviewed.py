@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from controller.webhook.review import Findings
-from tests.clusters import review
+from controller.webhook.review import Findings, review
 
 Object = dict[str, Any]
 

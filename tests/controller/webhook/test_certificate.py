@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.webhook.certificate import ExpiryWatch, expires_at
+from driver.process.log import configure
 from driver.process.metrics import CertificateMetrics
-from tests.clusters import ServingCertificate, configure
+from tests.clusters import ServingCertificate
 from tests.controller.webhook.peer import Pair, make_pair
 from tests.openssl import openssl
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
-from tests.clusters import review
 from tests.controller.webhook.reviewed import (
     Object,
     asked,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.webhook.server import MOST_BODY_BYTES, MOST_CONNECTIONS
-from tests.clusters import configure
+from driver.process.log import configure
 from tests.controller.webhook.peer import Pair, Peer, answered, make_pair, served
 from tests.controller.webhook.reviewed import asked, claim, config, parameters
 

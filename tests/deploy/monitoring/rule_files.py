@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.clusters import TABLE
+from driver.process.metrics.table import TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "deploy" / "chart" / "monitoring"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.clusters import TABLE
+from driver.process.metrics.table import TABLE
 from tests.deploy.monitoring.rule_files import boards, expressions, known_series, needs, panels, series_in
 
 BOARDS = boards()

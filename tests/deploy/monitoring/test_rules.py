@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters import TABLE
+from driver.process.metrics.table import TABLE
 from tests.deploy.monitoring.rule_files import (
     CASES,
     MONITORING,

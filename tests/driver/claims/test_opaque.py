@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.opaque import KINDS, MpsSettings, VfioDeviceConfig, decode_for
-from tests.gpus import API_VERSION, ClaimRefused, GpuConfig, MalformedConfig, MigDeviceConfig, decode_any
+from driver.claims.opaque import API_VERSION, KINDS, MpsSettings, VfioDeviceConfig, decode_for
+from tests.gpus import ClaimRefused, GpuConfig, MalformedConfig, MigDeviceConfig, decode_any
 
 HEAD = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MIG = {**HEAD, "kind": "MigDeviceConfig"}

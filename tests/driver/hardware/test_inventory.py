@@ -6,7 +6,7 @@ from threading import Lock
 
 import pytest
 
-from driver.nvml.api import FabricInfoState
+from driver.nvml.api import FabricInfoState, NotFound
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 from tests.eventually import eventually
@@ -20,7 +20,6 @@ from tests.gpus import (
     Guard,
     InstanceNotFound,
     LetGo,
-    NotFound,
     NvmlCallFailed,
     NvmlTimeout,
     PciAddress,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from driver.hardware.gpu import NvLink
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers, nvlink_widths
-from tests.clusters import inventory
 from tests.gpus import Gpu, PciAddress, known_machines
+from tools.conformance.nodes.mig_nodes import inventory
 
 
 def _pci(number: int) -> PciAddress:

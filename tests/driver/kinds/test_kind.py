@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from driver.devices.names import shared_device_name
 from driver.kinds.partition.kind import STATIC
+from driver.kinds.partition.names import static_device_name
+from driver.kinds.registry import KINDS
 from tests.gpus import (
-    KINDS,
     PartitionName,
     PciAddress,
     Placement,
@@ -19,7 +20,6 @@ from tests.gpus import (
     gpu_device_name,
     parse_partition_name,
     partition_device_name,
-    static_device_name,
     unshared_name,
 )
 

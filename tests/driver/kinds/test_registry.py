@@ -10,10 +10,11 @@ import pytest
 from driver.claims.opaque import KINDS as OPAQUE_KINDS
 from driver.devices.gpu_policy import HIDDEN
 from driver.kinds.kind import Kinds, OfferedKind
+from driver.kinds.registry import KINDS
 from tests.clusters import PACKAGE_ROOT
 from tests.deviceclasses.published_nodes import all_plans, devices, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
-from tests.gpus import KINDS, unshared_name
+from tests.gpus import unshared_name
 from tests.toy_kind.offered import TOY, kinds
 
 WITH_TOYS = kinds()

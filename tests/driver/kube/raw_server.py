@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.clusters import Credentials, KubeClient
+from driver.kube.credentials import Credentials
+from tests.clusters import KubeClient
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 
 Answer = Callable[["Conversation"], None]

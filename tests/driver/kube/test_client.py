@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from driver.kube import errors
-from driver.kube.paths import RESOURCE_SLICES, claim_path, resource_of
-from tests.clusters import NODES, Credentials, EmbeddedApiServer, KubeClient, NotFound, object_path
+from driver.kube.credentials import Credentials
+from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, resource_of
+from tests.clusters import EmbeddedApiServer, KubeClient, NotFound, object_path
 from tests.eventually import eventually
 from tests.gpus import ApiError
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from driver.kube.credentials import Credentials
 from driver.kube.errors import Unauthorized
-from tests.clusters import NODES, Credentials, EmbeddedApiServer, KubeClient, Unreachable
+from driver.kube.paths import NODES
+from tests.clusters import EmbeddedApiServer, KubeClient, Unreachable
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 from tests.driver.kube.raw_server import Conversation, RawServer
 from tests.gpus import ConfigError

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from driver.nvml.api import NotFound
 from tests.gpus import (
     NO_LIMIT_BYTES,
     Code,
     MemoryLimits,
     NoMemoryLimits,
-    NotFound,
     NotSupported,
     Nvml,
     NvmlCallFailed,

@@ -2,8 +2,9 @@
 
 import pytest
 
+from driver.nvml.api import NotFound
 from driver.nvml.limits_probe import can_be_limited
-from tests.gpus import Code, FakeMachine, Guard, NotFound, NvmlCallFailed
+from tests.gpus import Code, FakeMachine, Guard, NvmlCallFailed
 
 
 def asked(machine: FakeMachine) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from driver.nvml.api import NotFound
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, EXPIRY_INVALID, CLibrary
 from tests.gpus import (
     Code,
@@ -12,7 +13,6 @@ from tests.gpus import (
     FakeMachine,
     GpuLost,
     LicensableFeature,
-    NotFound,
     NotSupported,
     NvLinkEnd,
     NvmlCallFailed,

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
 from tests.clusters import Allocator
 from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 from tests.examples import examples
 from tests.gpus import (
     DRIVER_NAME,
-    KINDS,
     FakeMachine,
     GpuInstance,
     Inventory,

@@ -6,9 +6,9 @@ import pytest
 
 from driver.kinds.vgpu.kind import BEING_MADE, NO_PLACE
 from driver.policy.rules import virtual_to_enable
-from tests.clusters import one_rule
 from tests.driver.kinds.vgpu.hosts import L40S, inventory
 from tests.gpus import Inventory, PciView, node_offers
+from tools.conformance.nodes.mig_nodes import one_rule
 
 WITH, WITHOUT = "vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}", "vgpu: {profiles: [L40S-8Q]}"
 

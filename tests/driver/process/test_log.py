@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from driver.process.log import get_logger, operation
-from tests.clusters import configure
+from driver.process.log import configure, get_logger, operation
 from tests.gpus import ClaimBlocked, ClaimRefused
 
 log = get_logger("a.module")

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.slices.specs import Layout, read_devices
-from tests.clusters import errors_of, inventory
+from tests.clusters import errors_of
 from tests.driver.mig_machines import rules
 from tests.gpus import Device, PciAddress, RequestPolicy, lay_out, node_offers
+from tools.conformance.nodes.mig_nodes import inventory
 
 GIB = 2**30
 NAME = "gpu-0000-00-00-0-mps-4-mem"

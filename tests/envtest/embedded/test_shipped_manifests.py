@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters import APPLY, ApiClient, EmbeddedApiServer, objects_in
+from envtest.client.api import APPLY
+from tests.clusters import ApiClient, EmbeddedApiServer, objects_in
 from tests.envtest.embedded.api.api_calls import shown
 from tests.refused_on_purpose import REFUSED, is_old
 

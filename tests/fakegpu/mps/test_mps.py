@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fakegpu.mps.client import Connection
 from tests.fakegpu.programs import Programs
-from tests.gpus import Connection, CudaProcess
+from tests.gpus import CudaProcess
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.clusters import MACHINE
 from tests.gpus import FakeMachine, NvmlCallFailed, PciAddress
-from tools.hardware.recording import CALLS, VERSIONS
+from tools.hardware.recording import CALLS, MACHINE, VERSIONS
 from tools.hardware.stand_ins import StandIns
 
 MIB = 2**20

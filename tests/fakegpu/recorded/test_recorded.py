@@ -7,12 +7,12 @@ from click.testing import CliRunner
 
 from fakegpu.mps.record import record
 from fakegpu.mps.transcript import read_transcript
-from tests.clusters import MACHINE, commands
+from tests.clusters import commands
 from tests.fakegpu.programs import Programs
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 from tests.gpus import FakeMachine
-from tools.hardware.recording import MPS, write_recording
+from tools.hardware.recording import MACHINE, MPS, write_recording
 
 RECORDED = sorted(path.parent for path in Path(__file__).parent.glob(f"*/{MACHINE}"))
 

@@ -14,9 +14,10 @@ import pytest
 from rich.table import Table
 
 from gpuctl.cli.output import say
-from tests.clusters import ROOT, EmbeddedApiServer, commands, error_text, plan_node
+from tests.clusters import EmbeddedApiServer, commands, error_text, plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpus import DriverError
+from tools.docs.site.places import ROOT
 
 EVIL = "\x1b[2J[/b][link=https://evil.example]free[/link]\u202e\x9b"
 UNPLACED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": EVIL}

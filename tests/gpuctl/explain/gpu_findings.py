@@ -5,10 +5,11 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from tests.clusters import Explanation, explain_claim, inventory, plan_inventory
+from tests.clusters import Explanation, explain_claim, plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
 from tests.gpuctl.explain.objects import NODE, claim, snapshot
 from tests.gpus import parse_config
+from tools.conformance.nodes.mig_nodes import inventory
 
 Object = dict[str, Any]
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from gpuctl.explain.answer import explain_pod
 from kubernetes_rules.preemption.cluster import closed
 from tests.clusters import explain_claim
+from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.explain.objects import NODE, claim, pod, snapshot
 
 
@@ -20,6 +22,24 @@ def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch:
         "evaluating selectors takes more than 0 s of processor time, most of it the selector of "
         "DeviceClass gpu: 'device.driver == \"gpu.nvidia.com\"'"
     )
+
+
+@pytest.mark.parametrize("alternatives", [False, True])
+def test_a_request_whose_selector_costs_too_much_is_named(
+    monkeypatch: pytest.MonkeyPatch, *, alternatives: bool
+) -> None:
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.02)
+    cheap, costly = claim("cheap"), claim("costly")
+    (request,) = costly["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": COSTLY_SELECTOR}}]
+    if alternatives:
+        request["firstAvailable"] = [{"name": "best", **request.pop("exactly")}]
+    waiting = pod(resourceClaims=[{"name": one, "resourceClaimName": one} for one in ("cheap", "costly")])
+
+    told = explain_pod(waiting, snapshot(claims=(cheap, costly)))
+
+    name = "gpus/best" if alternatives else "gpus"
+    assert f"most of it the selector of request {name} of claim default/costly: " in told.findings[0].message
 
 
 MOON = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["moon"]}]}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import Allocator, claim, exactly, node, plan_node
+from tests.clusters import Allocator, plan_node
 from tests.deviceclasses.shipped_classes import DEFAULT_FILES, ROOT, classes
+from tools.conformance.allocation.objects import claim, exactly, node
 
 CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 OTHER, SUFFIX = "template-node-7f3a", "7f3a"

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clusters import VGPU_HOSTS, PlannedNode, errors_of, plan_inventory, plan_node
+from driver.kinds.registry import KINDS
+from tests.clusters import PlannedNode, errors_of, plan_inventory, plan_node
 from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpuctl.plan.printed import printed
-from tests.gpus import KINDS, FakeMachine, known_machines, load_config
+from tests.gpus import FakeMachine, known_machines, load_config
+from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.clusters import ALWAYS, EmbeddedApiServer, plan_node
+from envtest.embedded.server import ALWAYS
+from tests.clusters import EmbeddedApiServer, plan_node
 
 Object = dict[str, Any]
 

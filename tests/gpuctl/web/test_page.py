@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from envtest.embedded.server import ALWAYS
 from gpuctl.web.guard import HEADERS, host_name
 from gpuctl.web.server import is_loopback
-from tests.clusters import ALWAYS, EmbeddedApiServer, paths
+from tests.clusters import EmbeddedApiServer, paths
 from tests.gpuctl.approved import approve
 from tests.gpuctl.web.busy_cluster import BY_LIMIT, FAILING, LONG_NODE, NODE, WAITING, add_everything
 from tests.gpuctl.web.pages import (

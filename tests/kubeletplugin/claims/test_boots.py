@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from driver.process.log import configure
 from kubeletplugin.claims.recovery import begin_boot
-from tests.clusters import configure
 from tests.gpus import Placement, StorageError
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.no_descriptors import no_descriptor_left

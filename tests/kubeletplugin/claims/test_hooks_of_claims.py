@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from kubeletplugin.claims.cdi.hook import LINKS
 from kubeletplugin.claims.cdi.spec import MEMORY_HOOK
 from tests.gpus import DriverError
 from tests.kubeletplugin.claims.cdi.fake_hook import hook_program, memory_hook_program
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.plugin import LINKS, ClaimRef, HookSource, hooks_folder
+from tests.plugin import ClaimRef, HookSource, hooks_folder
 
 
 class HookedNode(FakeNode):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from driver.errors import HardwareChanged
+from kubeletplugin.kubelet.wire.claim_call import Call
 from tests.gpus import (
     DRIVER_NAME,
     ClaimBlocked,
@@ -18,7 +19,7 @@ from tests.gpus import (
 )
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again
-from tests.plugin import Call, ClaimRef, KeyedLocks, LateCall, boottime_ns, claim_key
+from tests.plugin import ClaimRef, KeyedLocks, LateCall, boottime_ns, claim_key
 
 MACHINE = "a30-quad"
 

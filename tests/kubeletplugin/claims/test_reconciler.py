@@ -195,6 +195,22 @@ def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
     assert node.steps.count("metadata written") == 1, "a second write is seen by whoever lists the folder"
 
 
+def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    ended, cut = node.claim("ended", 1), node.claim_devices("cut", node.partition(0, "1g.10gb", 6))
+    node.prepare(ended)
+    node.prepare(cut)
+    node.unprepare(ended)
+    node.spec_path(cut).unlink()
+    node.machine.reboot()
+
+    node.reconciler.restore_specs()
+
+    assert not node.spec_path(ended).exists()
+    assert not node.spec_path(cut).exists()
+    node.stop()
+
+
 @pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])
 def test_a_driver_that_was_replaced_while_nobody_looked_is_seen(node: FakeNode, *, restarts: bool) -> None:
     """A container that starts again would mount what is not there any more."""

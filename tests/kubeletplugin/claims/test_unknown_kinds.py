@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.claims.journal.entry import MalformedEntry
+from kubeletplugin.claims.journal.entry import MalformedEntry, decode
 from tests.gpus import ClaimBlocked, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.plugin import ClaimRef, Entry, decode
+from tests.plugin import ClaimRef, Entry
 
 
 def prepared_by_a_newer_version(node: FakeNode, ref: ClaimRef) -> Entry:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
+from driver.process.log import configure
 from kubeletplugin.kubelet.dra_service import DraService, top_level_requests
+from kubeletplugin.kubelet.wire.claim_call import Call
 from proto import dra_v1_pb2 as v1
-from tests.clusters import Metrics, configure
+from tests.clusters import Metrics
 from tests.gpus import ClaimBlocked, ClaimRefused
 from tests.kubeletplugin.fake_kubelet import (
     DRA_V1,
@@ -25,7 +27,7 @@ from tests.kubeletplugin.fake_kubelet import (
     Plugin,
     claim_of,
 )
-from tests.plugin import Call, ClaimRef, PreparedDevice
+from tests.plugin import ClaimRef, PreparedDevice
 
 if TYPE_CHECKING:
     pass

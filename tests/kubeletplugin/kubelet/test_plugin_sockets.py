@@ -8,11 +8,12 @@ import pytest
 from kubeletplugin.early_sockets import LateClaims
 from kubeletplugin.kubelet.health_stream import TIMEOUT_SECONDS
 from kubeletplugin.kubelet.plugin_sockets import KubeletContact, open_sockets
+from kubeletplugin.kubelet.wire.claim_call import Call
 from kubeletplugin.process_inputs import Intervals
 from tests.clusters import Metrics, Service
 from tests.gpus import ClaimBlocked, ConfigError
 from tests.kubeletplugin.fake_kubelet import FakeClaims, running_plugin, short_folder
-from tests.plugin import READY_PART, Call, ClaimRef, HealthBoard, NodeStateBoard
+from tests.plugin import READY_PART, ClaimRef, HealthBoard, NodeStateBoard
 
 
 def test_no_socket_is_left_after_a_stop() -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from driver.process.log import configure
 from kubeletplugin.kubelet.registration import Refused, Registered, Registration
 from proto import registration_v1_pb2 as pb
-from tests.clusters import configure
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
+from kubeletplugin.reports.device_status import Observed
 from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
-from tests.plugin import HealthTracker, Observed
+from tests.plugin import HealthTracker
 
 
 @pytest.fixture

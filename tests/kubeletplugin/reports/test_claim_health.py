@@ -109,6 +109,18 @@ def test_a_fault_of_before_does_not_stay_when_the_claim_is_prepared_on_an_ill_de
     assert [word for _, _, word, _ in cluster.told_events(1)] == ["GpuSick"]
 
 
+def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start: Start) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    fault = cluster.server.fail("patch", "/status", code=500, times=2)
+    cluster.ill = {device: LOST}
+    cluster.look()
+
+    cluster.wait_ready("train", device, "False", "GpuLost")
+    assert fault.times == 0
+    assert len(cluster.told_events(1)) == 1
+
+
 def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> dict[str, Any]:
     """An entry of ``status.devices`` with the condition Ready."""
     ready = {"type": "Ready", "status": status, "reason": reason, "message": message}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.clusters import ALWAYS
+from envtest.embedded.server import ALWAYS
 from tests.eventually import eventually
 from tests.gpus import DRIVER_NAME, gpu_device_name
 from tests.kubeletplugin.fake_node import POOL
@@ -75,6 +75,21 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
     eventually("one look before, two now", lambda: cluster.asked("get"), lambda asked: asked == 3)
     assert cluster.asked("patch") == 2
     assert cluster.told("first")[first] == before
+
+
+def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
+    start()
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    ref = cluster.claim("shared", device)
+    cluster.node.prepare(ref)
+    cluster.wait_told("shared", device)
+
+    cluster.node.unprepare(ref)
+    cluster.write_status("shared", {})
+    assert cluster.told("shared") == {}
+    cluster.allocate(ref)
+    cluster.node.prepare(ref)
+    cluster.wait_told("shared", device)
 
 
 def test_prepare_goes_on_while_the_api_is_away_and_the_status_follows(cluster: Cluster, start: Start) -> None:

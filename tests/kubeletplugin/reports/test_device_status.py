@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.reports.device_status import ClaimStatus, claim_statuses, statuses_to_apply
+from kubeletplugin.reports.device_status import ClaimStatus, Observed, claim_statuses, statuses_to_apply
 from tests.gpus import DRIVER_NAME, Health
 from tests.kubeletplugin.held import held_kinds, made
 from tests.kubeletplugin.reports import memory_claims
 from tests.kubeletplugin.reports.memory_claims import GIB, share
-from tests.plugin import DeviceMemory, Entry, HeldDevice, Observed, PartitionRecord, ShareRecord
+from tests.plugin import DeviceMemory, Entry, HeldDevice, PartitionRecord, ShareRecord
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 RECORD = PartitionRecord("1g.10gb", 19, 6, 1, True, 9, 0, "MIG-1")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from driver.process.metrics.table import TABLE
 from kubeletplugin.reports.memory_watch import MEMORY_SERIES
-from tests.clusters import TABLE
 from tests.plugin import PublishedDevices
 
 

@@ -1,7 +1,8 @@
 """The metrics and the claim's status say which share or partition of which GPU a claim has."""
 
+from driver.kinds.partition.names import static_device_name
 from kubeletplugin.plugin_metrics import partition_uses, share_uses
-from tests.gpus import NvmlDevice, gpu_device_name, static_device_name
+from tests.gpus import NvmlDevice, gpu_device_name
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import slicing
 from tests.kubeletplugin.shown_node import THREE

@@ -3,8 +3,10 @@
 The plugin may end anywhere while it prepares or takes it back.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -122,6 +124,18 @@ def test_what_cannot_be_held_or_is_not_known_is_refused_until_it_is(
     assert memory_of(node, ref) == limit_bytes
 
 
+def test_whether_limits_are_held_is_asked_once_and_never_by_a_repeated_call(node: FakeNode) -> None:
+    first, second = gib(node, "a", 10), gib(node, "b", 10)
+    node.prepare(first)
+    for call in ("memory_limits", "set_memory_limits"):
+        node.machine.fail(call)
+    node.prepare(second)
+    node.machine.fail("memory_bytes")
+    node.prepare(first)
+    with pytest.raises(NvmlError):
+        node.prepare(gib(node, "c", 1))
+
+
 def test_unprepare_gives_back_what_containers_have_and_a_claim_for_a_gpu_has_nothing_to_give_back(
     node: MemoryNode,
 ) -> None:
@@ -150,6 +164,27 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
     node.assert_holds_nothing(refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
+
+
+def test_a_share_takes_few_steps_more_for_each_share_that_the_gpu_has_already(node: FakeNode) -> None:
+    # Steps are calls of functions: unlike times, they are the same on a loaded machine.
+    refs = [
+        node.claim_shares(str(number), node.shared("ts-mem"), consumed={"memory": "512Mi"})
+        for number in range(44)
+    ]
+    steps: list[int] = []
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        steps[-1] += event in ("call", "c_call")
+
+    for ref in refs:
+        steps.append(0)
+        sys.setprofile(count)
+        try:
+            node.prepare(ref)
+        finally:
+            sys.setprofile(None)
+    assert (steps[-1] - steps[3]) / (len(steps) - 4) < 30
 
 
 @pytest.mark.parametrize("step", ["spec removed", "memory forgotten", "released"])

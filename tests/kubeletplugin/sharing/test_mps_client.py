@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 
 from kubeletplugin.kubelet.wire.claim_call import answered_by
-from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, MpsStates
-from kubeletplugin.sharing.mps.supervisor import Supervisor, refuse_newer
+from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsStates
+from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, refuse_newer
 from proto import mps_v1_pb2 as v1
 from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
-from tests.plugin import SOCKET, MpsClient, MpsDaemon, MpsState, ProgramHangs, SocketServer, handlers
+from tests.plugin import MpsClient, MpsDaemon, MpsState, ProgramHangs, SocketServer
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
+from kubeletplugin.sharing.mps.supervisor import handlers
 from tests.gpus import ClaimBlocked, ClaimRefused
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.sharing.mps.scene import MpsScene
-from tests.plugin import SOCKET, MpsClient, MpsDaemon, MpsState, SocketServer, handlers
+from tests.plugin import MpsClient, MpsDaemon, MpsState, SocketServer
 
 FIRST, SECOND = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 PLAIN = MpsDaemon(FIRST, ("GPU-1",), active_thread_percentage=25, pinned_memory_mib=(6144,))

@@ -10,6 +10,7 @@ from driver.claims.allocation import AllocatedDevice
 from driver.claims.opaque import MpsSettings
 from driver.devices.memory_limits import SMALLEST_LIMIT_BYTES
 from driver.devices.sharing import Share, shared_suffix
+from driver.kinds.registry import KINDS
 from kubeletplugin.kubelet.wire.planned import SharingRequest
 from kubeletplugin.sharing.shares import (
     Shareable,
@@ -20,7 +21,7 @@ from kubeletplugin.sharing.shares import (
     share_records,
     sharing_request,
 )
-from tests.gpus import KINDS, ClaimRefused, DeviceHeld, GpuConfig, MigDeviceConfig, SharedForm
+from tests.gpus import ClaimRefused, DeviceHeld, GpuConfig, MigDeviceConfig, SharedForm
 from tests.plugin import Entry, HeldDevice, ShareRecord
 
 GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"

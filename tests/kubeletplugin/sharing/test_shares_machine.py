@@ -16,9 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from driver.kinds.registry import KINDS
 from kubeletplugin.sharing.shares import interval_of, limits_together
 from tests.examples import all_examples
-from tests.gpus import KINDS, ClaimBlocked, DriverError
+from tests.gpus import ClaimBlocked, DriverError
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
 from tests.kubeletplugin.share_node import H100_MIB, MIB, class_slicing, mps, slicing

@@ -7,9 +7,9 @@ import pytest
 
 from kubeletplugin.devices.host.driver_programs import KILL_SECONDS
 from kubeletplugin.kubelet.wire.claim_call import answered_by
-from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 from tests.fakegpu.programs import Programs
-from tests.plugin import DriverPrograms, InstalledDriver, Interval, ProgramHangs
+from tests.plugin import DriverPrograms, InstalledDriver, ProgramHangs
 
 
 def found(programs: Programs) -> DriverPrograms:

@@ -9,19 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubernetes_rules.allocator.allocate import PoolInvalid
-from tests.clusters import (
-    AllocationFailed,
-    Allocator,
+from tests.clusters import AllocationFailed, Allocator
+from tests.examples import examples
+from tools.conformance.allocation.objects import (
     claim,
+    consumes,
+    counters,
     device,
     device_class,
+    devices,
     exactly,
+    first_available,
     held,
     node,
     published,
+    wanted,
 )
-from tests.examples import examples
-from tools.conformance.allocation.objects import consumes, counters, devices, first_available, wanted
 from tools.conformance.allocation.random_cases import random_case
 
 Json = dict[str, Any]

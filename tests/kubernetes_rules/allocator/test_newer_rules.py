@@ -4,17 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import (
-    AllocationFailed,
-    Allocator,
-    claim,
-    device,
-    device_class,
-    exactly,
-    held,
-    node,
-    published,
-)
+from tests.clusters import AllocationFailed, Allocator
+from tools.conformance.allocation.objects import claim, device, device_class, exactly, held, node, published
 
 Json = dict[str, Any]
 FULL = "gpu.example.com/memory"

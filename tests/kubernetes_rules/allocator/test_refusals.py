@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.allocator.allocate import Gate, Refusal, refusal
-from tests.clusters import Allocator, claim, device, device_class, exactly, node, published
-from tools.conformance.allocation.objects import NODE
+from tests.clusters import Allocator
+from tools.conformance.allocation.objects import NODE, claim, device, device_class, exactly, node, published
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ import pytest
 
 from kubernetes_rules.allocator.published import Device, read_slices
 from kubernetes_rules.allocator.requests import SelectorResults, Unanswered
-from tests.clusters import compile_selector, device, published
-from tools.conformance.allocation.objects import attributes
+from tests.clusters import compile_selector
+from tools.conformance.allocation.objects import attributes, device, published
 
 DRIVER = "gpu.example.com"
 IS_A = f"device.attributes['{DRIVER}'].model == 'A'"

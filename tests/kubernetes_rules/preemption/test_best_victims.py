@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubernetes_rules.preemption.cluster import Asked, Cluster
-from kubernetes_rules.preemption.units import can_be_evicted
+from kubernetes_rules.preemption.units import Unit, can_be_evicted
 from kubernetes_rules.preemption.victims import Choice, best_victims
-from tests.clusters import Unit, pod, used_by
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
-from tools.conformance.victims.random_cases import budget
+from tools.conformance.victims.random_cases import budget, pod, used_by
 
 Json = dict[str, Any]
 

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubernetes_rules.preemption import victims as victims_module
-from kubernetes_rules.preemption.units import Budgets, Cost, cost_of, units_of
+from kubernetes_rules.preemption.units import Budgets, Cost, Unit, cost_of, units_of
 from kubernetes_rules.preemption.victims import Victims, cheapest_victims, without
-from tests.clusters import AllocationFailed, Allocator, Case, Unit, pod, used_by
+from tests.clusters import AllocationFailed, Allocator
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
+from tools.conformance.area import Case
 from tools.conformance.victims.area import units_that_may_go
-from tools.conformance.victims.random_cases import random_case
+from tools.conformance.victims.random_cases import pod, random_case, used_by
 
 Json = dict[str, Any]
 

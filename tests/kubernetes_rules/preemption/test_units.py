@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kubernetes_rules.preemption.units import Budgets, Units, cost_of, importance, units_of
-from tests.clusters import Unit, held, pod, used_by
-from tools.conformance.victims.random_cases import budget
+from kubernetes_rules.preemption.units import Budgets, Unit, Units, cost_of, importance, units_of
+from tools.conformance.allocation.objects import held
+from tools.conformance.victims.random_cases import budget, pod, used_by
 
 Json = dict[str, Any]
 

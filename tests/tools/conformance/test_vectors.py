@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tests.clusters import read_vectors
 from tools.conformance import pods
 from tools.conformance.area import Area
 from tools.conformance.cel import area as cel
+from tools.conformance.oracle import read_vectors
 from tools.conformance.validation import area as validation
 
 

@@ -10,11 +10,10 @@ import yaml
 
 from fakegpu.machine.mig_profiles import CATALOGUES
 from fakegpu.machine.spec import MachineSpec, topology_level
-from tests.clusters import MACHINE
 from tests.fakegpu.recorded.comparing import differences
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 from tests.gpus import MACHINES, Code, ConfigError, functions_of, known_machines, load_machine
-from tools.hardware.recording import CALLS, LEFT_OUT, write_recording
+from tools.hardware.recording import CALLS, LEFT_OUT, MACHINE, write_recording
 from tools.hardware.stand_ins import StandIns
 
 DIFFERENT = ("t4", "gb200-tray", "a30-vgpu-guest", "vgpu-host-l40s")

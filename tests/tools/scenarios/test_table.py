@@ -2,8 +2,8 @@
 
 import re
 
+from driver.kinds.registry import KINDS
 from tests.clusters import PACKAGE_ROOT
-from tests.gpus import KINDS
 from tools.scenarios.catalogue import scenario, scenario_names
 from tools.scenarios.description import CLUSTERS
 from tools.scenarios.places.needs import NEEDS

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from driver.kinds.partition.kind import ENGINE_COUNTERS, counter_set
-from tests.clusters import inventory
 from tests.driver.mig_machines import AMPERE, UNLIKE, all_profiles, look, mig_of, rules, with_mode_on
 from tests.gpus import (
     CounterSet,
@@ -19,6 +18,7 @@ from tests.gpus import (
     node_offers,
     with_gpu_instance,
 )
+from tools.conformance.nodes.mig_nodes import inventory
 
 Offered = list[tuple[int, "Placement", "Device"]]
 """Profile id, placement and device of each partition, by first memory slice."""

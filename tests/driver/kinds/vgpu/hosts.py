@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import cache
 
 from fakegpu.sysfs.vgpu_rules import HostedGpu
-from tests.clusters import look, one_rule
 from tests.gpus import FakeMachine, Gpu, Inventory, Offers, Placement, load_machine, node_offers
+from tools.conformance.nodes.mig_nodes import look, one_rule
 
 L40S, A100, A30 = "vgpu-host-l40s", "vgpu-host-a100-mdev", "vgpu-and-passthrough"
 

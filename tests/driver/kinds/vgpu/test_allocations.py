@@ -8,10 +8,11 @@ import pytest
 
 from driver.kinds.vgpu.names import parse_vgpu_name, profile_label
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, remove_mdev, set_type
-from tests.clusters import Allocator, claim, device_class, exactly, node, slices
+from tests.clusters import Allocator
 from tests.driver.kinds.vgpu.hosts import A100, L40S, alone, hosted, inventory, offers
 from tests.gpus import Gpu
-from tools.conformance.nodes.mig_nodes import NODE
+from tools.conformance.allocation.objects import claim, device_class, exactly, node
+from tools.conformance.nodes.mig_nodes import NODE, slices
 
 Json = dict[str, Any]
 

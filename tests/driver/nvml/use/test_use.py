@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from driver.nvml.api import NotFound
 from tests.driver.nvml.c_library import CLibrary
-from tests.gpus import FakeMachine, NotFound, NotSupported, Nvml, NvmlDevice, ProcessUse, RealNvml
+from tests.gpus import FakeMachine, NotSupported, Nvml, NvmlDevice, ProcessUse, RealNvml
 
 Open = Callable[[FakeMachine], NvmlDevice]
 MIB, GIB = 2**20, 2**30

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from driver.process.metrics.registry import Metrics
-from driver.process.metrics.table import Series
-from tests.clusters import TABLE
+from driver.process.metrics.table import TABLE, Series
 
 ROWS = pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.name)
 

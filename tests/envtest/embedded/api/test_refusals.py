@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.process.log import configure
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.api.wire import MOST_BODY_BYTES
-from tests.clusters import EmbeddedApiServer, configure
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
 from tests.faults import NOTED
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.server import Fault
+from envtest.embedded.server import ALWAYS, Fault
 from gpuctl.doctor.outside.probes import GATES, dropped_fields, read_features
 from gpuctl.doctor.outside.reading import driver_accounts, look_at_cluster
-from tests.clusters import ALWAYS, EmbeddedApiServer, KubeClient, Unread
+from tests.clusters import EmbeddedApiServer, KubeClient, Unread
 from tests.gpuctl.doctor.clusters import daemon_set, driver_pod, pod, webhook
 from tests.gpus import ConfigError
 

@@ -10,11 +10,11 @@ import pytest
 from driver.process.boot import running_boot_id
 from gpuctl.verify.change.guard import Refused, refusals
 from gpuctl.verify.subject import Subject
+from kubeletplugin.claims.journal.entry import encode
 from tests.clusters import boot_folder
 from tests.gpuctl.doctor.nodes import entry, held
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 from tests.gpus import FakeMachine, GpuInstanceProfile
-from tests.plugin import encode
 
 UID = "11111111-2222-3333-4444-555555555555"
 ROOT_STATUS = "Name:\tx\nUid:\t0\t0\t0\t0\nCapBnd:\t000001ffffffffff\nCapEff:\t000001ffffffffff\n"

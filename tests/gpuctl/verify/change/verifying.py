@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from driver.process.log import configure
 from gpuctl.doctor.check import Result
 from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.reading import look_at_node
@@ -19,7 +20,6 @@ from gpuctl.verify.change import run
 from gpuctl.verify.change.kinds import Kind, kinds_of
 from gpuctl.verify.change.undo import restore
 from gpuctl.verify.subject import Subject
-from tests.clusters import configure
 from tests.gpus import FakeMachine
 
 PLACES = "places.json"

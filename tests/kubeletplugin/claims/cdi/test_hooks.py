@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, OLDEST_CALLS, PROFILE, asked_hook
+from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, OLDEST_CALLS, PROFILE, asked_hook
 from kubeletplugin.claims.cdi.hooks import Hooks
 from tests import needs
 from tests.gpus import ConfigError, NodeIncomplete
 from tests.kubeletplugin.claims.cdi.fake_hook import ALL, hook_program
-from tests.plugin import LINKS, NO_HOOK, NO_NODES, DriverFiles, Hook, HookSource, HostPaths, hooks_folder
+from tests.plugin import NO_HOOK, NO_NODES, DriverFiles, Hook, HookSource, HostPaths, hooks_folder
 
 FILES = DriverFiles("580.65.06", hook="/usr/bin/nvidia-cdi-hook")
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, PROFILE
+from kubeletplugin.claims.cdi.hook import CACHE, CUDA_COMPAT, LINKS, PROFILE
 from kubeletplugin.claims.cdi.spec import file_edits, lowest_version
 from kubeletplugin.devices.host.driver_files import Placed
 from kubeletplugin.devices.host.library_files import Link
 from tests.gpus import StorageError
 from tests.kubeletplugin.cdi_schema import validate
 from tests.plugin import (
-    LINKS,
     NO_NODES,
     CdiDevice,
     CdiStore,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.claims.journal.entry import MalformedEntry
+from kubeletplugin.claims.journal.entry import MalformedEntry, decode, encode
 from kubeletplugin.claims.journal.journal import _MOST_ASIDE
 from tests.gpus import StorageError
-from tests.plugin import Entry, HeldDevice, Journal, ShareRecord, decode, encode
+from tests.plugin import Entry, HeldDevice, Journal, ShareRecord
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
 

@@ -9,7 +9,8 @@ file again, and the file's diff shows what was added.
 from dataclasses import fields, replace
 from pathlib import Path
 
-from tests.plugin import Entry, HeldDevice, ShareRecord, decode, encode
+from kubeletplugin.claims.journal.entry import decode, encode
+from tests.plugin import Entry, HeldDevice, ShareRecord
 
 FROZEN = Path(__file__).with_name("frozen_entry.json")
 

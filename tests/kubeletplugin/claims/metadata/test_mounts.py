@@ -5,20 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.claims.metadata import metadata_mounts, possible_requests
+from kubeletplugin.claims.metadata import document, metadata_mounts, possible_requests
 from kubeletplugin.devices.kinds.kind import HeldKind
 from tests.gpus import AttributeValue, Version
 from tests.kubeletplugin.claims.metadata.told import documents
 from tests.kubeletplugin.held import held_kinds
-from tests.plugin import (
-    Entry,
-    HeldDevice,
-    MetadataClaim,
-    MetadataDevice,
-    ShareRecord,
-    device_attributes,
-    document,
-)
+from tests.plugin import Entry, HeldDevice, MetadataClaim, MetadataDevice, ShareRecord, device_attributes
 from tests.toy_kind.held import HeldToy
 
 FOLDER = Path("/plugins/gpu.nvidia.com/metadata")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu.driver_files.layouts import OF_OTHERS, VERSION, install_driver
+from fakegpu.driver_files.layouts import LAYOUTS, OF_OTHERS, VERSION, Layout, install_driver
 from kubeletplugin.devices.host.driver_files import DriverRoot
 from kubeletplugin.devices.host.library_files import Link
-from tests.gpus import LAYOUTS, Layout, NodeIncomplete
+from tests.gpus import NodeIncomplete
 from tests.plugin import DriverFiles
 
 LIB = "usr/lib/x86_64-linux-gnu"

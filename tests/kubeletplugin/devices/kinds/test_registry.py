@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.gpus import KINDS
+from driver.kinds.registry import KINDS
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import HELD_KINDS, HeldDevice
 from tests.toy_kind.held import HeldToy

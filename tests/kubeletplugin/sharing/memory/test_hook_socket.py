@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from driver.process.log import configure
 from kubeletplugin.kubelet.wire.containers import NotAnswered
 from kubeletplugin.sharing.memory.hook_socket import MOST_AT_ONCE, MOST_BYTES, HookSocket
 from tests import needs
-from tests.clusters import configure
 from tests.eventually import eventually
 from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_kubelet import short_folder

@@ -11,22 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fakegpu.driver_files.driver_root import CALL_LOG
+from fakegpu.mps.client import PRIVILEGED, Connection
 from kubeletplugin.kubelet.wire.mps_daemon import MpsStates
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
-from kubeletplugin.sharing.mps.processes import kill
+from kubeletplugin.sharing.mps.processes import CONTROL, daemons, kill
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.clusters import Service
-from tests.gpus import PRIVILEGED, Connection, CudaProcess, DriverError, FakeMachine, build_driver_root
+from tests.gpus import CudaProcess, DriverError, FakeMachine, build_driver_root
 from tests.plugin import (
-    CONTROL,
     DaemonFolder,
     DriverPrograms,
     InstalledDriver,
     MpsClient,
     MpsDaemon,
     MpsState,
-    daemons,
     end_left_over,
     mps_processes,
 )

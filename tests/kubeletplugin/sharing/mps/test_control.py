@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps.processes import Answers, is_amount, limit_commands, limits_fault, sort_answers
-from kubeletplugin.sharing.mps.supervisor import Supervisor, probes_of
+from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, probes_of
 from tests.clock import Clock
 from tests.clusters import Pulse
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
 from tests.kubeletplugin.stream_client import StreamClient
-from tests.plugin import SOCKET, MpsDaemon, SocketServer, handlers
+from tests.plugin import MpsDaemon, SocketServer
 
 DAEMON = MpsDaemon("gpu", ("GPU-1", "GPU-2"), active_thread_percentage=25, pinned_memory_mib=(0, 5632))
 

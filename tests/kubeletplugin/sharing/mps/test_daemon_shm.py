@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps import mounts
 from kubeletplugin.sharing.mps.daemon_shm import NODE_SHM, DaemonMemory, is_shared_mount
 from tests import needs
@@ -22,7 +23,7 @@ from tests.kubeletplugin.sharing.mps.scene import (
 )
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
-from tests.plugin import SOCKET, MpsClient
+from tests.plugin import MpsClient
 
 MIB = 1 << 20
 WITHOUT_MOUNTS = ("setpriv", *(("--bounding-set", "-sys_admin") if has_rights_over_the_node() else ()))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeletplugin.sharing.mps.processes import CONTROL
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete
 from tests.kubeletplugin.sharing.mps.scene import (
@@ -17,7 +18,7 @@ from tests.kubeletplugin.sharing.mps.scene import (
     told,
 )
 from tests.kubeletplugin.stream_client import StreamClient
-from tests.plugin import CONTROL, MpsState
+from tests.plugin import MpsState
 
 PERCENTAGE, PINNED = "set_default_active_thread_percentage", "set_default_device_pinned_mem_limit"
 

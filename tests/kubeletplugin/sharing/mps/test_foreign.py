@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
+from kubeletplugin.sharing.mps.processes import daemons
 from tests import needs
 from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, MpsScene, mps_process
-from tests.plugin import MpsDaemon, daemons, end_left_over, mps_processes
+from tests.plugin import MpsDaemon, end_left_over, mps_processes
 
 ALL, FEW = 0x1FFFFFFFFFF, 0xA80425FB  # the capabilities of a privileged container, and of any other
 HOST_USERS, POD_USERS = "user:[4026531837]", "user:[4026532999]"

@@ -6,6 +6,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.gpus import ClaimBlocked
 from tests.kubeletplugin.sharing.mps.scene import (
@@ -18,7 +19,7 @@ from tests.kubeletplugin.sharing.mps.scene import (
 )
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
-from tests.plugin import SOCKET, MpsClient, MpsState
+from tests.plugin import MpsClient, MpsState
 
 
 def test_a_client_hears_that_the_supervisor_has_gone_and_that_it_is_back(mps: MpsScene) -> None:

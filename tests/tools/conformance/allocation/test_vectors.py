@@ -3,8 +3,8 @@
 import pytest
 
 from kubernetes_rules.allocator import search
-from tests.clusters import our_answer, read_vectors
-from tools.conformance.allocation.area import AREA, gave_up
+from tools.conformance.allocation.area import AREA, gave_up, our_answer
+from tools.conformance.oracle import read_vectors
 
 
 @pytest.mark.parametrize("easy_tries", [search.EASY_TRIES, -1], ids=["as it is", "looking ahead at once"])

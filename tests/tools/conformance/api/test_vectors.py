@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.clusters import Case, read_vectors
 from tools.conformance.api.area import replayed, written_cases
 from tools.conformance.api.left_out import LEFT_OUT, differences, unequal
-from tools.conformance.area import Answer
+from tools.conformance.area import Answer, Case
+from tools.conformance.oracle import read_vectors
 
 Replayed = list[tuple[Case, Answer, Answer]]
 

@@ -5,8 +5,16 @@ from random import Random
 
 import pytest
 
-from tests.clusters import handed_out_twice, inventory, one_rule, our_answer
-from tools.conformance.nodes.passthrough_area import AREA, MACHINES, RULES, offered_by, questions
+from tools.conformance.allocation.area import our_answer
+from tools.conformance.nodes.mig_nodes import inventory, one_rule
+from tools.conformance.nodes.passthrough_area import (
+    AREA,
+    MACHINES,
+    RULES,
+    handed_out_twice,
+    offered_by,
+    questions,
+)
 
 
 @pytest.mark.parametrize("word", RULES)

@@ -4,10 +4,18 @@ from random import Random
 
 import pytest
 
-from tests.clusters import errors_of, one_rule, slices
+from tests.clusters import errors_of
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpus import Device
-from tools.conformance.nodes.mig_nodes import CONTAINER_MACHINES, MIG_MACHINES, State, offers, sample
+from tools.conformance.nodes.mig_nodes import (
+    CONTAINER_MACHINES,
+    MIG_MACHINES,
+    State,
+    offers,
+    one_rule,
+    sample,
+    slices,
+)
 from tools.conformance.nodes.shares_area import SHARING_SAMPLES, random_rule
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.clusters import handed_out_twice, read_vectors
 from tools.conformance.area import Area
 from tools.conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
+from tools.conformance.nodes.passthrough_area import handed_out_twice
+from tools.conformance.oracle import read_vectors
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from tests.clusters import Case, our_answer, read_vectors
-from tools.conformance.area import Answer
+from tools.conformance.allocation.area import our_answer
+from tools.conformance.area import Answer, Case
+from tools.conformance.oracle import read_vectors
 from tools.conformance.victims.area import AREA, Confirmed
 from tools.conformance.victims.cases import CASES
 

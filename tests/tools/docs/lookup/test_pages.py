@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from driver.claims.opaque import KINDS
+from driver.claims.opaque import API_VERSION, KINDS
 from tests.deviceclasses.published_nodes import ALL_KINDS, BY_MEMORY, MIG_MACHINES, VGPUS, devices, plan
-from tests.gpus import API_VERSION, MalformedConfig, decode_any, known_machines
+from tests.gpus import MalformedConfig, decode_any, known_machines
 from tools.docs.lookup import attributes, errors
 from tools.docs.lookup.claim_fields import FIELDS, Field
 

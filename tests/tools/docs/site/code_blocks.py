@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
-from tests.clusters import ROOT
 from tests.tools.docs.site.markdown_files import markdown_files
+from tools.docs.site.places import ROOT
 
 Object = dict[str, Any]
 

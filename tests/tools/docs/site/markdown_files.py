@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.clusters import ROOT
+from tools.docs.site.places import ROOT
 
 _NOT_OURS = {"site", "dist", "node_modules", "__pycache__"}
 

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from driver.policy.config import rule_schema
+from envtest.client.api import APPLY
 from gpuctl.simulate.workload import load_workload
-from tests.clusters import APPLY, ROOT, EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import shown
 from tests.gpus import decode_any, load_machine, parse_config, parse_file
 from tests.tools.docs.site.code_blocks import (
@@ -28,6 +29,7 @@ from tests.tools.docs.site.code_blocks import (
     is_object,
     opaque_documents,
 )
+from tools.docs.site.places import ROOT
 
 VALUES = json.loads((ROOT / "deploy" / "chart" / "values.schema.json").read_text())
 PARSERS: Mapping[str, Callable[[Block], object]] = {

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.clusters import DOCS, ROOT
 from tests.tools.docs.site.test_repository_links import anchors
+from tools.docs.site.places import DOCS, ROOT
 
 FOLDERS = (
     *("proto", "driver", "controller", "kubeletplugin", "gpuctl", "fakegpu", "kubernetes_rules", "envtest"),

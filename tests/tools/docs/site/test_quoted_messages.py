@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import DOCS, ROOT
+from tools.docs.site.places import DOCS, ROOT
 
 PAGES = ("troubleshooting", "install", "lifecycle", "migrate", "virtual-machines")
 FOLDERS = ("driver", "controller", "kubeletplugin", "kubernetes_rules", "gpuctl", "deploy/image")

@@ -7,10 +7,9 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.clusters import ROOT
 from tests.tools.docs.site.markdown_files import markdown_files
 from tools.docs.site.links import links
-from tools.docs.site.places import resolve
+from tools.docs.site.places import ROOT, resolve
 
 _GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _WRITTEN = re.compile(r"<a\b[^>]*\b(?:id|name)=\"([^\"]+)\"")

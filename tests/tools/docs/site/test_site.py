@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.clusters import DOCS, ROOT
 from tests.tools.docs.site.rendered import article, seen
 from tools.docs.site.links import links
-from tools.docs.site.places import adopted
+from tools.docs.site.places import DOCS, ROOT, adopted
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from tests.clusters import configure
+from driver.process.log import configure
 from tests.gpus import (
     ClaimBlocked,
     ClaimRefused,

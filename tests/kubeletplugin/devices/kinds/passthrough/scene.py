@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from driver.claims.opaque import API_VERSION
 from driver.hardware.pci_view import pci_view
 from driver.kinds.passthrough.kind import passthrough_device_name
-from tests.gpus import API_VERSION, DRIVER_NAME, FakeKernel, NvmlDevice, PciAddress, Watch, read_function
+from tests.gpus import DRIVER_NAME, FakeKernel, NvmlDevice, PciAddress, Watch, read_function
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import ClaimRef
 

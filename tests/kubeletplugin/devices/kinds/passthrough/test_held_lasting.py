@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.reports.device_status import claim_statuses
+from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.gpus import Discovery, Guard
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.fake_node import POOL
-from tests.plugin import ClaimRef, Observed
+from tests.plugin import ClaimRef
 
 
 def health_of(node: PassthroughNode) -> dict[str, str]:
