@@ -1,23 +1,18 @@
 """The controller and the plugin as processes; what they write to stderr is waited for line by line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from tests.clusters import PACKAGE_ROOT, python_command, python_environment
 from tests.eventually import eventually
 from tests.fork_server import ForkedProcess, start_read
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    Started = subprocess.Popen[str] | ForkedProcess
-
+Started = subprocess.Popen[str] | ForkedProcess
 Line = dict[str, Any]
 
 TOKEN = "swordfish-0123456789-swordfish"  # noqa: S105 - it opens nothing, the tests look for it

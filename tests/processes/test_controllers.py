@@ -1,18 +1,12 @@
 """The next controller of a node listens to the plugin, and goes on where the one before has left."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from tests.clusters import PACKAGE_ROOT
 from tests.controller.published import SLICES
 from tests.eventually import eventually
 from tests.processes.node import new_node
 from tests.processes.two_instances import EARLIER, TwoInstances, kill
-
-if TYPE_CHECKING:
-    pass
 
 ALL_TIERS = str(PACKAGE_ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml")
 

@@ -1,14 +1,12 @@
 """Each claim of a call is answered by itself."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import structlog
@@ -28,9 +26,6 @@ from tests.kubeletplugin.fake_kubelet import (
     claim_of,
 )
 from tests.plugin import ClaimRef, PreparedDevice
-
-if TYPE_CHECKING:
-    pass
 
 
 def a_call() -> Call:

@@ -1,12 +1,9 @@
 """The kubelet learns what the plugin serves, and the plugin keeps what the kubelet said."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,9 +11,6 @@ from driver.process.log import configure
 from kubeletplugin.kubelet.registration import Refused, Registered, Registration
 from proto import registration_v1_pb2 as pb
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin
-
-if TYPE_CHECKING:
-    pass
 
 SERVICE = "/pluginregistration.Registration"
 

@@ -1,20 +1,14 @@
 """The supervisor runs daemons as it is asked, each with limits that were read back, and ends them."""
 
-from __future__ import annotations
-
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.gpus import ClaimBlocked, ConfigError
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, told
 from tests.kubeletplugin.stream_client import StreamClient
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_many_that_wait_for_a_start_that_fails_get_its_error_without_another_try(mps: MpsScene) -> None:
