@@ -46,45 +46,6 @@ def sharing(
 
 
 @pytest.mark.parametrize(
-    ("form", "consumed"),
-    [
-        ("mps-4", {"shares": "0"}),
-        ("mps-4", {"shares": "1500m"}),
-        ("mps-4", {"shares": "5"}),
-        ("mps-4", {"shares": "1Ki"}),
-        ("mps-4", {"shares": "many"}),
-        ("mps-4", {}),
-        ("mps-mem", {"memory": "0"}),
-        ("mps-mem", {"memory": "1G"}),
-        ("mps-mem", {"shares": "1"}),
-        ("mps-4-mem", {"shares": "1"}),
-        ("mps-frac-mem", {}),
-        ("mps-frac-10", {"shares": "11"}),
-    ],
-)
-def test_an_amount_that_cannot_be_is_refused_for_good(form: str, consumed: dict[str, str]) -> None:
-    with pytest.raises(ClaimRefused, match=r"was given|consumedCapacity"):
-        sharing(form, consumed)
-
-
-@pytest.mark.parametrize(
-    ("form", "consumed", "share"),
-    [
-        ("mps-4", {"gpu.nvidia.com/shares": "2"}, Share(2)),
-        ("mps-4", {"shares": "2e0"}, Share(2)),
-        ("mps-mem", {"gpu.nvidia.com/memory": "1Mi"}, Share(None, MIB)),
-        ("ts-8-mem", {"shares": "2", "memory": "3Gi"}, Share(2, 3 * GIB)),
-    ],
-)
-def test_an_amount_is_read_with_and_without_the_domain(
-    form: str, consumed: dict[str, str], share: Share
-) -> None:
-    found = sharing(form, consumed)
-    assert found is not None
-    assert found.share == share
-
-
-@pytest.mark.parametrize(
     ("form", "config", "share_id", "why"),
     [
         ("mps-4", None, None, "no shareID"),
@@ -98,6 +59,11 @@ def test_what_can_never_be_shared_so_is_refused(
 ) -> None:
     with pytest.raises(ClaimRefused, match=why):
         sharing(form, {"shares": "1"}, config, share_id)
+
+
+def test_memory_that_is_no_whole_number_of_mebibytes_is_refused() -> None:
+    with pytest.raises(ClaimRefused, match="was given 1000000000 bytes of"):
+        sharing("mps-mem", {"memory": "1G"})
 
 
 def test_what_partitions_do_by_themselves_needs_nothing() -> None:
