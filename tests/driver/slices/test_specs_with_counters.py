@@ -7,18 +7,15 @@ import pytest
 
 from driver.slices.specs import Layout, read_devices
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, SECOND, function, node, offered
-from tests.driver.mig_machines import look, rules
 from tests.gpus import (
     CounterSet,
     Device,
-    FakeMachine,
     PciAddress,
     Placement,
     Taint,
     Version,
     gpu_device_name,
     lay_out,
-    node_offers,
 )
 
 POOL = "node-a/gpu.nvidia.com"
@@ -135,13 +132,6 @@ def test_what_was_published_is_read_back() -> None:
     )
 
     assert read_devices(laid_out([device], [counter_set()]).specs) == ((device,), (counter_set(),))
-
-
-def test_all_offers_of_dynamic_mode_are_read_back_with_their_spans() -> None:
-    offers = node_offers(look(FakeMachine.open("hgx-h100")), rules("mig: dynamic"))
-    layout = laid_out(list(offers.devices), list(offers.counter_sets))
-
-    assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
 
 
 def test_what_is_not_named_by_this_driver_is_not_read() -> None:

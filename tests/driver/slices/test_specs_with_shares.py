@@ -70,6 +70,7 @@ def test_what_nobody_can_ask_for_has_zero_as_its_only_value() -> None:
         "shared: {strategy: MPS, memory: {step: 5Gi}, fractional: true}",
         "mig: dynamic, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 3}]",
         "offer: partitions, mig: dynamic, shared: {strategy: MPS, shares: 2}",
+        "mig: dynamic",
     ],
 )
 def test_what_was_published_is_read_back(rule: str) -> None:
