@@ -10,14 +10,7 @@ from driver.hardware.condition import problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.health.judge import verdicts_of_problems
 from tests.driver.hardware.looked_at import Node, reasons
-from tests.gpus import (
-    Code,
-    FabricHealth,
-    PciAddress,
-    RemappedRows,
-    health_of,
-    taints_of,
-)
+from tests.gpus import Code, FabricHealth, PciAddress, RemappedRows, health_of, taints_of
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:

@@ -7,16 +7,7 @@ import pytest
 
 from driver.slices.specs import Layout, read_devices
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, SECOND, function, node, offered
-from tests.gpus import (
-    CounterSet,
-    Device,
-    PciAddress,
-    Placement,
-    Taint,
-    Version,
-    gpu_device_name,
-    lay_out,
-)
+from tests.gpus import CounterSet, Device, PciAddress, Placement, Taint, Version, gpu_device_name, lay_out
 
 POOL = "node-a/gpu.nvidia.com"
 
