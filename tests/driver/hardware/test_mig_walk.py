@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,12 @@ from tests.driver.hardware.looked_at import Node, reasons
 from tests.driver.mig_machines import device
 from tests.gpus import (
     Code,
-    ComputeInstance,
     Discovery,
     FakeDevice,
     FakeMachine,
     FakeNvml,
     Gpu,
-    GpuInstance,
     Guard,
-    MigDevice,
 )
 
 
@@ -27,20 +25,9 @@ class BusyDevice(FakeDevice):
 
     before: dict[str, Callable[[], None]]
 
-    def _happens(self, call: str) -> None:
-        self.before.pop(call, lambda: None)()
-
-    def gpu_instances(self) -> tuple[GpuInstance, ...]:
-        self._happens("gpu_instances")
-        return super().gpu_instances()
-
-    def mig_devices(self) -> tuple[MigDevice, ...]:
-        self._happens("mig_devices")
-        return super().mig_devices()
-
-    def compute_instances(self, gpu_instance_id: int) -> tuple[ComputeInstance, ...]:
-        self._happens("compute_instances")
-        return super().compute_instances(gpu_instance_id)
+    def __getattribute__(self, name: str) -> Any:
+        super().__getattribute__("before").pop(name, lambda: None)()
+        return super().__getattribute__(name)
 
 
 class Busy:

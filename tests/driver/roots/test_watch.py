@@ -3,8 +3,6 @@
 import threading
 from pathlib import Path
 
-import pytest
-
 from driver.roots.watch import RootWatch, watch_roots
 from fakegpu.driver_files.host_layouts import remove_driver
 from tests.clusters import Service
@@ -12,12 +10,6 @@ from tests.gpus import HOST_LAYOUTS, DriverRoots, lay_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, OpenShift"]
 WAIT_SECONDS = 30.0
-
-
-@pytest.fixture
-def roots(tmp_path: Path) -> DriverRoots:
-    """The roots of a host without a driver."""
-    return DriverRoots.probed(tmp_path, tmp_path / "sys")
 
 
 def test_each_change_is_told_once(roots: DriverRoots, tmp_path: Path) -> None:
