@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -66,25 +67,16 @@ def test_an_incident_in_two_forms_is_told_once_with_what_both_know(
 ) -> None:
     machine.driver_back(STRUCTURED)
     events = watch(machine)
-    machine.event(
-        4, xid=95, gpu_instance=2, compute_instance=0, severity="fatal", contained=False,
-        component_reset=True, incident="12",
-    )  # fmt: skip
-    machine.event(4, severity="recoverable", contained=True, recovered=True, dropped=True, incident="13")
+    first: Any = {"severity": "fatal", "contained": False, "component_reset": True, "incident": "12"}
+    machine.event(4, xid=95, gpu_instance=2, compute_instance=0, **first)
+    later: Any = {"severity": "recoverable", "contained": True, "recovered": True, "incident": "13"}
+    machine.event(4, dropped=True, **later)
     uuid = machine.uuid(machine.pci(4))
-    assert all_of(events) == [
-        GpuEvent(
-            "xid", uuid, 95, 2, 0, severity="fatal", contained=False, component_reset=True, incident="12"
-        ),
-        GpuEvent(
-            *("operational", uuid),
-            severity="recoverable",
-            contained=True,
-            recovered=True,
-            dropped=True,
-            incident="13",
-        ),
+    expected = [
+        GpuEvent("xid", uuid, 95, 2, 0, **first),
+        GpuEvent("operational", uuid, dropped=True, **later),
     ]
+    assert all_of(events) == expected
 
 
 @pytest.mark.parametrize("kind", ["single-bit-ecc", "double-bit-ecc", "clock", "power-source", "operational"])
