@@ -66,7 +66,8 @@ def test_every_field_is_read(document: dict[str, Any], config: object) -> None:
         (
             {
                 **sharing(HEAD, "MPS", timeSlicingConfig={"interval": "Tiny"}, mpsConfig=WRONG_MPS),
-                "apiVersion": "resource.nvidia.com/v2", "colour": "red",
+                "apiVersion": "resource.nvidia.com/v2",
+                "colour": "red",
             },
             (
                 "apiVersion: must be one of",

@@ -38,7 +38,7 @@ def test_a_whole_gpu_is_known(node: Node) -> None:
     assert (gpu.cuda_compute_capability, gpu.memory_bytes) == ("9.0", 81559 * 2**20)
     assert (gpu.addressing_mode, gpu.numa_node, gpu.pcie_root) == ("HMM", 1, "pci0000:97")
     assert (gpu.mig_capable, gpu.mig_enabled, gpu.virtualization) == (True, False, "none")
-    assert (gpu.switch_links, gpu.links, gpu.vgpu_profile) == (18, (), None)
+    assert (gpu.switch_links, gpu.links, gpu.vgpu_profile, gpu.memory_limits) == (18, (), None, False)
 
 
 def test_a_fabric_of_several_machines_is_a_clique(tmp_path: Path) -> None:

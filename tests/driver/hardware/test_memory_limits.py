@@ -28,12 +28,6 @@ def test_a_gpu_with_such_a_driver_on_a_node_with_cgroup_v2_has_limits(four: Node
     assert reasons(inventory) == {}
 
 
-def test_an_older_driver_has_none_and_nothing_is_wrong(node: Node) -> None:
-    inventory = node.discovery.snapshot()
-    assert {gpu.memory_limits for gpu in inventory.gpus} == {False}
-    assert (inventory.problems, reasons(inventory)) == ((), {})
-
-
 def test_on_a_node_with_cgroup_v1_nobody_is_asked(four: Node) -> None:
     (four.sysfs / "fs/cgroup/cgroup.controllers").unlink()
     four.machine.fail("memory_limits")

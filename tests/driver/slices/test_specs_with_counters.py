@@ -26,7 +26,7 @@ def counter_set(number: int = 0, **fields: Any) -> CounterSet:
 def partition(number: int = 0, **fields: Any) -> Device:
     gpu = gpu_device_name(pci(number))
     given = {"span": Placement(0, 1), "counter_set": gpu, "consumes": {"memory-slice-0": 1}}
-    return Device(f"{gpu}-mig-1g-10gb-0", pci(number), **{**given, **fields})  # type: ignore[arg-type]
+    return Device(f"{gpu}-mig-1g-10gb-0", pci(number), **{**given, **fields})
 
 
 def laid_out(devices: list[Device], counter_sets: list[CounterSet]) -> Layout:
